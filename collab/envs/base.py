@@ -1,0 +1,141 @@
+"""The seam between the project and a world: `Environment` is one world, `Suite` opens them.
+
+    suite = SimPhoneSuite()
+    task = suite.instance("ContactsAddContact", seed=7)
+    environment = await suite.open()
+    observation = await environment.reset(task)
+    while True:
+        result = await environment.step(action)
+        if result.done:
+            break
+    await environment.close()
+    await suite.close()
+
+An environment holds one episode at a time and may be reset again. A suite owns what its environments share (a
+browser, a connection pool) and can be asked for as many environments as episodes run at once.
+
+What only some worlds can do is a separate small protocol: `Forkable`, `HasOracle`, `HasScreenshot`. A suite names
+what its environments can do in `capabilities`, and `check_env` proves that the claim is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from collab.envs.actions import ActionSpace
+from collab.types import Action, Observation, StepResult, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """What is known of a task before an instance is drawn."""
+
+    name: str
+    apps: tuple[str, ...] = ()
+    difficulty: str | None = None
+    max_steps: int = 30
+    tags: tuple[str, ...] = ()
+    """Free words to select by: "click", "wave-1", "unseen" …"""
+    oracle: bool = False
+    """Whether the environment knows a solution of this task."""
+
+
+class Environment(Protocol):
+    """One world, one episode at a time."""
+
+    async def reset(self, task: Task) -> Observation:
+        """Make the task's initial state. The same task gives the same observation.
+
+        Raises:
+            UnknownName: the task is not of this environment.
+            EnvironmentFailure: the world is broken (dead browser, lost device).
+        """
+        ...
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Execute the canonical form of an action; None lets time pass (phone) or looks again (web).
+
+        An action that makes no sense here (a missing element, a disabled button) changes nothing, counts as a
+        step and says so in `info["effect"]`; it never raises.
+
+        Raises:
+            EnvironmentFailure: the world broke.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what the environment holds. May be called twice."""
+        ...
+
+
+class Suite(Protocol):
+    """What one definition in `envs/` stands for: tasks, and a way to open environments on them."""
+
+    name: str
+    """As the user asks for it, e.g. "androidworld"."""
+    label: str
+    """As results are labelled, e.g. "androidworld[simphone]"."""
+    version: str
+    """Changes whenever the same (task, seed, actions) could lead to another state or observation."""
+    space: ActionSpace
+    capabilities: frozenset[str]
+    """Subset of {"fork", "oracle", "screenshot", "deterministic"}. "deterministic": an episode can be rebuilt at any
+    step from (task, seed, executed actions)."""
+
+    def tasks(self) -> Sequence[TaskInfo]:
+        """All tasks, in a fixed order."""
+        ...
+
+    def instance(self, name: str, seed: int) -> Task:
+        """Draw an instance; UnknownName when there is no such task.
+
+        Does not touch the world: where only the world can tell the goal (a web page that writes its own),
+        `Task.goal` is empty here and the environment is a `HasGoal`.
+        """
+        ...
+
+    async def open(self) -> Environment:
+        """A fresh environment; as many may be open as the caller likes."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what the environments share. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class HasGoal(Protocol):
+    """An environment whose goal is known only after `reset` (MiniWoB++ pages write their own)."""
+
+    def goal(self) -> str:
+        """The goal of the running episode."""
+        ...
+
+
+@runtime_checkable
+class Forkable(Protocol):
+    """An environment that can be copied exactly, in the middle of an episode."""
+
+    async def fork(self) -> Environment:
+        """An independent copy in the same state; closing or stepping one does not touch the other."""
+        ...
+
+
+@runtime_checkable
+class HasOracle(Protocol):
+    """An environment that knows solutions."""
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """Remaining optimal actions from the present state; () when nothing is left to do, None when unknown."""
+        ...
+
+
+@runtime_checkable
+class HasScreenshot(Protocol):
+    """An environment that can be looked at."""
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The present screen as PNG bytes; `marks` draws a numbered box on every element."""
+        ...

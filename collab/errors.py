@@ -1,0 +1,121 @@
+"""Everything that can go wrong, one class per boundary.
+
+    CollabError
+    ├── UsageError            the caller asked for something impossible: exit 2, nothing was started
+    │   ├── ConfigError           a YAML file, an override or an option does not fit
+    │   ├── UnknownName           no definition, task, slot or run has that name
+    │   ├── GraphError            the graph has a cycle, an unknown slot, a count that does not match
+    │   ├── MissingExtra          an optional dependency is not installed
+    │   └── RunFormatError        a run directory cannot be read by this version
+    └── RunError              something failed while working: exit 1, the run can be resumed
+        ├── EnvironmentFailure    an environment died, hung or answered nonsense
+        ├── ModelFailure          a model call failed after its retries
+        ├── StoreFailure          a run could not be written (disk full, no permission)
+        ├── BudgetExhausted       a limit given with --budget was reached
+        └── TooManyFailures       ten episodes in a row failed for reasons outside the policy
+
+A message says what happened, where, what was given, what is allowed and what to do next, in one line.
+Code of this project raises these at the source; code from outside (an environment, a model server, a
+browser) raises what it likes, and `boundary` relabels it once, where it crosses into ours. A typed
+error passes through a boundary unchanged. Only two places catch: the rollout, which records a failed
+episode as data, and the command line, which prints one line and exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
+
+
+class CollabError(Exception):
+    """Root of the tree. `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class UsageError(CollabError):
+    """A mistake in what was asked for; found before anything was started."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A definition or an option does not fit its schema."""
+
+
+class UnknownName(UsageError):
+    """A name that nothing answers to."""
+
+    @classmethod
+    def of(cls, what: str, name: str, known: Iterable[str], next_move: str = "") -> UnknownName:
+        """Build the message with the nearest known names.
+
+        Args:
+            what: kind of thing, as a noun ("graph", "task").
+            name: what was asked for.
+            known: every name that would have worked.
+            next_move: how to see them all; empty when the list itself was printed.
+        """
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names[:12]) or 'none'}"
+        more = f"; {next_move}" if next_move else ""
+        return cls(f"no {what} called {name!r}; {hint}{more}")
+
+
+class GraphError(UsageError):
+    """The communication graph is not a DAG over its slots."""
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is missing."""
+
+    @classmethod
+    def of(cls, package: str, extra: str, purpose: str) -> MissingExtra:
+        """Name the extra that brings `package`, and what it is needed for."""
+        return cls(f"{purpose} needs {package}, which is not installed; run: pip install 'collab-marl[{extra}]'")
+
+
+class RunFormatError(UsageError):
+    """A run directory is missing, damaged beyond use, or written by a newer major version."""
+
+
+class RunError(CollabError):
+    """A failure while working. What was recorded stays, and the run can be resumed."""
+
+
+class EnvironmentFailure(RunError):
+    """An environment broke; the policy is not to blame."""
+
+
+class ModelFailure(RunError):
+    """A model call failed after its retries, or its server is gone."""
+
+
+class StoreFailure(RunError):
+    """The run directory cannot be written."""
+
+
+class BudgetExhausted(RunError):
+    """A budget was reached; the run stopped cleanly."""
+
+
+class TooManyFailures(RunError):
+    """Consecutive infrastructure failures; going on would only burn time."""
+
+
+@contextlib.contextmanager
+def boundary(error: type[RunError], what: str) -> Iterator[None]:
+    """Relabel whatever escapes the block as `error`, once; a typed error passes unchanged.
+
+    `TimeoutError` becomes "{what} timed out". Cancellation and keyboard interrupts are not errors and pass.
+    """
+    try:
+        yield
+    except CollabError:
+        raise
+    except TimeoutError as cause:
+        raise error(f"{what} timed out") from cause
+    except Exception as cause:
+        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

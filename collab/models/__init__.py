@@ -1,0 +1,1 @@
+"""Things that answer prompts: servers, local checkpoints, scripts and the rehearsal."""

@@ -1,0 +1,110 @@
+"""The seam between the project and a language model.
+
+    reply = await model.generate(Request(prompt=prompt, sampling=sampling, seed=seed))
+
+`generate` is called concurrently, once per cell of the action matrix and by many episodes at once; a model that can
+batch gathers the calls that are waiting (`local`), one that talks to a server bounds how many are in flight
+(`openai`). Retries live inside the model and nowhere else. A call that cannot be answered raises `ModelFailure`;
+the episode that asked is recorded as failed and its siblings go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
+
+Oracle = Callable[[], tuple[Action, ...] | None]
+"""Read-only view of an episode's solution: remaining optimal actions, or None when unknown. Calling it never
+changes the episode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privilege:
+    """What only a privileged model is handed: the solution and the screen as data."""
+
+    oracle: Oracle
+    observation: Observation
+    previous: Action | None = None
+    """What the agent itself proposed in the round before; None in the first round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call."""
+
+    prompt: Prompt
+    sampling: Sampling
+    seed: int
+    """Of this call alone; a server that takes no seed ignores it."""
+    images: tuple[bytes, ...] = ()
+    """Encoded pictures (PNG or WebP), in the order of `prompt.images`."""
+    privilege: Privilege | None = None
+    """Set only for a model that declares `privileged`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer, with what the model can tell about how it came about."""
+
+    text: str
+    """As sampled, without the end-of-turn token."""
+    finish: str = "stop"
+    """"stop", or "length" when max_tokens cut it."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    tokens: tuple[int, ...] | None = None
+    """Ids as sampled, without the end-of-turn token; None when the server gives none."""
+    tokenizer: str | None = None
+    """Fingerprint of the tokenizer of `tokens`; None when `tokens` is None."""
+    logprobs: tuple[float, ...] | None = None
+    """Per token of `tokens`, plain policy, in nats; None when not given."""
+    behaviour_logprobs: tuple[float, ...] | None = None
+    """Per token, under the distribution sampled from; None when not given."""
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a model or its server was found to support; probed once, stored in the run."""
+
+    logprobs: bool = False
+    structured: bool = False
+    """Structured replies (`response_format`)."""
+    seed: bool = False
+    images: bool = False
+    adapters: bool = False
+    token_ids: bool = False
+    notes: tuple[str, ...] = ()
+    """What the probe saw, one line each."""
+
+
+class Model(Protocol):
+    """Answers prompts."""
+
+    policy: PolicyRef
+    privileged: bool
+    """True only for models that look at the solution (the rehearsal)."""
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one prompt.
+
+        Raises:
+            ModelFailure: after the model's own retries, or at once when retrying cannot help.
+        """
+        ...
+
+    async def probe(self) -> Capabilities:
+        """Find out, once, what the model supports; later calls return the same answer."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in tokens; an estimate (never too low by more than a tenth) where the tokenizer is
+        not at hand."""
+        ...
+
+    async def close(self) -> None:
+        """Give back memory and connections. May be called twice."""
+        ...

@@ -1,0 +1,49 @@
+"""Named randomness: a seed is a hash of what it is for, never a counter.
+
+Every random choice in the project draws from a generator seeded here, so that the same run seed gives
+the same choices whatever the order, the concurrency or the number of restarts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+
+
+def derive(seed: int, purpose: str, *names: str | int) -> int:
+    """Return a 32-bit seed: the first four bytes of SHA-256 over the run seed, the purpose and its names."""
+    text = "\x1f".join([str(seed), purpose, *(str(name) for name in names)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """All seeds of one run.
+
+    seeds = Seeds(run=0)
+    rng = random.Random(seeds.edges(epoch=0))
+    """
+
+    run: int
+
+    def edges(self, epoch: int) -> int:
+        """Seed of the graph that the whole epoch uses."""
+        return derive(self.run, "edges", epoch)
+
+    def task_edges(self, task: str) -> int:
+        """Seed of an evaluation graph: depends on the task alone, so that every arm sees the same list."""
+        return derive(self.run, "evaluation edges", task)
+
+    def task(self, task: str, episode: int, epoch: int = 0) -> int:
+        """Seed of a task instance (its parameters and initial state)."""
+        return derive(self.run, "task", epoch, task, episode)
+
+    def cell(self, epoch: int, task: str, episode: int, step: int, agent: str, round: int) -> int:
+        """Seed of one model call."""
+        return derive(self.run, "cell", epoch, task, episode, step, agent, round)
+
+
+def generator(seed: int) -> random.Random:
+    """A private random generator; nothing in the project touches the global one."""
+    return random.Random(seed)
