@@ -25,6 +25,8 @@ from collab.types import Action, Element, ElementTarget, Observation, ParseFailu
 
 Fields = dict[str, Any]
 
+_KIND_WORDS = {"text": "text", "integer": "a whole number", "boolean": "true or false"}
+
 
 class _Reject(Exception):
     """Carries a ParseFailure out of nested checks; never leaves this module."""
@@ -52,10 +54,7 @@ class FieldSpec:
 
     def read(self, value: Any, where: str) -> Scalar:
         """Check one value from outside; rejects what does not fit."""
-        allowed = (
-            " or ".join(self.choices)
-            or {"text": "text", "integer": "a whole number", "boolean": "true or false"}[self.kind]
-        )
+        allowed = " or ".join(self.choices) or _KIND_WORDS[self.kind]
         if self.kind == "integer":
             number = _integer(value)
             if number is not None:

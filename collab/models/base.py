@@ -101,8 +101,10 @@ class Model(Protocol):
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Length of a text in tokens; an estimate (never too low by more than a tenth) where the tokenizer is
-        not at hand."""
+        """Length of a text in tokens.
+
+        Where the tokenizer is not at hand, an estimate that is never too low by more than a tenth.
+        """
         ...
 
     async def close(self) -> None:
