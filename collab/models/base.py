@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from collab.envs.actions import ActionSpace
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
 
 Oracle = Callable[[], tuple[Action, ...] | None]
@@ -27,6 +28,7 @@ class Privilege:
 
     oracle: Oracle
     observation: Observation
+    space: ActionSpace
     previous: Action | None = None
     """What the agent itself proposed in the round before; None in the first round."""
 
