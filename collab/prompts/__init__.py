@@ -1,1 +1,1 @@
-"""TODO."""
+"""What agents read and how their replies are read: prompt layout and reply parsing."""

@@ -1,0 +1,134 @@
+"""A reply → an action, or the reason why there is none.
+
+A reply is free text (the reason), then `Action:` and one action in the space's own syntax. The reader is generous
+about everything around the action (missing markers, code fences, markdown, text after it) and strict about the action
+itself. It never raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collab.envs.actions import ActionSpace
+from collab.types import Action, Observation, ParseFailure
+
+_MARKER = re.compile(r"action\s*\**\s*:\s*\**", re.IGNORECASE)
+_REASON = re.compile(r"^\s*\**\s*(?:reason|thought)\s*\**\s*:\s*\**\s*", re.IGNORECASE)
+_CALL = re.compile(r"[A-Za-z_]\w*\s*\(")
+_ATTEMPTS = 20
+"""How many places of a reply are tried; bounds the work on hostile text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedReply:
+    """What a reply said."""
+
+    reason: str
+    """Text before the action; empty when there was none."""
+    action: Action | None
+    """Canonical on the observation it was read for; None when the reply gave none."""
+    failure: ParseFailure | None
+    """None exactly when `action` is not None."""
+
+
+def read_reply(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
+    """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action."""
+    if not text.strip():
+        return _failed("", ParseFailure(kind="empty", detail="the reply is empty"))
+    marker = _last_marker(text)
+    start = marker.end() if marker else 0
+    found = list(_candidates(text, start, space))
+    if not found:
+        form = "a JSON object" if space.syntax == "json" else "a call such as click(id=7)"
+        return _failed(text, ParseFailure(kind="no_action", detail=f"no action found, expected {form}"))
+    begin, end = found[0] if marker else found[-1]
+    reason = text[: marker.start() if marker else begin]
+    parsed = space.parse(text[begin:end])
+    if isinstance(parsed, ParseFailure):
+        return _failed(reason, parsed)
+    failure = space.check(parsed, observation)
+    if failure is not None:
+        return _failed(reason, failure)
+    return ParsedReply(reason=_clean(reason), action=space.canonical(parsed, observation), failure=None)
+
+
+def write_reply(reason: str, action: Action, space: ActionSpace) -> str:
+    """Write a reply that `read_reply` reads back."""
+    return f"Reason: {reason}\nAction: {space.format(action)}"
+
+
+def _failed(reason: str, failure: ParseFailure) -> ParsedReply:
+    return ParsedReply(reason=_clean(reason), action=None, failure=failure)
+
+
+def _clean(reason: str) -> str:
+    return _REASON.sub("", reason, count=1).strip().strip("*`").strip()
+
+
+def _last_marker(text: str) -> re.Match[str] | None:
+    """The last marker that is not inside the action itself ("action: …" may stand in a typed text)."""
+    at_line_start = [match for match in _MARKER.finditer(text) if _opens_line(text, match.start())]
+    return at_line_start[-1] if at_line_start else None
+
+
+def _opens_line(text: str, position: int) -> bool:
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return not line.strip(" \t*#>-`")
+
+
+def _candidates(text: str, start: int, space: ActionSpace) -> Iterator[tuple[int, int]]:
+    """Spans from `start` on that look like an action, first to last; at most `_ATTEMPTS` from either end."""
+    if space.syntax == "json":
+        opens = [match.start() for match in re.finditer(r"\{", text[start:])]
+        opens = opens if len(opens) <= 2 * _ATTEMPTS else opens[:_ATTEMPTS] + opens[-_ATTEMPTS:]
+        yield from _json_spans(text, [start + position for position in opens])
+    else:
+        calls = [(match.start(), match.end()) for match in _CALL.finditer(text, start)]
+        calls = [(start_, end) for start_, end in calls if text[start_ : end - 1].strip() in space.types] or calls
+        calls = calls if len(calls) <= 2 * _ATTEMPTS else calls[:_ATTEMPTS] + calls[-_ATTEMPTS:]
+        yield from ((begin, _closing(text, end)) for begin, end in calls)
+
+
+def _json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
+    decoder = json.JSONDecoder()
+    last_end = -1
+    broken: tuple[int, int] | None = None
+    found = False
+    for begin in opens:
+        if begin < last_end:
+            continue  # inside the object before
+        try:
+            _, last_end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            broken = broken or (begin, len(text))
+            continue
+        found = True
+        yield begin, last_end
+    if not found and broken is not None:
+        yield broken  # so that the failure can say what stood there
+
+
+def _closing(text: str, position: int) -> int:
+    """Index after the parenthesis that closes a call opened just before `position`; end of text when none does."""
+    depth, quote, escaped = 1, "", False
+    for index in range(position, len(text)):
+        char = text[index]
+        if quote:
+            if escaped:
+                escaped = False
+            elif char == "\\":
+                escaped = True
+            elif char == quote:
+                quote = ""
+        elif char in "\"'":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    return len(text)
