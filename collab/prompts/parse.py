@@ -65,7 +65,8 @@ def _failed(reason: str, failure: ParseFailure) -> ParsedReply:
 
 
 def _clean(reason: str) -> str:
-    return _REASON.sub("", reason, count=1).strip().strip("*`").strip()
+    without_fence = re.sub(r"```\w*\s*$", "", reason)
+    return _REASON.sub("", without_fence, count=1).strip().strip("*`").strip()
 
 
 def _last_marker(text: str) -> re.Match[str] | None:

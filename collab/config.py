@@ -1,0 +1,307 @@
+"""The four kinds of definitions, and the resolved configuration of a run.
+
+pydantic models with `extra="forbid"`: a wrong key is an error with its line. A `RunConfig` holds everything that a
+run needs and nothing else, so a run directory can be resumed from its own manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from collab.errors import ConfigError, GraphError, UnknownName
+from collab.library import Library, explain
+from collab.types import Sampling
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+"""A slot name: letters, digits, _ and -."""
+
+
+class Definition(BaseModel):
+    """Common strictness."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Part(Definition):
+    """Something to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+
+class Limits(Definition):
+    """How long things may take before they count as failed."""
+
+    call_s: float = Field(120.0, gt=0)
+    """One model call, its retries included."""
+    step_s: float = Field(600.0, gt=0)
+    """One environment step with its deliberation."""
+    episode_s: float = Field(3600.0, gt=0)
+    max_steps: int | None = Field(None, ge=1)
+    """Step budget for all tasks; None uses each task's own."""
+
+
+class EnvironmentDefinition(Definition):
+    """`envs/*.yaml`: where."""
+
+    description: str = ""
+    backend: str
+    """Which of `backends` is used."""
+    backends: dict[str, Part]
+    tasks: Literal["all"] | list[str] = "all"
+    """Names, or "tag:word" for all tasks with that tag."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _backend_is_known(self) -> EnvironmentDefinition:
+        if self.backend not in self.backends:
+            raise ValueError(f"backend {self.backend!r} is not among {', '.join(self.backends) or 'none'}")
+        return self
+
+    @property
+    def part(self) -> Part:
+        """The chosen backend."""
+        return self.backends[self.backend]
+
+
+class EdgeSampler(Definition):
+    """Edges drawn anew by a named sampler (see `collab.graphs.edges`)."""
+
+    sampler: str
+    p: float | None = Field(None, ge=0, le=1)
+    """Edge probability of `ordered`."""
+    widths: list[int] | None = None
+    """Layer widths of `layered`."""
+
+
+class GraphDefinition(Definition):
+    """`graphs/*.yaml`: who hears whom."""
+
+    description: str = ""
+    slots: list[Name] = Field(min_length=1)
+    rounds: int = Field(3, ge=1)
+    """m."""
+    edges: list[tuple[str, str]] | EdgeSampler = []
+    """(speaker, hearer) pairs, or a sampler."""
+    rewire: Literal["never", "epoch", "task"] = "never"
+    """When a sampled graph is drawn anew. "never" and "epoch" agree while there is one epoch."""
+    vote: Literal["majority"] = "majority"
+
+    @model_validator(mode="after")
+    def _slots_differ(self) -> GraphDefinition:
+        if len(set(self.slots)) != len(self.slots):
+            raise ValueError("two slots have the same name")
+        if self.rewire != "never" and not isinstance(self.edges, EdgeSampler):
+            raise ValueError(f"rewire: {self.rewire} needs edges with a sampler")
+        return self
+
+
+class SamplingDefinition(Definition):
+    """How replies are sampled; a list gives one temperature per slot, in the order of the graph."""
+
+    temperature: float | list[float] = 0.1
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(256, ge=1)
+    stop: list[str] = []
+
+    def of(self, position: int, slots: int, source: str) -> Sampling:
+        """Sampling of the slot at `position`; ConfigError when the list is too short for `slots`."""
+        temperature = self.temperature
+        if isinstance(temperature, list):
+            if len(temperature) < slots:
+                raise ConfigError(
+                    f"{source}: sampling.temperature has {len(temperature)} values, the graph has {slots} slots; "
+                    "give one per slot or a single number"
+                )
+            temperature = temperature[position]
+        return Sampling(temperature=temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=tuple(self.stop))
+
+
+class AgentDefinition(Part):
+    """`agents/*.yaml`: who speaks."""
+
+    description: str = ""
+    prompt: str = "default"
+    """Folder in `prompts/`."""
+    sampling: SamplingDefinition = SamplingDefinition()
+    context_tokens: int = Field(8192, ge=256)
+    """Longest prompt plus reply, in tokens; the size guard keeps prompts below it."""
+    history: int = Field(5, ge=0)
+    """How many executed actions a prompt tells."""
+    summary: bool = False
+    """Whether the policy also writes a summary of all earlier steps, once per step."""
+    modality: Literal["text", "image", "both"] = "text"
+    """What of the screen a prompt shows."""
+
+
+class Budget(Definition):
+    """Limits that stop a run cleanly and resumable; None means no limit."""
+
+    usd: float | None = Field(None, gt=0)
+    tokens: int | None = Field(None, gt=0)
+    minutes: float | None = Field(None, gt=0)
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read "usd=2,tokens=1e6,minutes=30"; ConfigError names what does not fit."""
+        values: dict[str, float] = {}
+        for item in filter(None, (item.strip() for item in text.split(","))):
+            name, _, value = item.partition("=")
+            if name not in cls.model_fields:
+                raise UnknownName.of("budget", name, cls.model_fields)
+            try:
+                values[name] = float(value)
+            except ValueError:
+                raise ConfigError(f"--budget {name}={value!r}: not a number") from None
+        return validate(cls, values, "--budget")
+
+
+class RunConfig(Definition):
+    """Everything that decides what a run does."""
+
+    purpose: Literal["rollout", "eval"] = "rollout"
+    environment_name: str
+    environment: EnvironmentDefinition
+    graph_name: str
+    graph: GraphDefinition
+    agents: dict[str, AgentDefinition]
+    """Slot → who fills it."""
+    agent_names: dict[str, str]
+    """Slot → name of the file it came from."""
+    tasks: list[str]
+    """Task names, resolved."""
+    episodes: int = Field(ge=1)
+    """In all; episode k plays task k mod len(tasks)."""
+    seed: int = 0
+    concurrency: int = Field(4, ge=1)
+    """Episodes at once."""
+    budget: Budget = Budget()
+    pictures: bool = True
+    """Whether real screens are stored as pictures (where the environment can be looked at)."""
+
+    @model_validator(mode="after")
+    def _slots_match(self) -> RunConfig:
+        if set(self.agents) != set(self.graph.slots):
+            raise ValueError(f"agents fill {sorted(self.agents)}, the graph has slots {sorted(self.graph.slots)}")
+        return self
+
+
+def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
+    """Read `--agents NAME` (fills all slots) or `--agents a=X,b=Y`: slot → name.
+
+    Raises:
+        GraphError: a slot is unknown, named twice or left empty.
+    """
+    if "=" not in agents:
+        return dict.fromkeys(slots, agents)
+    filled: dict[str, str] = {}
+    for item in agents.split(","):
+        slot, _, name = (part.strip() for part in item.partition("="))
+        if slot not in slots:
+            raise GraphError(f"--agents {item.strip()!r}: the graph has no slot {slot!r}; slots: {', '.join(slots)}")
+        if slot in filled or not name:
+            raise GraphError(f"--agents {item.strip()!r}: give each slot one name, once")
+        filled[slot] = name
+    empty = [slot for slot in slots if slot not in filled]
+    if empty:
+        raise GraphError(f"--agents fills {len(filled)} of {len(slots)} slots; nobody speaks for: {', '.join(empty)}")
+    return filled
+
+
+def validate(model: type[Any], data: Mapping[str, Any], source: str) -> Any:
+    """`model.model_validate` with a ConfigError of one line."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, source, None, model)) from None
+
+
+def override(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """Apply `--set a.b=c`, values read as YAML, and check the result again.
+
+    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'.
+
+    Raises:
+        ConfigError: a path leads nowhere, or the result does not fit.
+    """
+    data = config.model_dump(mode="json")
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"--set {setting!r}: write it as a.b=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
+        _assign(data, path.split("."), value, setting)
+    return validate(RunConfig, data, "--set")  # type: ignore[no-any-return]
+
+
+def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
+    key = path[0]
+    if key == "*" and isinstance(data, dict) and len(path) > 1:
+        for child in data.values():
+            _assign(child, path[1:], value, setting)
+        return
+    if not isinstance(data, dict):
+        raise ConfigError(f"--set {setting!r}: {key!r} leads into a plain value")
+    if len(path) == 1:
+        data[key] = value
+        return
+    if key not in data:
+        raise UnknownName.of("setting", key, data, f"in --set {setting!r}")
+    _assign(data[key], path[1:], value, setting)
+
+
+def run_config(
+    *,
+    library: Library,
+    env: str,
+    graph: str,
+    agents: str,
+    backend: str | None = None,
+    tasks: Sequence[str] = (),
+    episodes: int | None = None,
+    seed: int = 0,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    purpose: Literal["rollout", "eval"] = "rollout",
+    settings: Sequence[str] = (),
+) -> RunConfig:
+    """Put a run together from names; task names are still as given ("all", "tag:…" are resolved by the suite).
+
+    Raises:
+        UnknownName, ConfigError, GraphError: see the library and `fill_slots`.
+    """
+    environment = library.load("envs", env, EnvironmentDefinition)
+    if backend is not None:
+        if backend not in environment.backends:
+            raise UnknownName.of(f"backend of {env}", backend, environment.backends)
+        environment = environment.model_copy(update={"backend": backend})
+    graph_definition = library.load("graphs", graph, GraphDefinition)
+    names = fill_slots(agents, graph_definition.slots)
+    config = RunConfig(
+        purpose=purpose,
+        environment_name=_short(env),
+        environment=environment,
+        graph_name=_short(graph),
+        graph=graph_definition,
+        agents={slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()},
+        agent_names={slot: _short(name) for slot, name in names.items()},
+        tasks=list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else list(environment.tasks)),
+        episodes=episodes or 1,
+        seed=seed,
+        concurrency=concurrency,
+        budget=budget or Budget(),
+    )
+    return override(config, settings)
+
+
+def _short(name: str) -> str:
+    path = Path(name)
+    return path.stem if path.suffix in (".yaml", ".yml") else name

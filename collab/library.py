@@ -1,0 +1,201 @@
+"""Find and read definitions: the YAML files of `agents/`, `graphs/` and `envs/`, and the templates of `prompts/`.
+
+A name is looked up in this order: an explicit path, the user's own library (`--library DIR`, a folder with the same
+four rooms), the built-in one. The built-in one lies beside the package in a checkout and inside it in a wheel; `root`
+knows both homes.
+
+Every mistake in a file is reported with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from collab.errors import ConfigError, UnknownName
+
+Room = Literal["agents", "graphs", "envs", "prompts"]
+ROOMS: tuple[Room, ...] = ("agents", "graphs", "envs", "prompts")
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def root() -> Path:
+    """Folder of the built-in definitions: the checkout's top level, or `collab/library` of an installed wheel."""
+    package = Path(__file__).resolve().parent
+    wheel = package / "library"
+    return wheel if wheel.is_dir() else package.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """Where definitions are looked up."""
+
+    own: Path | None = None
+    """The user's folder; None when only the built-in definitions count."""
+
+    def __post_init__(self) -> None:
+        if self.own is not None and not self.own.is_dir():
+            raise ConfigError(f"--library {self.own}: no such folder; give one that holds agents/, graphs/ or envs/")
+
+    def names(self, room: Room) -> tuple[str, ...]:
+        """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
+        return tuple(sorted({_stem(path) for home in self._homes() for path in _entries(home / room, room)}))
+
+    def path(self, room: Room, name: str) -> Path:
+        """Where the definition `name` lies.
+
+        Raises:
+            UnknownName: no path, own or built-in definition answers to it.
+        """
+        explicit = Path(name)
+        if (explicit.suffix in (".yaml", ".yml") or len(explicit.parts) > 1) and explicit.exists():
+            return explicit
+        for home in self._homes():
+            for path in _entries(home / room, room):
+                if _stem(path) == name:
+                    return path
+        raise UnknownName.of(_SINGULAR[room], name, self.names(room), f"see them with: collab {_COMMAND[room]} list")
+
+    def load(self, room: Room, name: str, model: type[ModelT]) -> ModelT:
+        """Read and check one definition.
+
+        Raises:
+            UnknownName: there is none of that name.
+            ConfigError: it is not YAML or does not fit; the message names file, line and field.
+        """
+        return read(self.path(room, name), model)
+
+    def _homes(self) -> tuple[Path, ...]:
+        return (root(),) if self.own is None else (self.own, root())
+
+
+_SINGULAR = {"agents": "agents file", "graphs": "graph", "envs": "environment", "prompts": "prompt"}
+_COMMAND = {"agents": "agents", "graphs": "graph", "envs": "env", "prompts": "agents"}
+
+
+def _entries(folder: Path, room: Room) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    if room == "prompts":
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+
+
+def _stem(path: Path) -> str:
+    return path.stem if path.suffix in (".yaml", ".yml") else path.name
+
+
+# ---------------------------------------------------------------------------------------------------- YAML
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A YAML file with the line of every key."""
+
+    source: str
+    """Path, for messages."""
+    data: Any
+    lines: Mapping[tuple[Hashable, ...], int] = field(default_factory=dict)
+    """Line (from 1) of each path of keys and list positions."""
+
+    def line(self, path: Sequence[Hashable]) -> int | None:
+        """Line of the deepest part of `path` that is in the file; None for an empty file."""
+        for length in range(len(path), -1, -1):
+            if tuple(path[:length]) in self.lines:
+                return self.lines[tuple(path[:length])]
+        return None
+
+
+def parse_yaml(text: str, source: str) -> Document:
+    """Parse with `yaml.SafeLoader`; duplicate keys are refused.
+
+    Raises:
+        ConfigError: not YAML, or a key stands twice; names the line.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{source}:{line}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    lines: dict[tuple[Hashable, ...], int] = {}
+    if node is not None:
+        _walk(node, (), lines, source)
+    return Document(source, data, lines)
+
+
+def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashable, ...], int], source: str) -> None:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else str(key.value)
+            if name in seen:
+                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r} stands twice")
+            seen.add(name)
+            lines[(*path, name)] = key.start_mark.line + 1
+            _walk(value, (*path, name), lines, source)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            _walk(item, (*path, position), lines, source)
+
+
+def read(path: Path, model: type[ModelT]) -> ModelT:
+    """Read one YAML file into its pydantic model; see `Library.load` for the errors."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    document = parse_yaml(text, str(path))
+    return check(document, model)
+
+
+def check(document: Document, model: type[ModelT]) -> ModelT:
+    """Check parsed YAML against its model; ConfigError names the first misfit, its line, and how many more."""
+    data = {} if document.data is None else document.data
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, document.source, document, model)) from None
+
+
+def explain(
+    error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
+) -> str:
+    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
+    first, rest = error.errors()[0], error.error_count() - 1
+    path = tuple(first["loc"])
+    line = document.line(path) if document is not None else None
+    where = f"{source}:{line}" if line is not None else source
+    name = ".".join(str(part) for part in path)
+    more = f" (and {rest} more)" if rest else ""
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = list(_fields_at(model, path[:-1])) if model is not None else []
+        hint = UnknownName.of("key", str(path[-1]), known).args[0] if known else f"unknown key {path[-1]!r}"
+        return f"{where}: {name}: {hint}{more}"
+    got = "" if first["type"] in ("missing", "missing_argument") else f", got {first['input']!r:.80}"
+    return f"{where}: {name or 'file'}: {first['msg']}{got}{more}"
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[Hashable]) -> Sequence[str]:
+    """Field names of the model that stands at `path` inside `model`; empty when it cannot be told."""
+    current: Any = model
+    for part in path:
+        fields = getattr(current, "model_fields", {})
+        annotation = fields[part].annotation if part in fields else None
+        current = next((item for item in _unpack(annotation) if hasattr(item, "model_fields")), None)
+        if current is None:
+            return ()
+    return tuple(getattr(current, "model_fields", {}))
+
+
+def _unpack(annotation: Any) -> list[Any]:
+    return [annotation, *(inner for item in getattr(annotation, "__args__", ()) for inner in _unpack(item))]
