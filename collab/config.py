@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -27,6 +27,9 @@ class Definition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+DefinitionT = TypeVar("DefinitionT", bound=Definition)
+
+
 class Part(Definition):
     """Something to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
 
@@ -37,12 +40,12 @@ class Part(Definition):
 class Limits(Definition):
     """How long things may take before they count as failed."""
 
-    call_s: float = Field(120.0, gt=0)
+    call_s: float = Field(default=120.0, gt=0)
     """One model call, its retries included."""
-    step_s: float = Field(600.0, gt=0)
+    step_s: float = Field(default=600.0, gt=0)
     """One environment step with its deliberation."""
-    episode_s: float = Field(3600.0, gt=0)
-    max_steps: int | None = Field(None, ge=1)
+    episode_s: float = Field(default=3600.0, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)
     """Step budget for all tasks; None uses each task's own."""
 
 
@@ -73,7 +76,7 @@ class EdgeSampler(Definition):
     """Edges drawn anew by a named sampler (see `collab.graphs.edges`)."""
 
     sampler: str
-    p: float | None = Field(None, ge=0, le=1)
+    p: float | None = Field(default=None, ge=0, le=1)
     """Edge probability of `ordered`."""
     widths: list[int] | None = None
     """Layer widths of `layered`."""
@@ -84,7 +87,7 @@ class GraphDefinition(Definition):
 
     description: str = ""
     slots: list[Name] = Field(min_length=1)
-    rounds: int = Field(3, ge=1)
+    rounds: int = Field(default=3, ge=1)
     """m."""
     edges: list[tuple[str, str]] | EdgeSampler = []
     """(speaker, hearer) pairs, or a sampler."""
@@ -105,8 +108,8 @@ class SamplingDefinition(Definition):
     """How replies are sampled; a list gives one temperature per slot, in the order of the graph."""
 
     temperature: float | list[float] = 0.1
-    top_p: float = Field(1.0, gt=0, le=1)
-    max_tokens: int = Field(256, ge=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(default=256, ge=1)
     stop: list[str] = []
 
     def of(self, position: int, slots: int, source: str) -> Sampling:
@@ -129,9 +132,9 @@ class AgentDefinition(Part):
     prompt: str = "default"
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition()
-    context_tokens: int = Field(8192, ge=256)
+    context_tokens: int = Field(default=8192, ge=256)
     """Longest prompt plus reply, in tokens; the size guard keeps prompts below it."""
-    history: int = Field(5, ge=0)
+    history: int = Field(default=5, ge=0)
     """How many executed actions a prompt tells."""
     summary: bool = False
     """Whether the policy also writes a summary of all earlier steps, once per step."""
@@ -142,9 +145,9 @@ class AgentDefinition(Part):
 class Budget(Definition):
     """Limits that stop a run cleanly and resumable; None means no limit."""
 
-    usd: float | None = Field(None, gt=0)
-    tokens: int | None = Field(None, gt=0)
-    minutes: float | None = Field(None, gt=0)
+    usd: float | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0)
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -178,7 +181,7 @@ class RunConfig(Definition):
     episodes: int = Field(ge=1)
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
-    concurrency: int = Field(4, ge=1)
+    concurrency: int = Field(default=4, ge=1)
     """Episodes at once."""
     budget: Budget = Budget()
     pictures: bool = True
@@ -213,7 +216,7 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
     return filled
 
 
-def validate(model: type[Any], data: Mapping[str, Any], source: str) -> Any:
+def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
     """`model.model_validate` with a ConfigError of one line."""
     try:
         return model.model_validate(data)
@@ -239,7 +242,7 @@ def override(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         except yaml.YAMLError:
             raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
         _assign(data, path.split("."), value, setting)
-    return validate(RunConfig, data, "--set")  # type: ignore[no-any-return]
+    return validate(RunConfig, data, "--set")
 
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:

@@ -1,0 +1,207 @@
+"""Build prompts: everything shared first, the cell's own part last.
+
+    system    rules, action list, reply format        the same for every step of an environment
+    shared    task, history, screen                   the same for every agent of a step
+    segments  messages heard, in conversation order   the same for whoever heard the same
+              slot header                             the cell's own
+
+So a prompt only ever grows at its end, and cells share the longest possible prefix. Each segment is tokenised by
+itself, and a message stands in the very tokens in which it was generated: `Segment.tokens`.
+
+Templates lie in `prompts/<name>/` (Jinja, undefined names are errors): `system`, `shared`, `message`, `header` and
+`summary`. `LAYOUT` is the version of what this module promises about their order; a checkpoint names the one it was
+trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import jinja2
+
+from collab.envs.actions import ActionSpace
+from collab.errors import ConfigError, ModelFailure
+from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment, Utterance
+
+LAYOUT = "1"
+"""Order of the parts, as above."""
+
+_MESSAGE = "\x00message\x00"
+_FILES = ("system", "shared", "message", "header", "summary")
+_WORLDS = {"mobile": "a phone", "web": "a web page"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What one step's prompts are about."""
+
+    goal: str
+    space: ActionSpace
+    observation: Observation
+    history: tuple[HistoryEntry, ...] = ()
+    """All executed steps of the episode, oldest first; the prompt tells the last few."""
+    summary: str = ""
+    """The policy's own summary of the episode so far; empty when none is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The rendered part that all agents with the same definition share in one step."""
+
+    system: str
+    text: str
+    images: tuple[str, ...]
+    trimmed: tuple[str, ...]
+    """What the size guard removed."""
+    prefix: str = field(init=False)
+    """SHA-256 of system and text: the key under which they are stored."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", prefix_hash(self.system, self.text))
+
+
+def prefix_text(system: str, shared: str) -> str:
+    """How a prefix is stored: both parts in one text, told apart by a form feed."""
+    return f"{system}\f{shared}"
+
+
+def prefix_hash(system: str, shared: str) -> str:
+    """SHA-256 of the stored prefix."""
+    return hashlib.sha256(prefix_text(system, shared).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def rebuild(prefix: str, reference: PromptRef) -> Prompt:
+    """The prompt that a stored utterance answered, from the stored prefix text and its reference."""
+    system, _, shared = prefix.partition("\f")
+    return Prompt(system=system, shared=shared, segments=(Segment(text=reference.suffix),), layout=reference.layout)
+
+
+class Template:
+    """The templates of one folder in `prompts/`."""
+
+    def __init__(self, folder: Path) -> None:
+        missing = [name for name in _FILES if not (folder / f"{name}.jinja").is_file()]
+        if missing:
+            raise ConfigError(f"{folder}: a prompt needs {', '.join(f'{name}.jinja' for name in missing)}")
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(folder),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            autoescape=False,  # prompts are plain text
+            keep_trailing_newline=False,
+        )
+        self.name = folder.name
+        try:
+            self._templates = {name: environment.get_template(f"{name}.jinja") for name in _FILES}
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{folder / str(error.name)}:{error.lineno}: {error.message}") from None
+        self._system = lru_cache(maxsize=8)(self._render_system)
+        self._header = lru_cache(maxsize=1024)(self._render_header)
+        self._frame = lru_cache(maxsize=1024)(self._render_frame)
+
+    def system(self, space: ActionSpace) -> str:
+        """Rules, action list and reply format."""
+        return self._system(space)
+
+    def shared(self, context: Context, *, history: int, lines: int | None, screen: bool) -> str:
+        """Task, summary, the last `history` steps and the first `lines` lines of the screen (None: all)."""
+        told = context.history[len(context.history) - history :] if history else ()
+        first = len(context.history) - len(told) + 1
+        entries = [
+            {"number": first + offset, "action": entry.action, "effect": entry.effect, "reason": entry.reason}
+            for offset, entry in enumerate(told)
+        ]
+        text = _cut(context.observation.text, lines) if screen else ""
+        return self._render("shared", goal=context.goal, summary=context.summary, history=entries, screen=text) + "\n"
+
+    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[Utterance]) -> tuple[Segment, ...]:
+        """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
+        segments: list[Segment] = []
+        for utterance in heard:
+            before, after = self._frame(utterance.agent, utterance.round)
+            said = Segment(text=utterance.text, tokens=utterance.tokens, tokenizer=utterance.tokenizer)
+            segments += [Segment(text=before), said, Segment(text=after)]
+        return (*segments, Segment(text=self._header(agent, round, rounds)))
+
+    def summary(self, context: Context, since: int) -> str:
+        """The request for a summary of the steps from `since` on."""
+        entries = [
+            {"number": number + 1, "action": entry.action, "effect": entry.effect}
+            for number, entry in enumerate(context.history)
+            if number >= since
+        ]
+        return self._render("summary", goal=context.goal, summary=context.summary, history=entries)
+
+    def _render_system(self, space: ActionSpace) -> str:
+        return self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
+
+    def _render_header(self, agent: str, round: int, rounds: int) -> str:
+        return self._render("header", agent=agent, round=round + 1, rounds=rounds)
+
+    def _render_frame(self, agent: str, round: int) -> tuple[str, str]:
+        framed = self._render("message", agent=agent, round=round + 1, message=_MESSAGE)
+        before, found, after = framed.partition(_MESSAGE)
+        if not found:
+            raise ConfigError(f"prompts/{self.name}/message.jinja does not show {{{{ message }}}}")
+        return before, after + "\n"
+
+    def _render(self, name: str, **values: object) -> str:
+        try:
+            return self._templates[name].render(**values)
+        except jinja2.UndefinedError as error:
+            raise ConfigError(f"prompts/{self.name}/{name}.jinja: {error.message}") from None
+
+
+def _cut(text: str, lines: int | None) -> str:
+    if lines is None:
+        return text
+    kept = text.split("\n")
+    left = len(kept) - lines
+    return text if left <= 0 else "\n".join([*kept[:lines], f"... {left} more lines are not shown"])
+
+
+def fit(
+    template: Template,
+    context: Context,
+    *,
+    history: int,
+    limit: int,
+    count: Callable[[str], int],
+    screen: bool = True,
+    images: tuple[str, ...] = (),
+) -> Shared:
+    """Render the shared part so that system and shared together stay within `limit` tokens.
+
+    The guard first shortens the history, oldest first, then drops elements from the far end of the screen; rules,
+    action list and reply format are never touched. What it removed is recorded in `Shared.trimmed`.
+
+    Raises:
+        ModelFailure: not even the task alone fits.
+    """
+    system = template.system(context.space)
+    space_left = limit - count(system)
+    told = min(history, len(context.history))
+    for kept in range(told, -1, -1):
+        text = template.shared(context, history=kept, lines=None, screen=screen)
+        if count(text) <= space_left:
+            trimmed = (f"history:{told - kept}",) if kept < told else ()
+            return Shared(system=system, text=text, images=images, trimmed=trimmed)
+    total = context.observation.text.count("\n") + 1
+    low, high = -1, total  # the most lines that fit, by bisection; -1: not even none
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = count(template.shared(context, history=0, lines=middle, screen=screen)) <= space_left
+        low, high = (middle, high) if fits else (low, middle)
+    if low < 0 or not screen:
+        needed = count(system) + count(template.shared(context, history=0, lines=0, screen=screen))
+        raise ModelFailure(
+            f"the task alone needs {needed} tokens of prompt, {limit} are left for it; raise context_tokens"
+        )
+    text = template.shared(context, history=0, lines=low, screen=screen)
+    removed = [f"history:{told}"] if told else []
+    return Shared(system=system, text=text, images=images, trimmed=(*removed, f"elements:{total - low}"))
