@@ -36,8 +36,13 @@ class Seeds:
         return derive(self.run, "evaluation edges", task)
 
     def task(self, task: str, episode: int, epoch: int = 0) -> int:
-        """Seed of a task instance (its parameters and initial state)."""
-        return derive(self.run, "task", epoch, task, episode)
+        """Seed of a task instance (its parameters and initial state).
+
+        In epoch 0 this is AndroidWorld's own rule, SHA-256 of "{suite seed}_{task}_{i}" modulo 2^32, so that suite
+        seed 30 names the same instances here and there.
+        """
+        suite_seed = self.run if epoch == 0 else derive(self.run, "tasks of epoch", epoch)
+        return int(hashlib.sha256(f"{suite_seed}_{task}_{episode}".encode()).hexdigest(), 16) % 2**32
 
     def cell(self, epoch: int, task: str, episode: int, step: int, agent: str, round: int) -> int:
         """Seed of one model call."""

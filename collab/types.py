@@ -422,6 +422,8 @@ class Step:
     """How the next prompts will tell this step."""
     terminated: bool
     truncated: bool
+    summary: str = ""
+    """The summary of earlier steps that stood in this step's prompts; empty when none is kept."""
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0

@@ -1,0 +1,135 @@
+"""One agent: observation and heard messages → utterance.
+
+Agents have no roles. What tells two of them apart is their slot's name, their sampling and, in some teams, their
+weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collab.errors import ModelFailure, boundary
+from collab.models.base import Model, Oracle, Privilege, Reply, Request
+from collab.prompts.parse import read_reply
+from collab.prompts.render import LAYOUT, Context, Shared, Template, fit
+from collab.types import Prompt, PromptRef, Sampling, Utterance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """Who fills one slot of a graph."""
+
+    slot: str
+    definition: str
+    """Name of the agents file; agents with the same one render the same shared prompt."""
+    model: Model
+    template: Template
+    sampling: Sampling
+    context_tokens: int = 8192
+    history: int = 5
+    summary: bool = False
+    modality: str = "text"
+    call_s: float = 120.0
+
+    def shared(self, scene: Scene, messages: int) -> Shared:
+        """The part of this step's prompts that does not depend on the cell.
+
+        Args:
+            messages: the most messages a prompt of this step may carry; room is kept for them and for the reply.
+        """
+        limit = self.context_tokens - (messages + 1) * (self.sampling.max_tokens + 16) - 32
+        return fit(
+            self.template,
+            scene.context,
+            history=self.history,
+            limit=limit,
+            count=self.model.count_tokens,
+            screen=self.modality != "image",
+            images=tuple(scene.images) if self.modality != "text" else (),
+        )
+
+    async def speak(self, scene: Scene, shared: Shared, place: Place, heard: Sequence[Utterance]) -> Utterance:
+        """Answer once.
+
+        Raises:
+            ModelFailure: the call failed after its retries or took longer than `call_s`.
+        """
+        segments = self.template.segments(self.slot, place.round, place.rounds, heard)
+        prompt = Prompt(
+            system=shared.system, shared=shared.text, segments=segments, images=shared.images, layout=LAYOUT
+        )
+        seed = scene.seed_of(self.slot, place.round)
+        request = Request(
+            prompt=prompt,
+            sampling=self.sampling,
+            seed=seed,
+            images=tuple(scene.images[name] for name in shared.images),
+            privilege=self._privilege(scene),
+        )
+        started = time.perf_counter()
+        reply = await self._ask(request)
+        reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
+        parsed = read_reply(reply.text, scene.context.space, scene.context.observation)
+        return Utterance(
+            agent=self.slot,
+            round=place.round,
+            heard=tuple(utterance.cell for utterance in heard),
+            text=reply.text,
+            reason=parsed.reason,
+            action=parsed.action,
+            failure=parsed.failure,
+            prompt=reference,
+            policy=self.model.policy,
+            sampling=self.sampling,
+            seed=seed,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            tokens=reply.tokens,
+            tokenizer=reply.tokenizer,
+            logprobs=reply.logprobs,
+            behaviour_logprobs=reply.behaviour_logprobs,
+            latency_s=time.perf_counter() - started,
+            cost_usd=reply.cost_usd,
+            privileged=self.model.privileged,
+        )
+
+    async def summarise(self, context: Context, since: int, seed: int) -> Reply:
+        """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""
+        prompt = Prompt(system="", shared=self.template.summary(context, since), segments=(), layout=LAYOUT)
+        return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed))
+
+    async def _ask(self, request: Request) -> Reply:
+        with boundary(ModelFailure, f"call of {self.slot} to {self.model.policy.base} (limit {self.call_s:g} s)"):
+            async with asyncio.timeout(self.call_s):
+                return await self.model.generate(request)
+
+    def _privilege(self, scene: Scene) -> Privilege | None:
+        if not self.model.privileged:
+            return None
+        if scene.oracle is None:
+            raise ModelFailure(f"{self.definition} needs an environment that knows solutions, this one knows none")
+        return Privilege(oracle=scene.oracle, observation=scene.context.observation, space=scene.context.space)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What one deliberation is about."""
+
+    context: Context
+    seed_of: Callable[[str, int], int]
+    """(slot, round) → seed of that call."""
+    oracle: Oracle | None = None
+    """Handed to privileged models only; None when the environment knows no solutions."""
+    images: Mapping[str, bytes] = field(default_factory=dict)
+    """SHA-256 → encoded picture of the screen; empty when nobody looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in the conversation a cell stands."""
+
+    round: int
+    rounds: int

@@ -1,0 +1,266 @@
+"""Many episodes at once.
+
+A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
+its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
+step, so one slow environment slows nobody.
+
+Collection ends when the queue is empty, when somebody asks it to stop (Ctrl-C), when a budget is used up, or after ten
+infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
+steps are recorded, and resuming goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collab.config import Budget
+from collab.envs.base import Environment
+from collab.errors import EnvironmentFailure, boundary
+from collab.graphs.network import Network
+from collab.rollout import Episode, Recorder, Stage, play
+from collab.types import EpisodeError, Step, Trajectory
+
+PATIENCE = 10
+"""Infrastructure failures in a row before a collection stops."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a collection is; a live object, read by whoever shows it."""
+
+    planned: int
+    done: int = 0
+    """Episodes over, with an outcome or an error."""
+    succeeded: int = 0
+    broken: int = 0
+    """Episodes that ended with an error."""
+    steps: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def calls_per_s(self) -> float:
+        """Model calls per second, averaged over the whole time."""
+        return self.calls / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the episodes done so far; None before the first."""
+        return self.seconds / self.done * (self.planned - self.done) if self.done else None
+
+    def count_step(self, step: Step) -> None:
+        """Add what one step cost."""
+        self.steps += 1
+        for utterance in step.matrix:
+            self.calls += 1
+            self.prompt_tokens += utterance.prompt_tokens or 0
+            self.completion_tokens += utterance.completion_tokens or 0
+            self.cost_usd += utterance.cost_usd or 0.0
+
+    def count_episode(self, trajectory: Trajectory) -> None:
+        """Add how one episode ended."""
+        self.done += 1
+        self.succeeded += trajectory.success
+        self.broken += trajectory.error is not None
+
+    def exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        if budget.usd is not None and self.cost_usd >= budget.usd:
+            return f"budget used up: {self.cost_usd:.4f} of {budget.usd:g} USD"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            return f"budget used up: {self.tokens} of {budget.tokens} tokens"
+        if budget.minutes is not None and self.seconds >= budget.minutes * 60:
+            return f"budget used up: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What was collected."""
+
+    trajectories: tuple[Trajectory, ...]
+    """Episodes that are over, in the order of the plan."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+
+
+async def collect(
+    plan: Sequence[Episode],
+    network_of: Callable[[Episode], Network],
+    stage: Stage,
+    recorder: Recorder,
+    *,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    unfinished: Mapping[str, Sequence[Step]] | None = None,
+    progress: Progress | None = None,
+    stop: asyncio.Event | None = None,
+) -> Collection:
+    """Play all episodes of a plan.
+
+    Args:
+        network_of: the team that plays an episode, on the graph that this episode uses.
+        unfinished: recorded steps of episodes that were interrupted, by episode id; see `collab.rollout.play`.
+        stop: set from outside to end the collection at once.
+
+    Raises:
+        StoreFailure: the recorder cannot write; episodes in flight are abandoned.
+    """
+    collector = _Collector(
+        plan=deque(plan),
+        network_of=network_of,
+        stage=stage,
+        recorder=recorder,
+        budget=budget or Budget(),
+        unfinished=unfinished or {},
+        progress=progress or Progress(planned=len(plan)),
+    )
+    await collector.run(min(concurrency, len(plan)), stop or asyncio.Event())
+    order = {episode.id: position for position, episode in enumerate(plan)}
+    return Collection(
+        trajectories=tuple(sorted(collector.over, key=lambda trajectory: order[trajectory.id])),
+        stopped=collector.stopped,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Collector:
+    plan: deque[Episode]
+    network_of: Callable[[Episode], Network]
+    stage: Stage
+    recorder: Recorder
+    budget: Budget
+    unfinished: Mapping[str, Sequence[Step]]
+    progress: Progress
+    over: list[Trajectory] = field(default_factory=list)
+    stopped: str | None = None
+    _failures_in_a_row: int = 0
+    _halt: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, workers: int, stop: asyncio.Event) -> None:
+        """Run the workers until they are done or something says stop."""
+        jobs = (_together([self._work() for _ in range(workers)]), stop.wait(), self._halt.wait(), self._watch_clock())
+        working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
+        try:
+            await asyncio.wait({working, asked, halted}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.stopped = self.stopped or "stopped on request"
+        finally:
+            for task in (working, asked, halted, clock):
+                task.cancel()
+            await asyncio.gather(asked, halted, clock, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+    async def _work(self) -> None:
+        environment: Environment | None = None
+        try:
+            while self.plan:
+                episode = self.plan.popleft()
+                try:
+                    if environment is None:
+                        environment = await self._open()
+                    trajectory = await self._play(environment, episode)
+                except EnvironmentFailure as failure:  # no environment could be opened
+                    trajectory = self._unplayed(episode, failure)
+                if trajectory.error is not None and environment is not None:
+                    await _discard(environment)
+                    environment = None
+                self._count(trajectory)
+        finally:
+            if environment is not None:
+                await _discard(environment)
+
+    async def _open(self) -> Environment:
+        with boundary(EnvironmentFailure, f"opening {self.stage.suite.label}"):
+            return await self.stage.suite.open()
+
+    async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        return await play(
+            environment,
+            self.network_of(episode),
+            episode,
+            self.stage,
+            self.recorder,
+            done=self.unfinished.get(episode.id, ()),
+            watch=self._count_step,
+        )
+
+    def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
+        trajectory = Trajectory(
+            id=episode.id,
+            task=self.stage.suite.instance(episode.task, episode.seed),
+            episode=episode.number,
+            epoch=episode.epoch,
+            steps=(),
+            final=None,
+            outcome=None,
+            error=EpisodeError(type=type(failure).__name__, message=str(failure), step=0),
+            environment=self.stage.suite.label,
+            environment_version=self.stage.suite.version,
+        )
+        self.recorder.begin(trajectory)
+        self.recorder.end(trajectory)
+        return trajectory
+
+    def _count_step(self, step: Step) -> None:
+        self.progress.count_step(step)
+        self._check_budget()
+
+    def _count(self, trajectory: Trajectory) -> None:
+        self.over.append(trajectory)
+        self.progress.count_episode(trajectory)
+        self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
+        if trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
+            self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")
+
+    def _check_budget(self) -> None:
+        used_up = self.progress.exceeded(self.budget)
+        if used_up is not None:
+            self._stop(used_up)
+
+    def _stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._halt.set()
+
+    async def _watch_clock(self) -> None:
+        """Minutes run out between steps too."""
+        while self.budget.minutes is not None:
+            await asyncio.sleep(0.2)
+            self._check_budget()
+
+
+async def _together(jobs: Sequence[Coroutine[None, None, None]]) -> None:
+    """Run coroutines until all are done; the first error cancels the rest and is raised plainly."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _discard(environment: Environment) -> None:
+    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10):
+            await environment.close()

@@ -1,0 +1,351 @@
+"""One episode, from reset to outcome.
+
+    observation = await environment.reset(task)
+    while not done:
+        matrix = await network.deliberate(scene)
+        decision = vote(matrix)
+        result = await environment.step(decision.action)
+
+Every step is handed to a `Recorder` before the next one begins. An episode that breaks — a dead browser, a model
+server that does not answer, a limit that ran out — is returned with its error and no outcome: data, not a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from collab.agents.agent import Scene
+from collab.config import Limits
+from collab.envs.actions import ActionSpace
+from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
+from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.graphs.network import Network
+from collab.models.base import Oracle
+from collab.prompts.render import Context, Shared, prefix_text
+from collab.seeds import Seeds
+from collab.types import (
+    Action,
+    EpisodeError,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    Step,
+    StepResult,
+    Task,
+    Trajectory,
+)
+from collab.vote import vote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One planned episode."""
+
+    task: str
+    number: int
+    """Which instance of the task, from 0."""
+    seed: int
+    """Of the instance."""
+    epoch: int = 0
+
+    @property
+    def id(self) -> str:
+        """Unique in its run."""
+        name = f"{self.task}/{self.number}"
+        return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
+
+
+class Recorder(Protocol):
+    """Where an episode is written while it happens."""
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """An episode begins, or begins again; it has no steps yet."""
+        ...
+
+    def text(self, key: str, text: str) -> None:
+        """A prompt prefix, by its SHA-256; the same one may come often."""
+        ...
+
+    def picture(self, png: bytes) -> str:
+        """A screen; returns the SHA-256 it is stored under, at once, and encodes later."""
+        ...
+
+    def step(self, trajectory: str, step: Step) -> None:
+        """A finished step; when this returns, the step survives the death of the process."""
+        ...
+
+    def end(self, trajectory: Trajectory) -> None:
+        """The episode is over, with an outcome or an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What all episodes of a collection have in common."""
+
+    suite: Suite
+    seeds: Seeds
+    limits: Limits = field(default_factory=Limits)
+    pictures: bool = True
+    """Store pictures of screens that no renderer can draw again."""
+
+
+async def play(
+    environment: Environment,
+    network: Network,
+    episode: Episode,
+    stage: Stage,
+    recorder: Recorder,
+    *,
+    done: Sequence[Step] = (),
+    watch: Callable[[Step], None] = lambda step: None,
+) -> Trajectory:
+    """Play one episode to its end.
+
+    Args:
+        done: steps that were already recorded; they are executed again without asking any model, and the episode
+            goes on behind them. Needs a suite that is "deterministic".
+        watch: called after every new step.
+
+    Raises:
+        StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
+    """
+    started = time.perf_counter()
+    task = stage.suite.instance(episode.task, episode.seed)
+    if stage.limits.max_steps is not None:
+        task = replace(task, max_steps=stage.limits.max_steps)
+    trajectory = Trajectory(
+        id=episode.id,
+        task=task,
+        episode=episode.number,
+        epoch=episode.epoch,
+        steps=(),
+        final=None,
+        outcome=None,
+        environment=stage.suite.label,
+        environment_version=stage.suite.version,
+        privileged=network.privileged,
+    )
+    steps: list[Step] = []
+    begun = bool(done)
+    try:
+        with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
+            async with asyncio.timeout(stage.limits.episode_s):
+                player = _Player(environment, network, episode, stage, recorder, watch)
+                trajectory = replace(trajectory, task=await player.reset(task))
+                if not begun:
+                    recorder.begin(trajectory)
+                    begun = True
+                final, outcome = await player.run(steps, done)
+        trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
+    except (EnvironmentFailure, ModelFailure) as failure:
+        error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
+        trajectory = replace(trajectory, steps=tuple(steps), error=error)
+        if not begun:
+            recorder.begin(trajectory)
+    trajectory = replace(trajectory, seconds=time.perf_counter() - started)
+    recorder.end(trajectory)
+    return trajectory
+
+
+class _Player:
+    """The state of one running episode."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        network: Network,
+        episode: Episode,
+        stage: Stage,
+        recorder: Recorder,
+        watch: Callable[[Step], None],
+    ) -> None:
+        self.environment, self.network, self.episode = environment, network, episode
+        self.stage, self.recorder, self.watch = stage, recorder, watch
+        self.history: list[HistoryEntry] = []
+        self.summary = ""
+        self.goal = ""
+        self.observation: Observation
+
+    async def reset(self, task: Task) -> Task:
+        """Make the initial state; returns the task with the goal the environment states."""
+        with boundary(EnvironmentFailure, f"reset of {task.name} (limit {self.stage.limits.step_s:g} s)"):
+            async with asyncio.timeout(self.stage.limits.step_s):
+                self.observation = await self.environment.reset(task)
+        if isinstance(self.environment, HasGoal):
+            task = replace(task, goal=self.environment.goal())
+        self.goal = task.goal
+        return task
+
+    async def run(self, steps: list[Step], done: Sequence[Step]) -> tuple[Observation, Outcome | None]:
+        """Replay `done`, then deliberate and act until the episode is over; `steps` grows as it goes."""
+        result: StepResult | None = None
+        for step in done:
+            result = await self._replay(step)
+            steps.append(step)
+        while result is None or not result.done:
+            with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
+                async with asyncio.timeout(self.stage.limits.step_s):
+                    step, result = await self._step(len(steps))
+            steps.append(step)
+            self.observation = result.observation
+            self.recorder.step(self.episode.id, step)
+            self.watch(step)
+        return result.observation, result.outcome
+
+    async def _replay(self, step: Step) -> StepResult:
+        if self.observation.digest != step.observation.digest:
+            raise EnvironmentFailure(
+                f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
+                f"the environment is not what it was when the episode began"
+            )
+        with boundary(EnvironmentFailure, f"replay of step {step.index}"):
+            result = await self.environment.step(step.executed)
+        self.history.append(step.history)
+        self.summary = step.summary
+        self.observation = result.observation
+        return result
+
+    async def _step(self, index: int) -> tuple[Step, StepResult]:
+        images = await self._look()
+        begun = time.perf_counter()
+        await self._summarise(index)
+        scene = Scene(
+            context=Context(
+                goal=self.goal,
+                space=self.stage.suite.space,
+                observation=self.observation,
+                history=tuple(self.history),
+                summary=self.summary,
+            ),
+            seed_of=self._seeds(index),
+            oracle=_remembered(self.environment) if isinstance(self.environment, HasOracle) else None,
+            images=images,
+        )
+        matrix, shared = await self.network.deliberate(scene)
+        decision = vote(matrix)
+        self._store(shared)
+        executed = decision.action or _idle(self.stage.suite.space)
+        decided = time.perf_counter()
+        with boundary(EnvironmentFailure, f"action {_words(self.stage.suite.space, executed)}"):
+            result = await self.environment.step(executed)
+        acted = time.perf_counter()
+        reason = matrix[decision.representative].reason if decision.representative else ""
+        entry = HistoryEntry(
+            action=_words(self.stage.suite.space, executed, self.observation),
+            reason=reason,
+            effect=_effect(self.observation, result),
+        )
+        self.history.append(entry)
+        return (
+            Step(
+                index=index,
+                observation=self.observation,
+                matrix=matrix,
+                vote=decision,
+                executed=executed,
+                no_action=decision.action is None,
+                history=entry,
+                terminated=result.terminated,
+                truncated=result.truncated,
+                summary=self.summary,
+                info=result.info,
+                deliberation_s=decided - begun,
+                environment_s=acted - decided,
+            ),
+            result,
+        )
+
+    def _seeds(self, step: int) -> Callable[[str, int], int]:
+        """(slot, round) → seed of that call."""
+        episode, seeds = self.episode, self.stage.seeds
+        return lambda slot, round: seeds.cell(episode.epoch, episode.task, episode.number, step, slot, round)
+
+    def _store(self, shared: tuple[Shared, ...]) -> None:
+        for part in shared:
+            self.recorder.text(part.prefix, prefix_text(part.system, part.text))
+
+    async def _summarise(self, index: int) -> None:
+        """Let the first agent that keeps a summary write it anew (an option; off by default)."""
+        writers = [agent for agent in self.network.agents.values() if agent.summary]
+        if not writers or not self.history:
+            return
+        context = Context(
+            goal=self.goal,
+            space=self.stage.suite.space,
+            observation=self.observation,
+            history=tuple(self.history),
+            summary=self.summary,
+        )
+        seed = self._seeds(index)("summary", 0)
+        self.summary = (await writers[0].summarise(context, len(self.history) - 1, seed)).text.strip()
+
+    async def _look(self) -> dict[str, bytes]:
+        """Take a picture where one is needed: for agents that see, or for a record that cannot be drawn later."""
+        seen = any(agent.modality != "text" for agent in self.network.agents.values())
+        kept = self.stage.pictures and self.observation.renderer is None
+        if not isinstance(self.environment, HasScreenshot) or not (seen or kept):
+            return {}
+        with boundary(EnvironmentFailure, "screenshot"):
+            png = await self.environment.screenshot(seen)
+        key = self.recorder.picture(png)
+        self.observation = replace(self.observation, screenshot=key)
+        return {key: png} if seen else {}
+
+
+def _remembered(environment: HasOracle) -> Oracle:
+    """The environment's oracle, asked at most once per step however many cells look."""
+    answer: list[tuple[Action, ...] | None] = []
+
+    def ask() -> tuple[Action, ...] | None:
+        if not answer:
+            answer.append(environment.oracle())
+        return answer[0]
+
+    return ask
+
+
+def _idle(space: ActionSpace) -> Action | None:
+    """What happens when no cell parsed: a phone waits, a page is looked at again."""
+    return space.make("wait") if "wait" in space.types else None
+
+
+def _words(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:
+    return "no action" if action is None else space.describe(action, observation)
+
+
+def _effect(before: Observation, result: StepResult) -> str:
+    """What the screen did, in the environment's words or, where it has none, by comparing the screens."""
+    told = result.info.get("effect")
+    if isinstance(told, str) and told:
+        return told
+    if result.observation.digest == before.digest:
+        return "nothing changed"
+    if result.observation.title != before.title:
+        return f"now on {result.observation.title}"
+    return "the screen changed"
+
+
+class Silent:
+    """A recorder that keeps nothing: for trajectories that are only needed in memory."""
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """Keep nothing."""
+
+    def text(self, key: str, text: str) -> None:
+        """Keep nothing."""
+
+    def picture(self, png: bytes) -> str:
+        """Keep nothing; the picture is still named by its content."""
+        return hashlib.sha256(png).hexdigest()
+
+    def step(self, trajectory: str, step: Step) -> None:
+        """Keep nothing."""
+
+    def end(self, trajectory: Trajectory) -> None:
+        """Keep nothing."""
