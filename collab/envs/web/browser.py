@@ -1,0 +1,387 @@
+"""The browser process: find one, start it once, lend its pages.
+
+    choice = find_browser()                       # where it is, without starting anything
+    async with Browser() as browser:
+        page = await browser.page(viewport={"width": 160, "height": 210})
+
+    pool = PagePool(browser, size=8, viewport=…)  # pages that are used again and again
+    page = await pool.acquire()
+    await pool.release(page)                      # a crashed or hung page is replaced by a fresh one
+
+One `Browser` is one Chromium process; every page lives in a context of its own and shares nothing with its
+neighbours. Playwright is imported when a browser starts, not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from collab.errors import EnvironmentFailure, MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, Page, Playwright
+
+VARIABLE = "COLLAB_BROWSER"
+"""Environment variable that names a browser's executable."""
+
+INSTALL = "run `playwright install chromium`, or your system's `apt-get install chromium`, or set " + VARIABLE
+
+FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+"""What keeps a headless Chromium quiet without a network, and on the proxy when it is given one."""
+
+_COMMANDS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+    "msedge",
+)
+_PLACES = (
+    "/usr/bin/chromium",
+    "/usr/lib/chromium/chromium",
+    "/snap/bin/chromium",
+    "/opt/google/chrome/chrome",
+    "/opt/microsoft/msedge/msedge",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+    "C:/Program Files/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
+)
+_PLAYWRIGHT_FILES = (
+    "chrome-linux64/chrome",
+    "chrome-linux/chrome",
+    "chrome-mac-arm64/Google Chrome for Testing.app/Contents/MacOS/Google Chrome for Testing",
+    "chrome-mac-x64/Google Chrome for Testing.app/Contents/MacOS/Google Chrome for Testing",
+    "chrome-mac/Chromium.app/Contents/MacOS/Chromium",
+    "chrome-win64/chrome.exe",
+    "chrome-win/chrome.exe",
+    "chrome-headless-shell-linux64/chrome-headless-shell",
+    "chrome-linux/headless_shell",
+    "chrome-headless-shell-mac-arm64/chrome-headless-shell",
+    "chrome-headless-shell-mac-x64/chrome-headless-shell",
+    "chrome-headless-shell-win64/chrome-headless-shell.exe",
+)
+
+
+# ------------------------------------------------------------------------------------------------------ finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserChoice:
+    """A browser on this machine."""
+
+    kind: Literal["given", "variable", "playwright", "system"]
+    """Who named it: the caller, the environment variable, Playwright's own folder, or the system."""
+    path: Path
+    version: str | None
+    """As the program tells it, e.g. "Chromium 140.0.7339.16"; None when it tells none."""
+
+
+def find_browser(executable_path: str | None = None) -> BrowserChoice:
+    """Find the browser that `Browser` would start; imports no Playwright and starts no browser.
+
+    Order: `executable_path`, the variable COLLAB_BROWSER, Playwright's own Chromium, then Chromium, Chrome or Edge
+    of the system.
+
+    Raises:
+        UsageError: a named file cannot be run, or there is no browser at all.
+    """
+    for kind, given in (("given", executable_path), ("variable", os.environ.get(VARIABLE))):
+        if given:
+            return _named(kind, given)
+    for path in _playwright_paths():
+        return BrowserChoice(kind="playwright", path=path, version=_version(path))
+    for path in _system_paths():
+        return BrowserChoice(kind="system", path=path, version=_version(path))
+    raise UsageError(f"web pages need a browser, and there is no Chromium, Chrome or Edge on this machine; {INSTALL}")
+
+
+def _named(kind: str, given: str) -> BrowserChoice:
+    found = shutil.which(Path(given).expanduser())
+    if found is None:
+        where = VARIABLE if kind == "variable" else "executable_path"
+        raise UsageError(f"{where} names the browser {given!r}, which is not a program that can be run; {INSTALL}")
+    path = Path(found)
+    return BrowserChoice(kind="variable" if kind == "variable" else "given", path=path, version=_version(path))
+
+
+def _playwright_paths() -> Iterator[Path]:
+    """Executables of the revision that the installed Playwright wants."""
+    spec = importlib.util.find_spec("playwright")
+    if spec is None or spec.origin is None:
+        return
+    package = Path(spec.origin).parent / "driver" / "package"
+    try:
+        listed = json.loads((package / "browsers.json").read_text(encoding="utf-8"))["browsers"]
+        revisions = {browser["name"]: browser["revision"] for browser in listed}
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in ("chromium", "chromium-headless-shell"):
+        folder = _playwright_folder(package) / f"{name.replace('-', '_')}-{revisions.get(name)}"
+        yield from (folder / file for file in _PLAYWRIGHT_FILES if (folder / file).is_file())
+
+
+def _playwright_folder(package: Path) -> Path:
+    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    if given == "0":
+        return package / ".local-browsers"
+    if given:
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ms-playwright"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ms-playwright"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ms-playwright"
+
+
+def _system_paths() -> Iterator[Path]:
+    yield from (Path(found) for command in _COMMANDS if (found := shutil.which(command)))
+    yield from (path for path in map(Path, _PLACES) if path.is_file() and os.access(path, os.X_OK))
+
+
+def _version(path: Path) -> str | None:
+    if sys.platform == "win32":  # there the flag opens a window
+        return None
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return " ".join(done.stdout.split(maxsplit=2)[:2]) or None
+
+
+# -------------------------------------------------------------------------------------------------------- process
+
+
+class Browser:
+    """One Chromium process, started when the first page is asked for and started again if it dies.
+
+    Args:
+        executable_path: the browser to use; None finds one (see `find_browser`).
+        headless: False shows a window.
+        arguments: more command-line flags.
+        start_timeout_s: how long the process may take to answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        executable_path: str | None = None,
+        headless: bool = True,
+        arguments: Sequence[str] = (),
+        start_timeout_s: float = 30.0,
+    ) -> None:
+        self._executable_path = executable_path
+        self._headless = headless
+        self._arguments = tuple(arguments)
+        self._start_timeout_s = start_timeout_s
+        self._driver: Playwright | None = None
+        self._process: PlaywrightBrowser | None = None
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Browser:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def version(self) -> str | None:
+        """Version of the running browser; None before it has started."""
+        return self._process.version if self._process else None
+
+    async def start(self) -> None:
+        """Start the process if it does not run.
+
+        Raises:
+            MissingExtra: Playwright is not installed.
+            UsageError: there is no browser.
+            EnvironmentFailure: it does not start.
+        """
+        await self._running()
+
+    async def context(self, **options: Any) -> BrowserContext:
+        """A fresh context (cookies, storage, cache of its own); `options` as in Playwright's `new_context`."""
+        from playwright.async_api import Error
+
+        for last_try in (False, True):
+            process = await self._running()
+            try:
+                return await process.new_context(**options)
+            except Error as error:
+                if last_try or process.is_connected():
+                    raise EnvironmentFailure(f"the browser gives no new page: {_first_line(error)}") from error
+        raise AssertionError("unreachable")
+
+    async def page(self, **options: Any) -> Page:
+        """A fresh page in a context of its own; close it with `close_page`."""
+        from playwright.async_api import Error
+
+        context = await self.context(**options)
+        try:
+            return await context.new_page()
+        except Error as error:
+            raise EnvironmentFailure(f"the browser gives no new page: {_first_line(error)}") from error
+
+    async def close(self) -> None:
+        """End the process. May be called twice."""
+        async with self._lock:
+            process, driver = self._process, self._driver
+            self._process = self._driver = None
+            if process is not None:
+                await _patiently(process.close())
+            if driver is not None:
+                await _patiently(driver.stop())  # its end also ends a browser that did not listen
+
+    async def _running(self) -> PlaywrightBrowser:
+        async with self._lock:
+            if self._process is None or not self._process.is_connected():
+                self._process = await self._launch()
+            return self._process
+
+    async def _launch(self) -> PlaywrightBrowser:
+        try:
+            from playwright.async_api import Error, async_playwright
+        except ImportError:
+            raise MissingExtra.of("playwright", "web", "opening web pages") from None
+        choice = await asyncio.to_thread(find_browser, self._executable_path)
+        if self._driver is None:
+            self._driver = await async_playwright().start()
+        try:
+            return await self._driver.chromium.launch(
+                executable_path=choice.path,
+                headless=self._headless,
+                args=[*FLAGS, *self._arguments],
+                chromium_sandbox=not _is_root(),
+                timeout=self._start_timeout_s * 1000,
+                handle_sigint=False,  # Ctrl-C stops the run first; the run then closes its browser
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+        except Error as error:
+            raise EnvironmentFailure(f"the browser {choice.path} does not start: {_first_line(error)}") from error
+
+
+async def close_page(page: Page) -> None:
+    """Close a page together with its context, dead or alive."""
+    await _patiently(page.context.close())
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]
+
+
+async def _patiently(closing: Any, timeout_s: float = 5.0) -> None:
+    """Wait for something to close; what is already dead or does not answer is left to the end of its process."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error, TimeoutError):
+        await asyncio.wait_for(closing, timeout_s)
+
+
+# ----------------------------------------------------------------------------------------------------------- pool
+
+
+class PagePool:
+    """At most `size` pages, lent one at a time; a page comes back as it was left, so the borrower resets it.
+
+    Args:
+        browser: whose pages.
+        size: how many may be lent at once; a further borrower waits.
+        answer_timeout_s: a returned page that does not answer in this time is replaced.
+        options: of the pages' contexts (viewport, user agent …), as in Playwright's `new_context`.
+    """
+
+    def __init__(self, browser: Browser, *, size: int = 16, answer_timeout_s: float = 2.0, **options: Any) -> None:
+        if size < 1:
+            raise UsageError(f"a page pool of size {size}, allowed: 1 or more")
+        self._browser = browser
+        self._answer_timeout_s = answer_timeout_s
+        self._options = options
+        self._places = asyncio.Semaphore(size)
+        self._idle: list[Page] = []
+        self._lent: set[Page] = set()
+
+    async def acquire(self) -> Page:
+        """A page that answers: the one used last, or a fresh one.
+
+        Raises:
+            EnvironmentFailure: the browser gives none.
+        """
+        await self._places.acquire()
+        try:
+            page = await self._living() or await self._browser.page(**self._options)
+        except BaseException:
+            self._places.release()
+            raise
+        self._lent.add(page)
+        return page
+
+    async def release(self, page: Page, *, broken: bool = False) -> None:
+        """Take a page back; `broken` says that the borrower has seen it crash or hang. Twice is harmless."""
+        if page not in self._lent:
+            return
+        self._lent.discard(page)
+        try:
+            if not broken and await self._answers(page):
+                self._idle.append(page)
+            else:
+                await close_page(page)
+        finally:
+            self._places.release()
+
+    async def close(self) -> None:
+        """Close all pages, lent ones too. May be called twice."""
+        pages = [*self._idle, *self._lent]
+        self._idle.clear()
+        self._lent.clear()
+        for page in pages:
+            await close_page(page)
+
+    async def _living(self) -> Page | None:
+        while self._idle:
+            page = self._idle.pop()
+            if await self._answers(page):
+                return page
+            await close_page(page)
+        return None
+
+    async def _answers(self, page: Page) -> bool:
+        from playwright.async_api import Error
+
+        try:
+            return bool(await asyncio.wait_for(page.evaluate("true"), self._answer_timeout_s))
+        except (Error, TimeoutError):
+            return False
