@@ -106,10 +106,11 @@ class Document:
 
     def line(self, path: Sequence[Hashable]) -> int | None:
         """Line of the deepest part of `path` that is in the file; None for an empty file."""
-        for length in range(len(path), -1, -1):
-            if tuple(path[:length]) in self.lines:
-                return self.lines[tuple(path[:length])]
-        return None
+        known: tuple[Hashable, ...] = ()
+        for part in path:
+            if (*known, part) in self.lines:
+                known = (*known, part)
+        return self.lines.get(known)
 
 
 def parse_yaml(text: str, source: str) -> Document:
@@ -172,7 +173,7 @@ def explain(
 ) -> str:
     """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
     first, rest = error.errors()[0], error.error_count() - 1
-    path = tuple(first["loc"])
+    path = tuple(part for part in first["loc"] if "[" not in str(part))  # without the names of union branches
     line = document.line(path) if document is not None else None
     where = f"{source}:{line}" if line is not None else source
     name = ".".join(str(part) for part in path)

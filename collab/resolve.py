@@ -1,0 +1,230 @@
+"""The one place that builds concrete objects from configurations.
+
+A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
+(`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.learners`), then read as
+`package.module:Class`. Options become keyword arguments and are checked against the constructor's annotations, so a
+part from outside gets the same error messages as a built-in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ConfigDict, ValidationError, validate_call
+
+from collab.agents.agent import Agent
+from collab.config import AgentDefinition, EdgeSampler, GraphDefinition, Part, RunConfig
+from collab.envs.base import Suite
+from collab.errors import CollabError, ConfigError, UnknownName, UsageError
+from collab.graphs.dag import Dag
+from collab.graphs.edges import dag_of
+from collab.graphs.network import Network
+from collab.library import Library, explain
+from collab.models.base import Capabilities, Model
+from collab.prompts.render import Template
+from collab.rollout import Episode
+from collab.seeds import Seeds
+
+Group = Literal["environments", "models", "critics", "adversaries", "learners"]
+
+BUILT_IN: dict[Group, dict[str, str]] = {
+    "environments": {
+        "simphone": "collab.envs.phone.suite:SimPhoneSuite",
+        "miniwob": "collab.envs.web.miniwob:MiniwobSuite",
+        "mobile-miniwob": "collab.envs.web.mobile:MobileMiniwobSuite",
+        "web": "collab.envs.web.live:LiveSuite",
+        "fake": "collab.envs.fake:CorridorSuite",
+    },
+    "models": {
+        "openai": "collab.models.openai:OpenAIModel",
+        "local": "collab.models.local:LocalModel",
+        "rehearsal": "collab.models.rehearsal:RehearsalModel",
+        "scripted": "collab.models.scripted:ScriptedModel",
+    },
+    "critics": {},
+    "adversaries": {},
+    "learners": {},
+}
+
+
+def kinds(group: Group) -> dict[str, str]:
+    """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
+    outside = {point.name: point.value for point in importlib.metadata.entry_points(group=f"collab.{group}")}
+    return outside | BUILT_IN[group]
+
+
+def build(group: Group, part: Part, where: str) -> Any:
+    """Make the object that a part describes.
+
+    Args:
+        where: which definition it stands in, for messages.
+
+    Raises:
+        UnknownName: no such kind.
+        ConfigError: the class cannot be imported, or the options do not fit it.
+        MissingExtra: an optional dependency is missing.
+    """
+    target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
+    if target is None:
+        raise UnknownName.of(f"kind of {group}", part.kind, kinds(group), "or write package.module:Class")
+    make = _imported(target, where)
+    try:
+        checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(make)
+        return checked(**part.options)
+    except ValidationError as error:
+        raise ConfigError(explain(error, f"{where}: options of {part.kind}")) from None
+    except CollabError:
+        raise
+    except ImportError as error:
+        raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
+    except (TypeError, ValueError, OSError) as error:
+        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+
+
+def _imported(target: str, where: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    try:
+        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise ConfigError(f"{where}: {target} cannot be imported: {error}") from None
+    except AttributeError:
+        raise ConfigError(f"{where}: {module} has no {name!r}") from None
+    return made
+
+
+# -------------------------------------------------------------------------------------------------------- team
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """A built network, and the models it holds open."""
+
+    network: Network
+    """On the graph of epoch 0."""
+    graph: GraphDefinition
+    seeds: Seeds
+    per_task: bool
+    """Whether each task has a graph of its own."""
+    models: tuple[Model, ...]
+    """Each distinct model once."""
+
+    def network_of(self, episode: Episode) -> Network:
+        """The team on the graph that this episode uses."""
+        if not isinstance(self.graph.edges, EdgeSampler) or self.graph.rewire == "never":
+            return self.network
+        seed = self.seeds.task_edges(episode.task) if self.per_task else self.seeds.edges(episode.epoch)
+        return self.network.rewired(dag_of(self.graph, seed))
+
+    async def probe(self) -> dict[str, Capabilities]:
+        """What each distinct model supports, by its policy's base."""
+        found = await asyncio.gather(*(model.probe() for model in self.models))
+        return {model.policy.base: answer for model, answer in zip(self.models, found, strict=True)}
+
+    async def close(self) -> None:
+        """Give back what the models hold."""
+        await asyncio.gather(*(model.close() for model in self.models))
+
+
+def build_suite(config: RunConfig) -> Suite:
+    """The environments of a run; see `build` for the errors."""
+    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
+    suite: Suite = build("environments", config.environment.part, where)
+    return suite
+
+
+def build_team(config: RunConfig, library: Library) -> Team:
+    """The agents of a run on their graph; slots with equal models share one.
+
+    Raises:
+        ConfigError: a definition does not fit.
+        GraphError: the graph is no DAG over its slots.
+    """
+    seeds = Seeds(config.seed)
+    dag = dag_of(config.graph, seeds.edges(0))
+    models: dict[str, Model] = {}
+    agents: dict[str, Agent] = {}
+    for position, slot in enumerate(config.graph.slots):
+        definition, name = config.agents[slot], config.agent_names[slot]
+        key = json.dumps([definition.kind, definition.options], sort_keys=True, default=str)
+        if key not in models:
+            models[key] = build("models", definition, f"agents/{name}")
+        agents[slot] = Agent(
+            slot=slot,
+            definition=_group(definition, name),
+            model=models[key],
+            template=Template(library.path("prompts", definition.prompt)),
+            sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
+            context_tokens=definition.context_tokens,
+            history=definition.history,
+            summary=definition.summary,
+            modality=definition.modality,
+            call_s=config.environment.limits.call_s,
+        )
+    return Team(
+        network=Network(dag=dag, agents=agents, rounds=config.graph.rounds),
+        graph=config.graph,
+        seeds=seeds,
+        per_task=config.purpose == "eval" or config.graph.rewire == "task",
+        models=tuple(models.values()),
+    )
+
+
+def _group(definition: AgentDefinition, name: str) -> str:
+    """Slots in one group render the same shared prompt: same file and nothing overridden for a single slot."""
+    shape = [definition.prompt, definition.context_tokens, definition.history, definition.modality]
+    return f"{name} {json.dumps([*shape, definition.kind, definition.options], sort_keys=True, default=str)}"
+
+
+def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
+    """The graph of a definition; a sampled one is drawn with the edges seed of epoch 0 of that run seed."""
+    return dag_of(graph, Seeds(seed).edges(0))
+
+
+# -------------------------------------------------------------------------------------------------------- plan
+
+
+def task_names(suite: Suite, wanted: Sequence[str]) -> list[str]:
+    """Resolve task names: "all", "tag:word" (every task with that tag) or plain names, in the suite's order.
+
+    Raises:
+        UnknownName: a name or tag that no task has.
+        UsageError: nothing is left.
+    """
+    infos = list(suite.tasks())
+    known = {info.name for info in infos}
+    tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
+    chosen: set[str] = set()
+    for item in wanted:
+        tag = item.removeprefix("tag:")
+        if item == "all":
+            chosen |= known
+        elif item.startswith("tag:"):
+            if tag not in tags:
+                raise UnknownName.of(f"tag of {suite.name}", tag, tags - {""})
+            chosen |= {
+                info.name
+                for info in infos
+                if tag in (*info.tags, *info.apps, info.difficulty) or (tag == "oracle" and info.oracle)
+            }
+        elif item in known:
+            chosen.add(item)
+        else:
+            raise UnknownName.of(f"task of {suite.name}", item, known, f"see them with: collab env tasks {suite.name}")
+    if not chosen:
+        raise UsageError(f"{suite.name}: no task was chosen; name some, or give the environment tasks to offer")
+    return [info.name for info in infos if info.name in chosen]
+
+
+def plan_episodes(config: RunConfig) -> list[Episode]:
+    """Episode k plays task k mod len(tasks), so that the instances of a task are spread over the run."""
+    seeds, tasks = Seeds(config.seed), config.tasks
+    return [
+        Episode(task=task, number=number, seed=seeds.task(task, number))
+        for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
+    ]

@@ -1,0 +1,70 @@
+"""Definitions are found by name, and every mistake in a file is one line with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.config import AgentDefinition, GraphDefinition
+from collab.errors import ConfigError, UnknownName
+from collab.library import Library, root
+
+
+def write(folder: Path, room: str, name: str, text: str) -> Path:
+    path = folder / room / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_root_holds_the_four_rooms() -> None:
+    assert all((root() / room).is_dir() for room in ("agents", "graphs", "envs", "prompts"))
+
+
+def test_order_of_lookup(tmp_path: Path) -> None:
+    own = write(tmp_path, "graphs", "mine", "slots: [one]\n")
+    library = Library(own=tmp_path)
+    assert library.path("graphs", "mine") == own
+    assert library.path("graphs", str(own)) == own
+    assert "mine" in library.names("graphs")
+    with pytest.raises(UnknownName):
+        Library().path("graphs", "mine")
+
+
+def test_did_you_mean(tmp_path: Path) -> None:
+    write(tmp_path, "graphs", "pyramid", "slots: [one]\n")
+    with pytest.raises(UnknownName, match=r"no graph called 'pyramd'; did you mean pyramid\?"):
+        Library(own=tmp_path).path("graphs", "pyramd")
+
+
+def test_own_folder_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such folder"):
+        Library(own=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slots: [a]\nruonds: 2\n", r"bad\.yaml:2: ruonds: .*did you mean rounds\?"),
+        ("slots: [a]\nrounds: many\n", r"bad\.yaml:2: rounds: .*valid integer.*got 'many'"),
+        ("slots: [a]\nrounds: 2\nrounds: 3\n", r"bad\.yaml:3: the key 'rounds' stands twice"),
+        ("slots: [a\nrounds: 2\n", r"bad\.yaml:\d: not YAML"),
+        ("slots: [a, a]\n", r"bad\.yaml:1: .*two slots have the same name"),
+        ("", r"bad\.yaml: slots: Field required"),
+        ("slots: [a, b]\nedges:\n  - [a, b, c]\n", r"bad\.yaml:3: edges"),
+        ("slots: [a]\nrewire: epoch\n", r"needs edges with a sampler"),
+    ],
+)
+def test_mistakes_name_their_line(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path, "graphs", "bad", text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        Library(own=tmp_path).load("graphs", "bad", GraphDefinition)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "agents", "binary", "")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Library(own=tmp_path).load("agents", "binary", AgentDefinition)
