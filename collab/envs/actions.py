@@ -18,14 +18,20 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from collab.envs.text import flat
 from collab.types import Action, Element, ElementTarget, Observation, ParseFailure, Point, Scalar, Target
 
 Fields = dict[str, Any]
 
 _KIND_WORDS = {"text": "text", "integer": "a whole number", "boolean": "true or false"}
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character: a reply can hold one, but it cannot be stored, sent or typed."""
 
 
 class _Reject(Exception):
@@ -65,11 +71,11 @@ class FieldSpec:
             if isinstance(value, str) and value.strip().lower() in ("true", "false"):
                 return value.strip().lower() == "true"
         elif isinstance(value, str):
-            if not self.choices:
+            if not self.choices and not _SURROGATE.search(value):
                 return value
             if value.strip().lower() in self.choices:
                 return value.strip().lower()
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and not self.choices:
+        elif _number(value, below=1e18) and not self.choices:
             return str(value)
         raise _Reject("bad_field", f"{where}: {self.name} is {_short(value)}, allowed: {allowed}")
 
@@ -163,31 +169,26 @@ class ActionSpace:
             if not (field.optional and value == field.default):
                 arguments.append((field.name, value))
         if given:
-            allowed = ", ".join(field.name for field in spec.fields) or "none"
+            names = ([] if spec.target == "none" else [self.index_field]) + [field.name for field in spec.fields]
+            allowed = ", ".join(names) or "none"
             raise _Reject("bad_field", f"{type} has no field {_short(min(given, key=str))}, allowed: {allowed}")
         return Action(space=self.name, type=type, target=target, arguments=tuple(arguments))
 
     def _target(self, spec: ActionSpec, given: Fields) -> Target | None:
-        index, x, y = given.pop(self.index_field, None), given.pop("x", None), given.pop("y", None)
-        normalised = given.pop("normalised", False)
-        if index is None and x is None and y is None:
+        index = given.pop(self.index_field, None)
+        point = {name: given.pop(name) for name in ("x", "y", "normalised") if self.points and name in given}
+        if index is None and not point:
             if spec.target == "required":
                 raise _Reject("missing_field", f"{spec.name} needs {self.index_field}" + (" or x and y" * self.points))
             return None
         if spec.target == "none":
             raise _Reject("bad_field", f"{spec.name} takes no target")
-        if index is not None:
-            number = _integer(index)
-            if number is None or number < 0 or x is not None or y is not None:
-                raise _Reject(
-                    "bad_field", f"{spec.name}: {self.index_field} is {_short(index)}, allowed: one index ≥ 0"
-                )
-            return ElementTarget(index=number)
-        if not self.points or not _number(x) or not _number(y):
-            raise _Reject("bad_field", f"{spec.name}: point ({_short(x)}, {_short(y)}), allowed: two numbers")
-        if normalised not in (True, False) or (normalised and not (0 <= x <= 1 and 0 <= y <= 1)):
-            raise _Reject("bad_field", f"{spec.name}: point ({x}, {y}), allowed: fractions in [0, 1]")
-        return Point(x=x, y=y, space="normalised" if normalised else "pixel")
+        if index is None:
+            return _point(spec.name, **point)
+        number = _integer(index)
+        if number is None or number < 0 or point:
+            raise _Reject("bad_field", f"{spec.name}: {self.index_field} is {_short(index)}, allowed: one index ≥ 0")
+        return ElementTarget(index=number)
 
     # ----------------------------------------------------------------------------------------------- writing
 
@@ -206,7 +207,7 @@ class ActionSpace:
         return f"{action.type}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
     def describe(self, action: Action, observation: Observation | None = None) -> str:
-        """Say an action in words, its element by role and label instead of its index.
+        """Say an action in one line of words, its element by role and label instead of its index.
 
         Without an observation, or for an index that is not on it, the element is told by its index.
         """
@@ -215,7 +216,8 @@ class ActionSpace:
         words: dict[str, str] = {"target": target}
         for field in spec.fields:
             value = action.get(field.name, field.default)
-            words[field.name] = f'"{value}"' if field.kind == "text" and not field.choices else str(value)
+            free = field.kind == "text" and not field.choices
+            words[field.name] = json.dumps(value, ensure_ascii=False) if free else str(value)
         phrase = spec.phrase.format(**words)
         return f"{phrase} {spec.preposition} {target}" if target and "{target}" not in spec.phrase else phrase
 
@@ -247,14 +249,16 @@ class ActionSpace:
         target = action.target
         if isinstance(target, Point):
             target = _locate(target, observation)
-        if target == action.target and arguments == action.arguments:
+        if target is action.target and arguments == action.arguments:
             return action
         return replace(action, target=target, arguments=arguments)
 
     def check(self, action: Action, observation: Observation) -> ParseFailure | None:
         """Refuse an index that is not on the screen; None when the action can be tried."""
         if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
-            detail = f"{self.index_field} {action.target.index}, the screen has 0 to {len(observation.elements) - 1}"
+            count = len(observation.elements)
+            known = f"0 to {count - 1}" if count else "no elements"
+            detail = f"{self.index_field} {action.target.index}, the screen has {known}"
             return ParseFailure(kind="no_such_element", detail=detail)
         return None
 
@@ -263,12 +267,16 @@ class ActionSpace:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits or brackets than Python prints
+        return "something huge"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9 and math.isfinite(value)
+def _number(value: object, below: float = 1e9) -> bool:
+    """Whether it is a finite number of sensible size; booleans are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < below
 
 
 def _integer(value: object) -> int | None:
@@ -280,9 +288,19 @@ def _integer(value: object) -> int | None:
     return None
 
 
+def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) -> Point:
+    if not _number(x) or not _number(y):
+        raise _Reject("bad_field", f"{where}: point ({_short(x)}, {_short(y)}), allowed: two numbers")
+    if not FieldSpec(name="normalised", kind="boolean").read(normalised, where):
+        return Point(x=x, y=y)
+    if not (0 <= x <= 1 and 0 <= y <= 1):
+        raise _Reject("bad_field", f"{where}: normalised point ({x}, {y}), allowed: fractions in [0, 1]")
+    return Point(x=x, y=y, space="normalised")
+
+
 def _read_json(text: str) -> Fields:
     try:
-        value = json.loads(text)
+        value = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         raise _Reject("malformed", f"not JSON: {_short(text)} ({type(error).__name__})") from None
     if not isinstance(value, dict):
@@ -293,9 +311,24 @@ def _read_json(text: str) -> Fields:
     return value
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> Fields:
+    """A JSON object; one that says a thing twice is ambiguous."""
+    fields: Fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _Reject("bad_field", f"{_short(name)} given twice")
+        fields[name] = value
+    return fields
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique)
+
+
 def _read_call(text: str, space: ActionSpace) -> Fields:
     try:
-        call = ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
+            call = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _Reject("malformed", f"not a call: {_short(text)} ({type(error).__name__})") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -351,7 +384,8 @@ def _target_words(target: Target | None, observation: Observation | None) -> str
     if observation is None or target.index >= len(observation.elements):
         return f"element {target.index}"
     element = observation.elements[target.index]
-    return f'{element.role} "{element.label}"' if element.label else f"{element.role} without a label"
+    label = flat(element.label)
+    return f'{element.role} "{label}"' if label else f"{element.role} without a label"
 
 
 # ----------------------------------------------------------------------------------------------------- the spaces

@@ -9,9 +9,13 @@ that in minutes and never learns the other order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from collab.types import Element
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line separators and half characters; joiners inside emoji and scripts stay."""
 
 HIDDEN_FLAGS = frozenset({"surface"})
 """Flags that matter to the canonical form and mean nothing to a reader."""
@@ -19,16 +23,17 @@ HIDDEN_FLAGS = frozenset({"surface"})
 
 def line(element: Element) -> str:
     """One element in one line; line breaks in its text become spaces."""
-    label = f' "{_flat(element.label)}"' if element.label else ""
-    value = f': "{_flat(element.value)}"' if element.value is not None else ""
+    label = f' "{flat(element.label)}"' if element.label else ""
+    value = f': "{flat(element.value)}"' if element.value is not None else ""
     flags = [flag for flag in element.flags if flag not in HIDDEN_FLAGS]
     return f"{element.role}{label}{value} [{element.index}]" + (f" ({', '.join(flags)})" if flags else "")
 
 
 def describe_screen(title: str, elements: Iterable[Element], extra: Iterable[str] = ()) -> str:
     """The whole screen: title line, then whatever the environment adds (tabs, notices), then one line per element."""
-    return "\n".join([f"Screen: {_flat(title)}", *extra, *(line(element) for element in elements)])
+    return "\n".join([f"Screen: {flat(title)}", *extra, *(line(element) for element in elements)])
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split()) if not text.isprintable() or "  " in text else text
+def flat(text: str) -> str:
+    """The text on one line, without characters that cannot be shown or stored."""
+    return text if text.isprintable() and "  " not in text else " ".join(_UNPRINTABLE.sub(" ", text).split())
