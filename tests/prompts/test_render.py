@@ -1,0 +1,156 @@
+"""Prompts: what is shared, what stands at the end, what the size guard takes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.envs.actions import MOBILE, WEB
+from collab.envs.text import describe_screen
+from collab.errors import ConfigError, ModelFailure
+from collab.library import root
+from collab.prompts.render import Context, Template, fit, prefix_text, rebuild
+from collab.types import (
+    Element,
+    HistoryEntry,
+    Observation,
+    ParseFailure,
+    PolicyRef,
+    Prompt,
+    PromptRef,
+    Sampling,
+    Utterance,
+)
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return Template(root() / "prompts" / "default")
+
+
+def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> Context:
+    things = tuple(Element(index=i, role="button", label=f"Thing number {i}") for i in range(elements))
+    observation = Observation(
+        space="mobile", title="Settings", elements=things, text=describe_screen("Settings", things)
+    )
+    history = tuple(
+        HistoryEntry(action=f'tap button "B{t}"', reason=f"why {t}", effect=f"opened {t}") for t in range(steps)
+    )
+    return Context(goal=goal, space=MOBILE, observation=observation, history=history)
+
+
+def utterance(agent: str, round: int, text: str, tokens: tuple[int, ...] | None = None) -> Utterance:
+    return Utterance(
+        agent=agent,
+        round=round,
+        heard=(),
+        text=text,
+        reason="",
+        action=None,
+        failure=ParseFailure(kind="no_action", detail=""),
+        prompt=PromptRef(prefix="", suffix="", layout="1"),
+        policy=PolicyRef(base="test"),
+        sampling=Sampling(),
+        seed=0,
+        tokens=tokens,
+        tokenizer=None if tokens is None else "t",
+    )
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_system_lists_every_action_of_the_space(template: Template) -> None:
+    for space in (MOBILE, WEB):
+        system = template.system(space)
+        assert all(kind in system for kind in space.types)
+    assert "{" in template.system(MOBILE)
+    assert "click(id=N)" in template.system(WEB)
+
+
+def test_shared_part_tells_task_history_and_screen(template: Template) -> None:
+    text = template.shared(context(steps=7), history=5, lines=None, screen=True)
+    assert text.startswith("Task: Turn wifi off.\n")
+    assert 'tap button "B1"' not in text, "only the last five"
+    assert '3. tap button "B2" -> opened 2 (because: why 2)\n' in text
+    assert 'button "Thing number 4" [4]' in text
+    assert text.endswith("\n")
+    assert "\n\n\n" not in text
+
+
+def test_without_history_nothing_is_said_of_it(template: Template) -> None:
+    assert "Done before" not in template.shared(context(), history=5, lines=None, screen=True)
+
+
+def test_segments_are_messages_in_order_then_the_header(template: Template) -> None:
+    heard = [utterance("ada", 0, "I say\nthis", tokens=(1, 2)), utterance("ben", 1, "{% raw %}")]
+    segments = template.segments("cyd", 1, 3, heard)
+    text = "".join(segment.text for segment in segments)
+    assert text.index("[ada, round 1]") < text.index("I say\nthis") < text.index("[ben, round 2]")
+    assert "{% raw %}" in text, "a message is data, never a template"
+    assert segments[-1].text.strip().startswith("You are cyd. Round 2 of 3.")
+    said = [segment for segment in segments if segment.text == "I say\nthis"]
+    assert said[0].tokens == (1, 2), "a message stands in the tokens in which it was generated"
+
+
+def test_cells_that_heard_the_same_differ_in_the_header_only(template: Template) -> None:
+    heard = [utterance("ada", 0, "down"), utterance("ben", 0, "up")]
+    one, two = template.segments("cyd", 0, 3, heard), template.segments("dan", 0, 3, heard)
+    assert one[:-1] == two[:-1]
+    assert one[-1] != two[-1]
+    more = template.segments("dan", 0, 3, [*heard, utterance("cyd", 0, "left")])
+    assert more[: len(one) - 1] == one[:-1], "hearing more only adds at the end"
+
+
+def test_a_stored_prompt_is_rebuilt_byte_for_byte(template: Template) -> None:
+    shared = fit(template, context(steps=2), history=5, limit=10_000, count=words)
+    segments = template.segments("ada", 0, 3, [utterance("ben", 0, "weiß\u2028ich")])
+    prompt = Prompt(system=shared.system, shared=shared.text, segments=segments)
+    reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=prompt.layout)
+    again = rebuild(prefix_text(shared.system, shared.text), reference)
+    assert (again.system, again.user) == (prompt.system, prompt.user)
+
+
+def test_guard_shortens_history_first(template: Template) -> None:
+    whole = fit(template, context(steps=5), history=5, limit=10_000, count=words)
+    assert whole.trimmed == ()
+    size = words(whole.system) + words(whole.text)
+    less = fit(template, context(steps=5), history=5, limit=size - 1, count=words)
+    assert less.trimmed == ("history:1",)
+    assert less.system == whole.system
+    assert "Thing number 4" in less.text
+
+
+def test_guard_then_drops_far_elements_and_says_so(template: Template) -> None:
+    scene = context(elements=200, steps=3)
+    system = words(template.system(MOBILE))
+    cut = fit(template, scene, history=5, limit=system + 300, count=words)
+    assert cut.trimmed[0] == "history:3"
+    assert cut.trimmed[1].startswith("elements:")
+    assert words(cut.system) + words(cut.text) <= system + 300
+    assert "more lines are not shown" in cut.text
+    assert "Thing number 0" in cut.text
+    assert "Thing number 199" not in cut.text
+
+
+def test_a_task_that_does_not_fit_is_an_error(template: Template) -> None:
+    with pytest.raises(ModelFailure, match="raise context_tokens"):
+        fit(template, context(goal="word " * 500), history=5, limit=300, count=words)
+
+
+def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    for name in ("system", "shared", "message", "header", "summary"):
+        (tmp_path / f"{name}.jinja").write_text("{{ message }}" if name == "message" else "{{ colour }}")
+    with pytest.raises(ConfigError, match=r"system\.jinja: 'colour' is undefined"):
+        Template(tmp_path).system(MOBILE)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs system\.jinja"):
+        Template(tmp_path)
+    for name in ("system", "shared", "message", "header", "summary"):
+        (tmp_path / f"{name}.jinja").write_text("{% if %}")
+    with pytest.raises(ConfigError, match=r"system\.jinja:1"):
+        Template(tmp_path)
