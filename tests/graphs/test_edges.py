@@ -75,7 +75,7 @@ def test_ordered_two_slots_by_hand() -> None:
 
 
 def test_ordered_three_slots_by_hand() -> None:
-    """With p = ½ each order gives a graph 2⁻³. The empty graph fits all 6 orders, a full one exactly 1, a → b fits 3."""
+    """With p = ½ an order gives each of its graphs 1/8: the empty graph fits 6 orders of 6, a full one 1, a → b 3."""
     rng = random.Random(0)
     counts = Counter(frozenset(ordered("abc", rng, p=0.5)) for _ in range(20_000))
     assert counts[frozenset()] / 20_000 == pytest.approx(1 / 8, abs=0.01)
