@@ -29,7 +29,7 @@ def library(tmp_path: Path) -> Library:
 
 def config(library: Library, **changes: object) -> RunConfig:
     arguments: dict[str, object] = {"env": "toy", "graph": "pair", "agents": "echo"}
-    return run_config(library=library, **(arguments | changes))  # type: ignore[arg-type]
+    return run_config(library=library, **(arguments | changes))
 
 
 def test_fill_slots() -> None:

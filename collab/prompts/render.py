@@ -148,7 +148,7 @@ class Template:
         before, found, after = framed.partition(_MESSAGE)
         if not found:
             raise ConfigError(f"prompts/{self.name}/message.jinja does not show {{{{ message }}}}")
-        return before, after + "\n"
+        return before, after + "\n\n"
 
     def _render(self, name: str, **values: object) -> str:
         try:

@@ -1,0 +1,392 @@
+"""One episode and many: who hears whom, what is recorded, what a broken world costs, how a run is taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from collab.agents.agent import Agent
+from collab.collector import Collection, Progress, collect
+from collab.config import Budget, Limits
+from collab.envs.base import HasOracle
+from collab.envs.fake import CorridorSuite
+from collab.errors import ModelFailure, StoreFailure
+from collab.graphs.dag import Dag
+from collab.graphs.network import Network
+from collab.library import root
+from collab.models.base import Capabilities, Reply, Request
+from collab.prompts.parse import write_reply
+from collab.prompts.render import Template, rebuild
+from collab.rollout import Episode, Silent, Stage, play
+from collab.seeds import Seeds
+from collab.types import CellRef, PolicyRef, Sampling, Step, Trajectory
+
+DIAMOND = Dag(
+    slots=("ada", "ben", "cyd", "dan"), edges=(("ada", "ben"), ("ada", "cyd"), ("ben", "dan"), ("cyd", "dan"))
+)
+
+
+@dataclass
+class Follower:
+    """Does what the oracle says; may misbehave on demand."""
+
+    policy: PolicyRef = field(default_factory=lambda: PolicyRef(base="follower"))
+    privileged: bool = True
+    calls: list[Request] = field(default_factory=list)
+    trouble: Callable[[int, Request], None] = lambda number, request: None
+    slow_s: float = 0.0
+
+    async def generate(self, request: Request) -> Reply:
+        self.trouble(len(self.calls), request)
+        self.calls.append(request)
+        await asyncio.sleep(self.slow_s)
+        assert request.privilege is not None
+        actions = request.privilege.oracle()
+        assert actions is not None
+        text = write_reply("Rehearsed.", actions[0], request.privilege.space)
+        return Reply(text=text, prompt_tokens=100, completion_tokens=10, cost_usd=0.001)
+
+    async def probe(self) -> Capabilities:
+        return Capabilities()
+
+    def count_tokens(self, text: str) -> int:
+        return len(text) // 4
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Log(Silent):
+    """Remembers what it was told."""
+
+    begun: list[str] = field(default_factory=list)
+    steps: list[tuple[str, Step]] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    ended: list[Trajectory] = field(default_factory=list)
+
+    def begin(self, trajectory: Trajectory) -> None:
+        self.begun.append(trajectory.id)
+
+    def text(self, key: str, text: str) -> None:
+        self.texts[key] = text
+
+    def step(self, trajectory: str, step: Step) -> None:
+        self.steps.append((trajectory, step))
+
+    def end(self, trajectory: Trajectory) -> None:
+        self.ended.append(trajectory)
+
+
+def team(model: Follower, dag: Dag = DIAMOND, rounds: int = 3, **changes: object) -> Network:
+    template = Template(root() / "prompts" / "default")
+    agents = {
+        slot: Agent(slot=slot, definition="x", model=model, template=template, sampling=Sampling(), **changes)
+        for slot in dag.slots
+    }
+    return Network(dag=dag, agents=agents, rounds=rounds)
+
+
+def stage(suite: CorridorSuite | None = None, **limits: float) -> Stage:
+    return Stage(suite=suite or CorridorSuite(), seeds=Seeds(7), limits=Limits(**limits))
+
+
+def episode(task: str = "OpenDoors", number: int = 0) -> Episode:
+    return Episode(task=task, number=number, seed=Seeds(7).task(task, number))
+
+
+def run(network: Network, where: Stage, log: Log, which: Episode | None = None, **more: object) -> Trajectory:
+    async def go() -> Trajectory:
+        environment = await where.suite.open()
+        return await play(environment, network, which or episode(), where, log, **more)
+
+    return asyncio.run(go())
+
+
+def gather(plan: list[Episode], network: Network, where: Stage, log: Log, **more: object) -> Collection:
+    return asyncio.run(collect(plan, lambda _: network, where, log, **more))
+
+
+def test_an_episode_is_recorded_whole() -> None:
+    log, model = Log(), Follower()
+    trajectory = run(team(model), stage(), log)
+    assert trajectory.success
+    assert trajectory.privileged
+    assert trajectory.environment == "fake[corridor]"
+    assert log.begun == [trajectory.id] == ["OpenDoors/0"]
+    assert [step for _, step in log.steps] == list(trajectory.steps)
+    assert log.ended == [trajectory]
+    assert len(model.calls) == 12 * len(trajectory.steps)
+    assert trajectory.steps[-1].terminated
+    assert trajectory.final is not None
+
+
+def test_every_cell_hears_its_last_word_and_its_predecessors_of_this_round() -> None:
+    log = Log()
+    matrix = run(team(Follower()), stage(), log).steps[0].matrix
+    assert [utterance.cell for utterance in matrix] == [
+        CellRef(agent, round) for round in range(3) for agent in ("ada", "ben", "cyd", "dan")
+    ]
+    assert matrix[("ada", 0)].heard == ()
+    assert matrix[("dan", 0)].heard == (("ben", 0), ("cyd", 0))
+    assert matrix[("dan", 2)].heard == (("dan", 1), ("ben", 2), ("cyd", 2))
+    assert matrix[("ada", 2)].heard == (("ada", 1),), "memory of exactly one"
+
+
+def test_prompts_are_rebuilt_from_the_record_byte_for_byte() -> None:
+    log, model = Log(), Follower()
+    trajectory = run(team(model), stage(), log)
+    sent = {(call.prompt.system, call.prompt.user) for call in model.calls}
+    rebuilt = set()
+    for step in trajectory.steps:
+        for utterance in step.matrix:
+            prompt = rebuild(log.texts[utterance.prompt.prefix], utterance.prompt)
+            rebuilt.add((prompt.system, prompt.user))
+    assert rebuilt == sent
+    assert len(log.texts) == len(trajectory.steps), "one shared prefix per step"
+
+
+def test_history_tells_executed_actions_by_label() -> None:
+    log = Log()
+    steps = run(team(Follower()), stage(), log).steps
+    assert steps[0].history.action.startswith('tap button "')
+    assert steps[0].history.effect == "the next room opened"
+    assert steps[0].history.reason == "Rehearsed."
+    assert steps[0].history.action in log.texts[steps[1].matrix.utterances[0].prompt.prefix]
+
+
+def test_a_cell_waits_for_its_own_predecessors_only() -> None:
+    # ben is slow; cyd's whole conversation does not depend on him.
+    order: list[tuple[str, int]] = []
+
+    class Slow(Follower):
+        async def generate(self, request: Request) -> Reply:
+            header = request.prompt.segments[-1].text
+            agent, round = header.split("You are ")[1][:3], int(header.split("Round ")[1][0])
+            if agent == "ben":
+                await asyncio.sleep(0.05)
+            order.append((agent, round))
+            return await super().generate(request)
+
+    dag = Dag(slots=("ada", "ben", "cyd"), edges=(("ada", "ben"), ("ada", "cyd")))
+    run(team(Slow(), dag), stage(), Log(), episode("PressButton"))
+    first_step = order[:9]
+    assert first_step.index(("cyd", 3)) < first_step.index(("ben", 1))
+
+
+def test_seeds_are_named_and_differ() -> None:
+    log = Log()
+    trajectory = run(team(Follower()), stage(), log)
+    seeds = [utterance.seed for step in trajectory.steps for utterance in step.matrix]
+    assert len(set(seeds)) == len(seeds)
+    again = run(team(Follower()), stage(), Log())
+    assert [utterance.seed for step in again.steps for utterance in step.matrix] == seeds
+
+
+def test_no_parsable_cell_lets_a_phone_wait() -> None:
+    class Mumbler(Follower):
+        async def generate(self, request: Request) -> Reply:
+            return Reply(text="I would rather not.")
+
+    trajectory = run(team(Mumbler()), stage(), Log(), episode("PressButton"))
+    assert trajectory.outcome is not None
+    assert not trajectory.success
+    assert all(step.no_action and step.executed and step.executed.type == "wait" for step in trajectory.steps)
+    assert trajectory.steps[-1].truncated
+    assert len(trajectory.steps) == trajectory.task.max_steps
+
+
+def test_a_broken_environment_is_an_error_not_an_outcome() -> None:
+    log = Log()
+    trajectory = run(team(Follower()), stage(CorridorSuite(fail_at=2)), log)
+    assert trajectory.outcome is None
+    assert trajectory.error is not None
+    assert (trajectory.error.type, trajectory.error.step) == ("EnvironmentFailure", 2)
+    assert len(log.steps) == 2, "what happened before it broke is kept"
+
+
+def test_a_hanging_environment_is_given_up() -> None:
+    trajectory = run(team(Follower()), stage(CorridorSuite(hang_at=1), step_s=0.2), Log())
+    assert trajectory.error is not None
+    assert "timed out" in trajectory.error.message
+    trajectory = run(team(Follower()), stage(CorridorSuite(hang_at=1), episode_s=0.2), Log())
+    assert trajectory.error is not None
+    assert "limit 0.2 s) timed out" in trajectory.error.message
+
+
+def test_a_failing_model_breaks_its_episode() -> None:
+    def refuse(number: int, request: Request) -> None:
+        if number == 17:
+            raise ModelFailure("the server is gone")
+
+    trajectory = run(team(Follower(trouble=refuse)), stage(), Log())
+    assert trajectory.error is not None
+    assert (trajectory.error.type, trajectory.error.message) == ("ModelFailure", "the server is gone")
+
+
+def test_foreign_errors_are_relabelled_once() -> None:
+    def crash(number: int, request: Request) -> None:
+        raise KeyError("choices")
+
+    trajectory = run(team(Follower(trouble=crash)), stage(), Log())
+    assert trajectory.error is not None
+    assert trajectory.error.type == "ModelFailure"
+    assert "KeyError" in trajectory.error.message
+
+
+def test_a_slow_call_is_cut() -> None:
+    trajectory = run(team(Follower(slow_s=5), call_s=0.1), stage(), Log())
+    assert trajectory.error is not None
+    assert "call of ada to follower (limit 0.1 s) timed out" in trajectory.error.message
+
+
+def strip(trajectory: Trajectory) -> Trajectory:
+    """Without times."""
+    steps = tuple(
+        replace(
+            step,
+            deliberation_s=0,
+            environment_s=0,
+            matrix=replace(step.matrix, utterances=tuple(replace(utterance, latency_s=0) for utterance in step.matrix)),
+        )
+        for step in trajectory.steps
+    )
+    return replace(trajectory, steps=steps, seconds=0)
+
+
+def test_a_half_played_episode_goes_on_as_if_nothing_had_happened() -> None:
+    whole = run(team(Follower()), stage(), Log())
+    model, log = Follower(), Log()
+    resumed = run(team(model), stage(), log, done=whole.steps[:2])
+    assert strip(resumed) == strip(whole)
+    assert len(model.calls) == 12 * (len(whole.steps) - 2), "a logged reply is never asked for again"
+    assert [step.index for _, step in log.steps] == [step.index for step in whole.steps[2:]]
+    assert log.begun == []
+
+
+def test_a_replay_that_leads_elsewhere_is_an_error() -> None:
+    whole = run(team(Follower()), stage(), Log())
+    wrong = replace(whole.steps[1], observation=replace(whole.steps[1].observation, title="Elsewhere"))
+    resumed = run(team(Follower()), stage(), Log(), done=(whole.steps[0], wrong))
+    assert resumed.error is not None
+    assert "not the recorded one" in resumed.error.message
+
+
+def test_one_broken_episode_disturbs_no_other() -> None:
+    suite = CorridorSuite(fail_at=0, troubled=["TypeWord"])
+    plan = [episode(task, number) for number in range(4) for task in ("OpenDoors", "TypeWord", "PressButton")]
+    log = Log()
+    collection = gather(plan, team(Follower()), stage(suite), log, concurrency=5)
+    assert collection.stopped is None
+    assert [trajectory.id for trajectory in collection.trajectories] == [item.id for item in plan]
+    assert [trajectory.success for trajectory in collection.trajectories] == [True, False, True] * 4
+    assert suite.active == 0, "every environment was given back"
+
+
+def test_concurrency_changes_nothing_but_time() -> None:
+    plan = [episode("OpenDoors", number) for number in range(6)]
+    one = gather(plan, team(Follower()), stage(), Log(), concurrency=1)
+    many = gather(plan, team(Follower()), stage(), Log(), concurrency=6)
+    assert [strip(trajectory) for trajectory in one.trajectories] == [
+        strip(trajectory) for trajectory in many.trajectories
+    ]
+
+
+def test_one_slow_episode_slows_nobody() -> None:
+    suite = CorridorSuite(slow_s=0.3, troubled=["TypeWord"])
+    plan = [episode("TypeWord"), *(episode("PressButton", number) for number in range(8))]
+    log = Log()
+    started = time.perf_counter()
+    gather(plan, team(Follower()), stage(suite), log, concurrency=2)
+    assert time.perf_counter() - started < 2.0
+    assert log.ended[-1].task.name == "TypeWord"
+
+
+def test_ten_failures_in_a_row_stop_the_collection() -> None:
+    plan = [episode("OpenDoors", number) for number in range(30)]
+    collection = gather(plan, team(Follower()), stage(CorridorSuite(fail_at=0)), Log(), concurrency=1)
+    assert collection.stopped is not None
+    assert "10 infrastructure failures in a row" in collection.stopped
+    assert len(collection.trajectories) == 10
+
+
+def test_an_environment_that_cannot_be_opened_breaks_episodes_only() -> None:
+    class Locked(CorridorSuite):
+        async def open(self):
+            raise OSError("no device")
+
+    collection = gather([episode()], team(Follower()), stage(Locked()), Log())
+    error = collection.trajectories[0].error
+    assert error is not None
+    assert "OSError: no device" in error.message
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [(Budget(tokens=5000), "tokens"), (Budget(usd=0.02), "USD"), (Budget(minutes=0.01), "minutes")],
+)
+def test_budgets_stop_a_collection(budget: Budget, words: str) -> None:
+    plan = [episode("OpenDoors", number) for number in range(50)]
+    progress = Progress(planned=50)
+    collection = gather(
+        plan, team(Follower(slow_s=0.01)), stage(), Log(), budget=budget, progress=progress, concurrency=2
+    )
+    assert collection.stopped is not None
+    assert words in collection.stopped
+    assert progress.done < 50
+
+
+def test_a_request_to_stop_is_honoured_at_once() -> None:
+    async def go() -> Collection:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        suite = CorridorSuite(hang_at=1)
+        return await collect([episode()], lambda _: team(Follower()), stage(suite), Log(), stop=stop)
+
+    started = time.perf_counter()
+    collection = asyncio.run(go())
+    assert collection.stopped == "stopped on request"
+    assert collection.trajectories == ()
+    assert time.perf_counter() - started < 3
+
+
+def test_a_full_disk_ends_the_collection() -> None:
+    class Full(Log):
+        def step(self, trajectory: str, step: Step) -> None:
+            raise StoreFailure("no space left")
+
+    with pytest.raises(StoreFailure, match="no space left"):
+        gather([episode("OpenDoors", number) for number in range(4)], team(Follower()), stage(), Full())
+
+
+def test_progress_counts() -> None:
+    progress = Progress(planned=2)
+    plan = [episode("PressButton", number) for number in range(2)]
+    collection = gather(plan, team(Follower()), stage(), Log(), progress=progress)
+    steps = sum(len(trajectory.steps) for trajectory in collection.trajectories)
+    assert (progress.done, progress.succeeded, progress.broken, progress.steps) == (2, 2, 0, steps)
+    assert progress.calls == 12 * steps
+    assert progress.tokens == 12 * steps * 110
+    assert progress.cost_usd == pytest.approx(12 * steps * 0.001)
+
+
+def test_summaries_are_an_option() -> None:
+    class Writer(Follower):
+        async def generate(self, request: Request) -> Reply:
+            if request.privilege is None or "at most three sentences" in request.prompt.shared:
+                return Reply(text=f"Summary number {len(self.calls)}.")
+            return await super().generate(request)
+
+    log = Log()
+    steps = run(team(Writer(), summary=True), stage(), log).steps
+    assert steps[0].summary == ""
+    assert steps[1].summary.startswith("Summary number")
+    assert steps[1].summary in log.texts[steps[1].matrix.utterances[0].prompt.prefix]
+
+
+def test_the_corridor_has_an_oracle() -> None:
+    assert isinstance(asyncio.run(CorridorSuite().open()), HasOracle)
