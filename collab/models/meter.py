@@ -1,0 +1,82 @@
+"""What a model has been asked and what it cost: counted where the calls are made, read by whoever shows it.
+
+meter.retried(), meter.answered(…), meter.failed(…)  →  meter.snapshot().calls
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The meter at one moment."""
+
+    calls: int = 0
+    """Calls that were answered or failed for good; a call with three retries is one call."""
+    failures: int = 0
+    """Calls that failed for good."""
+    retries: int = 0
+    """Attempts beyond each call's first."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    """Sum over the calls whose price is known."""
+    latency_s: float = 0.0
+    """Sum over all calls, waiting and retries included."""
+
+    @property
+    def mean_latency_s(self) -> float:
+        """Seconds per call; 0 before the first."""
+        return self.latency_s / self.calls if self.calls else 0.0
+
+
+@dataclass(slots=True)
+class Meter:
+    """Adds up calls from any thread."""
+
+    _reading: Reading = field(default_factory=Reading)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answered(
+        self,
+        *,
+        latency_s: float,
+        prompt_tokens: int | None,
+        completion_tokens: int | None,
+        cost_usd: float | None = None,
+    ) -> None:
+        """Count a call that was answered; None where the model does not count."""
+        self._add(
+            calls=1,
+            latency_s=latency_s,
+            prompt_tokens=prompt_tokens or 0,
+            completion_tokens=completion_tokens or 0,
+            cost_usd=cost_usd or 0.0,
+        )
+
+    def failed(self, *, latency_s: float) -> None:
+        """Count a call that failed for good."""
+        self._add(calls=1, failures=1, latency_s=latency_s)
+
+    def retried(self) -> None:
+        """Count one attempt beyond the first."""
+        self._add(retries=1)
+
+    def snapshot(self) -> Reading:
+        """All counts as of now, consistent with one another."""
+        return self._reading  # replaced as a whole, never changed
+
+    def _add(self, **amounts: float) -> None:
+        with self._lock:
+            now = self._reading
+            self._reading = replace(now, **{name: getattr(now, name) + amount for name, amount in amounts.items()})
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A model with a meter; all models of this project are."""
+
+    meter: Meter

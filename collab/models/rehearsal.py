@@ -1,0 +1,144 @@
+"""The rehearsal: a stand-in for a trained policy, which looks up the solution and errs on purpose.
+
+It goes through the same prompts, parsing, messages and votes as any model, so that a team can be watched at work
+before a policy exists. It is not a language model: it never reads its prompt. What a team gains under it follows from
+its errors being drawn independently, cell by cell; nothing measured with it is a result.
+
+    P(error) = min(0.95, error_base + error_slope · temperature)
+
+A mistake is a random valid action that differs from the right one. One mistake in fifty ends the episode: an ending
+that wins the vote cannot be taken back, while most other mistakes can, so drawing it as often as the rest would say
+more about endings than about teams.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from collab.envs.actions import ActionSpace
+from collab.envs.samples import ENDINGS, random_action
+from collab.errors import ConfigError, ModelFailure
+from collab.models.base import Capabilities, Privilege, Reply, Request
+from collab.models.estimate import estimate_tokens
+from collab.models.meter import Meter
+from collab.prompts.parse import write_reply
+from collab.types import Action, Observation, PolicyRef
+
+MOST_ERRORS = 0.95
+"""Upper bound of the error rate."""
+
+ENDING_SHARE = 0.02
+"""Share of mistakes that end the episode."""
+
+_DRAWS = 100
+"""How often a mistake is drawn again when it happens to be right."""
+
+
+class RehearsalModel:
+    """Follows the environment's oracle, with mistakes.
+
+    Args:
+        error_base: error rate at temperature 0, in [0, 1].
+        error_slope: what one unit of temperature adds to it, at least 0.
+
+    Raises:
+        ConfigError: a rate is out of range.
+    """
+
+    privileged = True
+
+    def __init__(self, *, error_base: float = 0.05, error_slope: float = 0.5) -> None:
+        if not 0 <= error_base <= 1 or error_slope < 0:
+            raise ConfigError(
+                f"rehearsal: error_base {error_base:g} must be in [0, 1], error_slope {error_slope:g} ≥ 0"
+            )
+        self.policy = PolicyRef(base="rehearsal")
+        self.meter = Meter()
+        self.error_base = error_base
+        self.error_slope = error_slope
+
+    def error_rate(self, temperature: float) -> float:
+        """Probability that a cell is a mistake."""
+        return min(MOST_ERRORS, self.error_base + self.error_slope * temperature)
+
+    async def generate(self, request: Request) -> Reply:
+        """The oracle's next action or a drawn mistake.
+
+        Raises:
+            ModelFailure: the environment knows no solution from here.
+        """
+        started = time.perf_counter()
+        try:
+            reply = Reply(text=self._speak(request))
+        except ModelFailure:
+            self.meter.failed(latency_s=time.perf_counter() - started)
+            raise
+        self.meter.answered(latency_s=time.perf_counter() - started, prompt_tokens=None, completion_tokens=None)
+        return reply
+
+    def _speak(self, request: Request) -> str:
+        if request.privilege is None:
+            raise ModelFailure(
+                "rehearsal: no oracle was handed over; it can only play in environments that know solutions"
+            )
+        privilege = request.privilege
+        right = _next_action(privilege)
+        rng = random.Random(request.seed)
+        if rng.random() < self.error_rate(request.sampling.temperature):
+            wrong = _mistake(right, privilege.space, privilege.observation, rng)
+            return write_reply("Rehearsal: a drawn mistake.", wrong, privilege.space)
+        return write_reply("Rehearsal: the oracle's next action.", right, privilege.space)
+
+    async def probe(self) -> Capabilities:
+        """Its draws follow the seed; nothing else applies."""
+        return Capabilities(seed=True, notes=("rehearsal: not a language model",))
+
+    def count_tokens(self, text: str) -> int:
+        """An estimate, so that prompts are sized as for a model."""
+        return estimate_tokens(text)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def success_ending(space: ActionSpace) -> Action:
+    """The action that says "done": status complete on a phone, finish on the web.
+
+    Raises:
+        ModelFailure: the space has no action that ends an episode.
+    """
+    for spec in space.specs:
+        if spec.name in ENDINGS:
+            fields = {field.name: "complete" for field in spec.fields if "complete" in field.choices}
+            return space.make(spec.name, **fields)
+    raise ModelFailure(f"rehearsal: the action space {space.name!r} has none of {', '.join(sorted(ENDINGS))}")
+
+
+def _next_action(privilege: Privilege) -> Action:
+    remaining = privilege.oracle()
+    if remaining is None:
+        raise ModelFailure(
+            "rehearsal: the environment knows no solution of this task from its present state; "
+            "choose tasks with an oracle (collab env tasks lists them)"
+        )
+    return remaining[0] if remaining else success_ending(privilege.space)
+
+
+def _mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
+    """A random valid action other than `right`, compared in canonical form.
+
+    Raises:
+        ModelFailure: the screen allows no other action, so there is no mistake to draw.
+    """
+    endings = replace(space, specs=tuple(spec for spec in space.specs if spec.name in ENDINGS))
+    avoided = space.canonical(right, observation)
+    for _ in range(_DRAWS):
+        if endings.specs and rng.random() < ENDING_SHARE:
+            drawn = random_action(endings, observation, rng)
+        else:
+            drawn = random_action(space, observation, rng, ending=False)
+        if space.canonical(drawn, observation) != avoided:
+            return drawn
+    raise ModelFailure(f"rehearsal: no action but {space.format(right)} exists here, so no mistake can be drawn")

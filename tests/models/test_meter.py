@@ -1,0 +1,32 @@
+from concurrent.futures import ThreadPoolExecutor
+
+from collab.models.meter import Meter, Metered
+from collab.models.rehearsal import RehearsalModel
+
+
+def test_counts_from_many_threads() -> None:
+    meter = Meter()
+
+    def work(number: int) -> None:
+        meter.retried()
+        meter.answered(latency_s=0.5, prompt_tokens=10, completion_tokens=None, cost_usd=0.25)
+        if number % 10 == 0:
+            meter.failed(latency_s=1.0)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(500)))
+    reading = meter.snapshot()
+    assert (reading.calls, reading.failures, reading.retries) == (550, 50, 500)
+    assert (reading.prompt_tokens, reading.completion_tokens, reading.cost_usd) == (5000, 0, 125.0)
+    assert reading.mean_latency_s == (500 * 0.5 + 50) / 550
+
+
+def test_a_snapshot_does_not_change() -> None:
+    meter = Meter()
+    before = meter.snapshot()
+    meter.failed(latency_s=1.0)
+    assert before.calls == 0
+
+
+def test_models_are_metered() -> None:
+    assert isinstance(RehearsalModel(), Metered)

@@ -1,0 +1,106 @@
+import asyncio
+from collections import Counter
+
+import pytest
+
+from collab.envs.actions import MOBILE, WEB, ActionSpace
+from collab.envs.samples import ENDINGS
+from collab.errors import ConfigError, ModelFailure
+from collab.models.base import Privilege, Reply, Request
+from collab.models.rehearsal import ENDING_SHARE, RehearsalModel
+from collab.prompts.parse import read_reply
+from collab.types import Action, Box, Element, Observation, Prompt, Sampling
+
+ELEMENTS = tuple(
+    Element(index=index, role="button", label=f"B{index}", box=Box(0, 100 * index, 100, 100 * index + 100))
+    for index in range(6)
+)
+SCREEN = Observation(space="mobile", title="Home", elements=ELEMENTS, text="")
+PROMPT = Prompt(system="", shared="", segments=())
+
+
+def ask(
+    solution: tuple[Action, ...] | None,
+    *,
+    seed: int = 0,
+    temperature: float = 0.0,
+    model: RehearsalModel | None = None,
+    space: ActionSpace = MOBILE,
+    screen: Observation = SCREEN,
+) -> Reply:
+    privilege = Privilege(oracle=lambda: solution, observation=screen, space=space)
+    request = Request(prompt=PROMPT, sampling=Sampling(temperature=temperature), seed=seed, privilege=privilege)
+    return asyncio.run((model or RehearsalModel(error_base=0)).generate(request))
+
+
+def action_of(reply: Reply, space: ActionSpace = MOBILE, screen: Observation = SCREEN) -> Action:
+    parsed = read_reply(reply.text, space, screen)
+    assert parsed.action is not None, parsed.failure
+    return parsed.action
+
+
+def test_without_errors_it_follows_the_oracle() -> None:
+    steps = (MOBILE.make("click", index=3), MOBILE.make("navigate_back"))
+    assert {action_of(ask(steps, seed=seed)) for seed in range(50)} == {steps[0]}
+
+
+@pytest.mark.parametrize(
+    ("space", "ending"), [(MOBILE, MOBILE.make("status", goal_status="complete")), (WEB, WEB.make("finish"))]
+)
+def test_nothing_left_to_do_is_said_to_be_complete(space: ActionSpace, ending: Action) -> None:
+    assert action_of(ask((), space=space), space) == ending
+
+
+def test_no_solution_is_a_failure_that_tells_where_solutions_are() -> None:
+    with pytest.raises(ModelFailure, match=r"knows no solution .*collab env tasks"):
+        ask(None)
+
+
+def test_without_an_oracle_it_refuses() -> None:
+    with pytest.raises(ModelFailure, match="no oracle was handed over"):
+        asyncio.run(RehearsalModel().generate(Request(prompt=PROMPT, sampling=Sampling(), seed=0)))
+
+
+def test_error_rate_grows_with_temperature_up_to_a_bound() -> None:
+    model = RehearsalModel(error_base=0.05, error_slope=0.5)
+    assert [model.error_rate(t) for t in (0.0, 0.1, 0.5, 9.0)] == pytest.approx([0.05, 0.1, 0.3, 0.95])
+    right = MOBILE.make("click", index=3)
+    for temperature, rate in ((0.1, 0.1), (0.8, 0.45)):
+        wrong = sum(
+            action_of(ask((right,), seed=seed, temperature=temperature, model=model)) != right for seed in range(2000)
+        )
+        assert wrong / 2000 == pytest.approx(rate, abs=0.04)  # four standard errors are 0.027 and 0.044
+
+
+def test_mistakes_are_valid_wrong_spread_out_and_seldom_endings() -> None:
+    """A point that means the right element is no mistake either: compared in canonical form."""
+    right = MOBILE.make("click", x=50, y=350)
+    model = RehearsalModel(error_base=1.0)
+    said = Counter[Action]()
+    for seed in range(3000):
+        reply = ask((right,), seed=seed, model=model)
+        assert ("a drawn mistake" in reply.text) != ("the oracle's next action" in reply.text)
+        if "a drawn mistake" in reply.text:
+            said[action_of(reply)] += 1
+    assert MOBILE.canonical(right, SCREEN) not in said
+    assert sum(said.values()) == pytest.approx(2850, abs=60)
+    endings = sum(count for action, count in said.items() if action.type in ENDINGS)
+    assert 0 < endings / sum(said.values()) < 2 * ENDING_SHARE
+    assert max(said.values()) < 0.15 * sum(said.values())
+
+
+def test_the_same_seed_says_the_same() -> None:
+    model = RehearsalModel(error_base=0.5)
+    right = (MOBILE.make("click", index=0),)
+    assert [ask(right, seed=s, model=model) for s in range(40)] == [ask(right, seed=s, model=model) for s in range(40)]
+
+
+def test_an_empty_web_page_still_allows_mistakes() -> None:
+    screen = Observation(space="web", title="", elements=(), text="")
+    reply = ask((), model=RehearsalModel(error_base=1.0), space=WEB, screen=screen, seed=1)
+    assert action_of(reply, WEB, screen).type != "finish"
+
+
+def test_rates_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"error_base 1\.5"):
+        RehearsalModel(error_base=1.5)
