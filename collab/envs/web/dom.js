@@ -1,9 +1,13 @@
 // One look at a page: what a person could see and use, in document order.
 //
-//   (request) => JSON text          request.locate: key   → where that element is now, and what it is
-//                                   otherwise             → the whole screen
+//   (request) => JSON text      {ignore}               the whole screen
+//                               {key}                  where that element is now, and what it is
+//                               {key, choose: text}    choose an option of a list
+//                               {key, fill: text}      set a field that takes no typing (dates, sliders, colours)
+//                               {key, focus: true}     put the focus on it
+//                               {scroll: 1 or -1}      scroll by one screen
 //
-// Runs inside the page in one call and changes nothing there. Keys are paths of tag names and positions; a step
+// Runs inside the page in one call; looking changes nothing there. Keys are paths of tag names and positions; a step
 // "#shadow" enters an open shadow root, "#frame" a frame of the same origin, and "#text3" is the third run of text.
 (request) => {
   const MAX_ELEMENTS = 600, MAX_LABEL = 200, MAX_OPTIONS = 12, MAX_OPEN_OPTIONS = 300, MAX_SHAPES = 150;
@@ -22,7 +26,11 @@
   const flat = (text) => (text || "").replace(/\s+/g, " ").trim();
   const short = (text) => { const t = flat(text); return t.length > MAX_LABEL ? t.slice(0, MAX_LABEL - 1) + "…" : t; };
   const words = (name) => flat(String(name || "").replace(/[^\p{L}\p{N}]+/gu, " ")).slice(0, 40);
-  const styleOf = (el) => el.ownerDocument.defaultView.getComputedStyle(el);
+  const styles = new Map();
+  const styleOf = (el) => {
+    if (!styles.has(el)) styles.set(el, el.ownerDocument.defaultView.getComputedStyle(el));
+    return styles.get(el);
+  };
   const isRendered = (style) => style.display !== "none";
 
   // ---------------------------------------------------------------------------------------------------- keys
@@ -191,20 +199,62 @@
     return null;
   };
 
-  // ---------------------------------------------------------------------------------------------------- locate
+  // ---------------------------------------------------------------------------------------------------- single acts
   const focus = active();
-  if (request.locate !== undefined) {
-    const el = find(request.locate);
-    if (!el) return "null";
+  const tell = (el) => { for (const name of ["input", "change"]) el.dispatchEvent(new Event(name, { bubbles: true })); };
+  const placeOf = (el) => {
     let origin = [0, 0];
     const frames = [];
     for (let view = el.ownerDocument.defaultView; view !== window; view = view.parent) frames.unshift(view.frameElement);
     for (const frame of frames) origin = insetOf(frame, origin);
-    if (request.scroll !== false) el.scrollIntoViewIfNeeded ? el.scrollIntoViewIfNeeded() : el.scrollIntoView({ block: "nearest" });
+    el.scrollIntoViewIfNeeded();
     const box = clip(rectOf(el, origin), [0, 0, innerWidth, innerHeight]);
-    const point = box && reach(el, box, origin);
-    return JSON.stringify({ tag: el.localName, role: roleOf(el), point, disabled: el.matches(":disabled"),
-                            covered: Boolean(box && !point), focused: el === focus });
+    const point = box && reach(el, box, origin), role = roleOf(el);
+    return { tag: el.localName, type: el.type || null, point, disabled: el.matches(":disabled"), covered: Boolean(box && !point),
+             editable: role === "input" && !el.readOnly && !el.disabled };
+  };
+  const choose = (el, wanted) => {
+    const list = el.localName === "option" ? el.closest("select") : el;
+    if (!(list?.options)) return { error: "it is no list" };
+    const same = (text) => flat(text).toLowerCase() === flat(wanted).toLowerCase();
+    const all = [...list.options];
+    const option = all.find((each) => flat(each.label) === flat(wanted)) || all.find((each) => same(each.label) || same(each.value));
+    if (!option) return { error: `it has no option ${JSON.stringify(short(wanted))}` };
+    if (list.disabled || option.disabled) return { error: "it is disabled" };
+    list.focus();
+    if (list.multiple) option.selected = !option.selected; else list.selectedIndex = option.index;
+    tell(list);
+    return { chosen: short(option.label) };
+  };
+  const fill = (el, text) => {
+    const set = Object.getOwnPropertyDescriptor(el.ownerDocument.defaultView.HTMLInputElement.prototype, "value").set;
+    el.focus();
+    set.call(el, text);  // the native setter: frameworks replace the property to watch it
+    tell(el);
+    return { value: el.value };
+  };
+  // The page itself moves; when it cannot, the largest scroll area in the window that can.
+  const scrollBy = (direction) => {
+    const room = (el) => (direction > 0 ? el.scrollHeight - el.clientHeight - el.scrollTop : el.scrollTop) >= 1;
+    const screen = [0, 0, innerWidth, innerHeight], page = document.scrollingElement || document.documentElement;
+    const size = (el) => { const box = clip(rectOf(el, [0, 0]), screen); return box ? (box[2] - box[0]) * (box[3] - box[1]) : 0; };
+    const isHeld = [page, document.body].some((el) => /hidden|clip/.test(styleOf(el).overflowY));
+    const areas = () => [...document.querySelectorAll("body *")].filter((el) => room(el) && scrolls(el, styleOf(el)) && size(el))
+      .sort((a, b) => size(b) - size(a));
+    const el = !isHeld && room(page) ? page : areas()[0];
+    if (!el) return { moved: 0 };
+    const before = el.scrollTop;
+    el.scrollBy({ top: direction * 0.9 * Math.min(el.clientHeight, innerHeight), behavior: "instant" });
+    return { moved: Math.round(el.scrollTop - before) };
+  };
+  if (request.scroll !== undefined) return JSON.stringify(scrollBy(request.scroll));
+  if (request.key !== undefined) {
+    const el = find(request.key);
+    if (!el || !el.isConnected) return "null";
+    if (request.choose !== undefined) return JSON.stringify(choose(el, request.choose));
+    if (request.fill !== undefined) return JSON.stringify(fill(el, request.fill));
+    if (request.focus) { el.focus(); return "{}"; }
+    return JSON.stringify(placeOf(el));
   }
 
   // ---------------------------------------------------------------------------------------------------- the walk

@@ -12,9 +12,9 @@ pictures and shapes in words. What lies outside the window or under something el
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,6 +24,9 @@ from collab.types import Box, Element, Observation, Tab
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
+
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class RawElement(BaseModel):
@@ -58,18 +61,39 @@ class Snapshot(BaseModel):
 
 
 class Place(BaseModel):
-    """Where an element is now."""
+    """Where an element is now, and what can be done with it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tag: str
-    role: str | None
+    """Name of its HTML tag, in lower case."""
+    type: str | None
+    """The `type` of a form control; None for anything else."""
     point: tuple[float, float] | None
     """A point, in CSS pixels of the window, where a click reaches it; None when there is none."""
-    disabled: bool
     covered: bool
-    """Whether something else lies over all of it."""
-    focused: bool
+    """Whether it is in the window with something else over all of it."""
+    disabled: bool
+    editable: bool
+    """Whether text can be typed into it."""
+
+
+class Change(BaseModel):
+    """What became of an attempt to change the page; exactly one of the fields is set, none when only focused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    error: str | None = None
+    """Why nothing was done."""
+    chosen: str | None = None
+    """The option now chosen."""
+    value: str | None = None
+    """What the field holds now."""
+    moved: int | None = None
+    """CSS pixels scrolled, downwards positive."""
+
+
+GONE = Change(error="it is gone")
 
 
 async def look(page: Page | Frame, *, ignore: str = "") -> Snapshot:
@@ -83,23 +107,38 @@ async def look(page: Page | Frame, *, ignore: str = "") -> Snapshot:
         EnvironmentFailure: the page answered with something else (its scripts broke the browser's own objects).
         playwright.async_api.Error: the page is gone, or is just being replaced by another.
     """
-    answer = await page.evaluate(_script(), {"ignore": ignore})
-    try:
-        return Snapshot.model_validate_json(answer)
-    except ValidationError as error:
-        raise EnvironmentFailure(f"the page {page.url} gave no readable snapshot: {error.errors()[0]['msg']}") from None
+    return _checked(Snapshot, await _ask(page, {"ignore": ignore}), page)
 
 
-async def locate(page: Page | Frame, key: str, *, scroll: bool = True) -> Place | None:
-    """Find an element again by its key; None when it is gone.
+async def locate(page: Page | Frame, key: str) -> Place | None:
+    """Find an element again by its key and bring it into the window; None when it is gone.
 
     Args:
         page: the page.
         key: `Element.key` of an earlier snapshot.
-        scroll: whether to bring it into the window first.
     """
-    answer = await page.evaluate(_script(), {"locate": key, "scroll": scroll})
-    return None if answer == "null" else Place.model_validate_json(answer)
+    answer = await _ask(page, {"key": key})
+    return None if answer == "null" else _checked(Place, answer, page)
+
+
+async def choose(page: Page | Frame, key: str, option: str) -> Change:
+    """Choose an option by its text: `key` names the list, or the option itself."""
+    return await _change(page, {"key": key, "choose": option})
+
+
+async def fill(page: Page | Frame, key: str, text: str) -> Change:
+    """Set a field that takes no typing: dates, sliders, colours."""
+    return await _change(page, {"key": key, "fill": text})
+
+
+async def focus(page: Page | Frame, key: str) -> Change:
+    """Put the focus on an element."""
+    return await _change(page, {"key": key, "focus": True})
+
+
+async def scroll(page: Page | Frame, *, down: bool) -> Change:
+    """Scroll the page by nine tenths of the window; where the page does not move, its largest scroll area."""
+    return await _change(page, {"scroll": 1 if down else -1})
 
 
 def elements_from(snapshot: Snapshot) -> tuple[Element, ...]:
@@ -156,7 +195,7 @@ def observe(
 
 
 def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
-    yield f"Address: {snapshot.url}"
+    yield f"Address: {_plain(snapshot.url, 200)}"
     if len(tabs) > 1:
         told = (f"{i} {_plain(tab.title or tab.url)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
         yield f"Tabs: {', '.join(told)}"
@@ -164,10 +203,33 @@ def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
         yield f"Page: {snapshot.above} pixels above, {snapshot.below} below; the window shows {snapshot.height}"
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.split())[:80]
+def _plain(text: str, length: int = 80) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+async def _change(page: Page | Frame, request: dict[str, str | int]) -> Change:
+    answer = await _ask(page, request)
+    return GONE if answer == "null" else _checked(Change, answer, page)
+
+
+def _checked(model: type[AnswerT], answer: str, page: Page | Frame) -> AnswerT:
+    try:
+        return model.model_validate_json(answer)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise EnvironmentFailure(f"the page {page.url[:200]} gave no readable answer: {problem}") from None
+
+
+async def _ask(page: Page | Frame, request: Mapping[str, str | int]) -> str:
+    """Run the script in the page; it stays there until the page is left, because sending it takes longest."""
+    answer: str | None = await page.evaluate("request => globalThis.__collabLook?.(request)", request)
+    return answer if answer is not None else str(await page.evaluate(_script(), request))
 
 
 @functools.cache
 def _script() -> str:
-    return resources.files(__package__).joinpath("dom.js").read_text(encoding="utf-8")
+    """The function of `dom.js`, wrapped so that it hides itself in the page on its first run."""
+    look = resources.files(__package__).joinpath("dom.js").read_text(encoding="utf-8")
+    keep = "Object.defineProperty(globalThis, '__collabLook', {value: look})"
+    return f"request => {{ const look = {look.rstrip().rstrip(';')}; {keep}; return look(request); }}"
