@@ -1,0 +1,50 @@
+# On a fresh machine with Python 3.11 or newer:
+#
+#   make demo      a team of agents on a phone and on web pages, and what it did
+#   make test      fast tests and one real episode per environment, in a real browser
+#   make check     style, types, fast tests
+#   make test-all  the slow tests too
+#   make clean     remove .venv and everything that can be made again; never runs/
+#
+# Each makes .venv first, once. Another interpreter: make PYTHON=python3.12 demo
+
+PYTHON ?= python3
+EXTRAS := train,web,android,view,parquet,dev
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: help demo test check test-all browser clean
+
+help:
+	@sed -n '3,7s/^# *//p' Makefile
+
+demo: $(INSTALLED) browser
+	$(BIN)/collab demo --out runs/demo
+
+test: $(INSTALLED) browser
+	$(BIN)/pytest -m 'not slow and not network and not gpu and not android'
+
+check: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+test-all: $(INSTALLED) browser
+	$(BIN)/pytest -m 'not network and not gpu and not android'
+
+browser: $(INSTALLED)
+	@$(BIN)/python scripts/ensure_browser.py
+
+$(INSTALLED): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: '$(PYTHON)' is missing or older than Python 3.11; name another: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: '$(PYTHON)' comes without venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find collab scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
