@@ -1,0 +1,89 @@
+"""Rows of the phone's databases, and the SQLite files other tools expect to find.
+
+Apps work on plain rows: cheap to fork, cheap to compare. The bytes of a database exist only while somebody looks:
+`dump` writes them in the real schema, `load` reads a changed file back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from collab.envs.phone.state import Phone, Row
+from collab.types import Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a database file."""
+
+    path: str
+    """Where Android keeps the database."""
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    """(column, SQL type and constraints) in the table's order; the first is the integer primary key."""
+
+    @property
+    def sql(self) -> str:
+        """The statement that creates it."""
+        return f"CREATE TABLE {self.name} ({', '.join(f'{name} {kind}' for name, kind in self.columns)})"
+
+
+def rows(phone: Phone, table: Table) -> tuple[Row, ...]:
+    """All rows, in order of their keys."""
+    return phone.rows.get((table.path, table.name), ())
+
+
+def insert(phone: Phone, table: Table, **values: Scalar) -> tuple[Phone, int]:
+    """Add a row; columns left out are null. Returns the phone and the new row's key."""
+    existing = rows(phone, table)
+    primary = table.columns[0][0]
+    key = max((int(row[primary] or 0) for row in existing), default=0) + 1
+    row = {**dict.fromkeys(name for name, _ in table.columns), **values, primary: key}
+    return _put(phone, table, (*existing, row)), key
+
+
+def update(phone: Phone, table: Table, matches: Callable[[Row], bool], **values: Scalar) -> Phone:
+    """Change columns of all rows that match."""
+    return _put(phone, table, tuple({**row, **values} if matches(row) else row for row in rows(phone, table)))
+
+
+def remove(phone: Phone, table: Table, matches: Callable[[Row], bool]) -> Phone:
+    """Delete all rows that match."""
+    return _put(phone, table, tuple(row for row in rows(phone, table) if not matches(row)))
+
+
+def dump(phone: Phone, path: str, tables: Iterable[Table]) -> bytes:
+    """The database file at `path` as SQLite bytes, holding those of `tables` that belong to it."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for table in tables:
+            if table.path == path:
+                connection.execute(table.sql)
+                names = [name for name, _ in table.columns]
+                marks = ", ".join("?" * len(names))
+                values = [[row[name] for name in names] for row in rows(phone, table)]
+                connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", values)
+        connection.commit()
+        return connection.serialize()
+
+
+def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone:
+    """Take over the rows of an SQLite file.
+
+    Raises:
+        sqlite3.Error: the bytes are no database or a table is missing; the phone is unchanged.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(data)
+        for table in tables:
+            if table.path == path:
+                names = [name for name, _ in table.columns]
+                cursor = connection.execute(f"SELECT {', '.join(names)} FROM {table.name} ORDER BY {names[0]}")
+                phone = _put(phone, table, tuple(dict(zip(names, values, strict=True)) for values in cursor))
+        return phone
+
+
+def _put(phone: Phone, table: Table, content: tuple[Row, ...]) -> Phone:
+    return replace(phone, rows={**phone.rows, (table.path, table.name): content})

@@ -1,0 +1,155 @@
+"""Looking at the phone: state in, observation out.
+
+`look` is pure and the only way from a `Phone` to what an agent sees; the frame it returns also knows which handler
+belongs to which element, so that the next action finds its way back into the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from collab.envs.phone.apps import BY_PACKAGE, SCREENS
+from collab.envs.phone.layout import Placed, place
+from collab.envs.phone.state import Page, Phone, pop
+from collab.envs.phone.widgets import Line, Node, View, icon
+from collab.envs.text import describe_screen
+from collab.types import Box, Element, Observation
+
+RENDERER = "simphone-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One look at a phone."""
+
+    phone: Phone
+    page: Page
+    view: View
+    placed: Placed
+    observation: Observation
+
+    def index(self, key: str) -> int | None:
+        """Index of the visible element with this key; None when it is not on the screen."""
+        for index, node in enumerate(self.placed.nodes):
+            if node.key == key:
+                return index
+        return None
+
+
+def view_of(phone: Phone) -> View:
+    """The screen in front, without places."""
+    page = phone.page
+    return SCREENS[page.screen](phone, page)
+
+
+def foreground_package(phone: Phone) -> str:
+    """Package of the page in front: a permission dialog belongs to the system, not to the app that asks."""
+    return view_of(phone).package or phone.foreground
+
+
+def look(phone: Phone) -> Frame:
+    """What is on the screen now."""
+    page = phone.page
+    view = SCREENS[page.screen](phone, page)
+    arrow = _BACK_ARROW if len(phone.stacks[phone.foreground]) > 1 else None
+    placed = place(view, page, keyboard=phone.keyboard, back_icon=arrow)
+    elements = tuple(
+        _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
+        for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
+    )
+    app = BY_PACKAGE[phone.foreground].name
+    title = app if view.title in ("", app) else f"{app}: {view.title}"
+    observation = Observation(
+        space="mobile",
+        title=title,
+        elements=elements,
+        text=describe_screen(title, elements, _extra(phone, placed)),
+        notice=phone.notice,
+        renderer=RENDERER,
+        drawing=_drawing(phone, view, placed, app),
+    )
+    return Frame(phone=phone, page=page, view=view, placed=placed, observation=observation)
+
+
+def leave(phone: Phone) -> Phone:
+    """Let the page in front do what it does when it goes out of sight (an editor saves)."""
+    handler = view_of(phone).leave
+    return handler(phone) if handler else phone
+
+
+def go_back(phone: Phone) -> Phone:
+    """The back key: the keyboard closes first, then the page."""
+    if phone.keyboard:
+        return _keyboard_closed(phone)
+    view = view_of(phone)
+    if view.back is not None:
+        return view.back(phone)
+    return pop(leave(phone))
+
+
+def press_back(phone: Phone) -> Phone:
+    """The arrow in the app bar: closes the page even when the keyboard shows."""
+    return go_back(_keyboard_closed(phone))
+
+
+def clock_text(phone: Phone) -> str:
+    """The time in the status bar, "15:34"."""
+    minutes = phone.now_ms // 60_000
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
+
+
+def input_nodes(view: View) -> list[Node]:
+    """All input fields of a view, hidden ones included, in reading order."""
+    nodes: list[Node] = []
+    for entry in (*view.body, *((view.footer,) if view.footer else ())):
+        nodes.extend(entry.nodes if isinstance(entry, Line) else (entry,))
+    return [node for node in nodes if node.field is not None]
+
+
+def _keyboard_closed(phone: Phone) -> Phone:
+    return replace(phone, keyboard=False) if phone.keyboard else phone
+
+
+def _flags(node: Node, page: Page) -> tuple[str, ...]:
+    flags = node.flags
+    if node.field is not None and node.field == page.focus:
+        flags = (*flags, "focused")
+    if node.hold is not None:
+        flags = (*flags, "long-clickable")
+    if node.slide is not None:
+        flags = (*flags, "surface")
+    return flags
+
+
+@lru_cache(maxsize=1 << 16)
+def _element(
+    index: int, role: str, label: str, box: Box, value: str | None, flags: tuple[str, ...], key: str
+) -> Element:
+    return Element(index=index, role=role, label=label, box=box, value=value, flags=flags, key=key)
+
+
+def _extra(phone: Phone, placed: Placed) -> list[str]:
+    lines = [f"Message: {phone.notice}"] if phone.notice else []
+    if phone.keyboard:
+        lines.append("The keyboard is open.")
+    sides = set(placed.hidden.values())
+    if sides:
+        where = " and ".join(word for side, word in (("up", "above"), ("down", "below")) if side in sides)
+        lines.append(f"There is more {where}.")
+    return lines
+
+
+def _drawing(phone: Phone, view: View, placed: Placed, app: str) -> dict[str, object]:
+    return {
+        "app": app,
+        "app_bar": view.title if view.style == "screen" else None,
+        "keyboard": phone.keyboard,
+        "dialog": list(placed.window) if view.style in ("dialog", "menu", "sheet") else None,
+        "dark": phone.settings.get("secure/dark_theme") == "1",
+        "clock": clock_text(phone),
+        "toast": phone.notice,
+    }
+
+
+_BACK_ARROW = icon("Navigate up", "android:id/up", press_back)

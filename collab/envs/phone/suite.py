@@ -1,0 +1,109 @@
+"""SimPhone as an environment suite: the embedded default behind `--env androidworld`.
+
+Results carry the label "androidworld[simphone]" and are never called AndroidWorld success rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from collab.envs.actions import MOBILE
+from collab.envs.base import TaskInfo
+from collab.envs.phone.core import SimPhone
+from collab.envs.phone.tasks import BY_NAME, TASKS
+from collab.errors import UnknownName
+from collab.seeds import derive, generator
+from collab.types import Action, Observation, StepResult, Task
+
+NAME = "androidworld"
+
+
+class PhoneEnvironment:
+    """One phone behind the `Environment` protocol; also `Forkable`, `HasOracle` and `HasScreenshot`."""
+
+    space = MOBILE
+
+    def __init__(self, core: SimPhone) -> None:
+        self.core = core
+        """The synchronous phone that does the work."""
+
+    async def reset(self, task: Task) -> Observation:
+        """Make the task's initial state; UnknownName when it is not a task of this phone."""
+        return self.core.reset(task)
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Execute the canonical form of an action; None waits a second."""
+        return self.core.step(action)
+
+    async def fork(self) -> PhoneEnvironment:
+        """An independent copy in the same state."""
+        return PhoneEnvironment(self.core.fork())
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """Remaining best actions from the present state; None when the task cannot be solved from here."""
+        return self.core.oracle()
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The present screen as PNG bytes; `marks` draws numbered boxes."""
+        from collab.envs.phone.render import render_png  # Pillow loads only when somebody looks
+
+        return render_png(self.core.frame.observation, marks)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+class SimPhoneSuite:
+    """All SimPhone tasks.
+
+    Args:
+        noise: "some" fills the phone with data that no task asks about; "none" leaves it out.
+    """
+
+    name = NAME
+    label = "androidworld[simphone]"
+    version = "simphone-1"
+    space = MOBILE
+    capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
+
+    def __init__(self, *, noise: Literal["none", "some"] = "some") -> None:
+        self._noise = noise == "some"
+
+    def tasks(self) -> Sequence[TaskInfo]:
+        """All tasks, by name."""
+        return [
+            TaskInfo(
+                name=spec.name,
+                apps=spec.apps,
+                difficulty=spec.difficulty,
+                max_steps=spec.max_steps,
+                tags=("wave-1", *spec.apps, *(("verify",) if spec.verify else ())),
+                oracle=True,
+            )
+            for spec in TASKS
+        ]
+
+    def instance(self, name: str, seed: int) -> Task:
+        """Draw an instance; UnknownName when there is no such task."""
+        spec = BY_NAME.get(name)
+        if spec is None:
+            raise UnknownName.of("task", name, BY_NAME, "see them with: collab env tasks androidworld")
+        params = spec.draw(generator(derive(seed, "params", name)))
+        return Task(
+            environment=NAME,
+            name=name,
+            seed=seed,
+            goal=spec.goal(params, generator(derive(seed, "goal", name))),
+            params=params,
+            max_steps=spec.max_steps,
+            difficulty=spec.difficulty,
+            apps=spec.apps,
+        )
+
+    async def open(self) -> PhoneEnvironment:
+        """A fresh phone; as many as the caller likes."""
+        return PhoneEnvironment(SimPhone(noise=self._noise))
+
+    async def close(self) -> None:
+        """Nothing to give back."""

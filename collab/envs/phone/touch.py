@@ -1,0 +1,242 @@
+"""Acting on the phone: one action of the mobile space in, the next phone out.
+
+Execution follows AndroidWorld: `input_text` taps its target, types and presses Enter (a new line in a multi-line
+editor, the field's own action elsewhere), does nothing for an empty text, and with `clear_text` empties the field
+first; `scroll` names the direction in which the content is looked through, `swipe` the direction of the finger.
+
+Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
+height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
+text instead of selecting a word. A finger that drags a slider ends at the slider's edge, as it does there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from collab.envs.phone.apps import BY_NAME, TEXT_MENU
+from collab.envs.phone.layout import KEYBOARD_TOP
+from collab.envs.phone.screen import Frame, go_back, input_nodes, leave, look, view_of
+from collab.envs.phone.state import Page, Phone, edit_page, focus_on, go_home, push, put_field, start
+from collab.envs.phone.widgets import Node
+from collab.types import Action, ElementTarget, Point
+
+DRAG = 1100
+"""How far a scroll moves the content, in pixels: about half a screen, as AndroidWorld's gesture does."""
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+
+
+def act(frame: Frame, action: Action) -> Phone:
+    """Execute a canonical action; one that makes no sense here returns the phone unchanged.
+
+    `status` ends an episode and is not the phone's business: it changes nothing here.
+    """
+    handler = _HANDLERS.get(action.type)
+    if handler is None or not _target_exists(frame, action):
+        return _quiet(frame.phone)
+    return handler(replace(frame, phone=_quiet(frame.phone)), action)
+
+
+def _quiet(phone: Phone) -> Phone:
+    return replace(phone, notice=None) if phone.notice is not None else phone
+
+
+def _target_exists(frame: Frame, action: Action) -> bool:
+    return not isinstance(action.target, ElementTarget) or action.target.index < len(frame.placed.nodes)
+
+
+def _node(frame: Frame, action: Action) -> Node | None:
+    """The node an action is aimed at; None when it has no target or the point lies on nothing."""
+    if isinstance(action.target, ElementTarget):
+        return frame.placed.nodes[action.target.index]
+    if isinstance(action.target, Point):
+        index = _surface_at(frame, action.target)
+        return None if index is None else frame.placed.nodes[index]
+    return None
+
+
+def _surface_at(frame: Frame, point: Point) -> int | None:
+    for index, (node, box) in enumerate(zip(frame.placed.nodes, frame.placed.boxes, strict=True)):
+        if node.slide is not None and box.contains(point.x, point.y):
+            return index
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- touching
+
+
+def _tap(frame: Frame, action: Action) -> Phone:
+    node = _node(frame, action)
+    if node is None:
+        return _tap_outside(frame, action)
+    if node.slide is not None and isinstance(action.target, Point):
+        box = frame.placed.boxes[frame.placed.nodes.index(node)]
+        return node.slide(frame.phone, (action.target.x - box.left) / (box.right - 1 - box.left))
+    return tap_node(frame.phone, node)
+
+
+def _tap_outside(frame: Frame, action: Action) -> Phone:
+    """A tap beside a dialog or menu closes it; anywhere else on nothing it does nothing."""
+    if frame.view.style in ("dialog", "menu", "sheet") and isinstance(action.target, Point):
+        below_keyboard = frame.phone.keyboard and action.target.y >= KEYBOARD_TOP
+        if not frame.placed.window.contains(action.target.x, action.target.y) and not below_keyboard:
+            return go_back(replace(frame.phone, keyboard=False))
+    return frame.phone
+
+
+def tap_node(phone: Phone, node: Node) -> Phone:
+    """Tap a node in its middle."""
+    if "disabled" in node.flags:
+        return phone
+    if node.field is not None:
+        return focus_on(phone, node.field)
+    if node.slide is not None:
+        return node.slide(phone, 0.5)
+    return node.tap(phone) if node.tap is not None else phone
+
+
+def _double_tap(frame: Frame, action: Action) -> Phone:
+    """Two taps; the second counts only if the same element is still there."""
+    once = _tap(frame, action)
+    node = _node(frame, action)
+    again = look(once)
+    if node is None or node.slide is not None or once.page.screen != frame.page.screen:
+        return once
+    index = again.index(node.key)
+    return once if index is None else tap_node(once, again.placed.nodes[index])
+
+
+def _long_press(frame: Frame, action: Action) -> Phone:
+    node = _node(frame, action)
+    if node is None or "disabled" in node.flags:
+        return frame.phone
+    if node.hold is not None:
+        return node.hold(frame.phone)
+    if node.field is not None:
+        phone = focus_on(frame.phone, node.field)
+        return push(phone, Page(screen=TEXT_MENU, data={"field": node.field, "text": node.value or ""}))
+    return _tap(frame, action)
+
+
+# --------------------------------------------------------------------------------------------------------- moving
+
+
+def _scroll(frame: Frame, action: Action) -> Phone:
+    return _drag(frame, action, _OPPOSITE[str(action["direction"])])
+
+
+def _swipe(frame: Frame, action: Action) -> Phone:
+    return _drag(frame, action, str(action["direction"]))
+
+
+def _drag(frame: Frame, action: Action, finger: str) -> Phone:
+    node = _node(frame, action)
+    if node is not None and node.slide is not None and finger in ("left", "right"):
+        return node.slide(frame.phone, 0.0 if finger == "left" else 1.0)
+    if finger in frame.view.swipes:
+        return frame.view.swipes[finger](frame.phone)
+    if finger in ("left", "right"):
+        return frame.phone
+    body = frame.placed.body
+    distance = min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
+    before = min(frame.page.scroll, frame.placed.room)
+    offset = before + distance if finger == "up" else before - distance
+    offset = max(0, min(offset, frame.placed.room))
+    return frame.phone if offset == before else edit_page(frame.phone, scroll=offset)
+
+
+# --------------------------------------------------------------------------------------------------------- typing
+
+
+def _input_text(frame: Frame, action: Action) -> Phone:
+    text = str(action["text"])
+    if not text:
+        return frame.phone
+    phone = _tap(frame, action) if action.target is not None else frame.phone
+    node = focused_input(phone)
+    if node is None or node.field is None:
+        return phone
+    if action.get("clear_text", False):
+        phone = put_field(phone, node.field, "")
+    for segment in text.split("\n"):
+        phone = press_enter(_append(phone, segment))
+    return phone
+
+
+def _append(phone: Phone, text: str) -> Phone:
+    node = focused_input(phone)
+    if node is None or node.field is None or not text:
+        return phone
+    return put_field(phone, node.field, phone.page.fields.get(node.field, "") + text)
+
+
+def focused_input(phone: Phone) -> Node | None:
+    """The input field that has the focus; None when there is none on this page."""
+    page = phone.page
+    if page.focus is None:
+        return None
+    return next((node for node in input_nodes(view_of(phone)) if node.field == page.focus), None)
+
+
+def press_enter(phone: Phone) -> Phone:
+    """The Enter key: a new line, the field's action, the next field, or the end of typing."""
+    node = focused_input(phone)
+    if node is None:
+        return phone
+    if node.multiline:
+        return _append(phone, "\n")
+    if node.enter is not None:
+        return node.enter(phone)
+    fields = [other.field for other in input_nodes(view_of(phone))]
+    position = fields.index(node.field)
+    if position + 1 < len(fields):
+        return focus_on(phone, fields[position + 1])
+    return replace(phone, keyboard=False)
+
+
+# -------------------------------------------------------------------------------------------------- system actions
+
+
+def _open_app(frame: Frame, action: Action) -> Phone:
+    app = BY_NAME.get(str(action["app_name"]))
+    if app is None:
+        return frame.phone
+    if app.package == frame.phone.foreground:
+        return frame.phone
+    return start(leave(frame.phone), app.package, app.pages)
+
+
+def _home(frame: Frame, action: Action) -> Phone:
+    return go_home(leave(frame.phone))
+
+
+def _back(frame: Frame, action: Action) -> Phone:
+    return go_back(frame.phone)
+
+
+def _enter(frame: Frame, action: Action) -> Phone:
+    return press_enter(frame.phone)
+
+
+def _wait(frame: Frame, action: Action) -> Phone:
+    return replace(frame.phone, now_ms=frame.phone.now_ms + 1000)
+
+
+def _answer(frame: Frame, action: Action) -> Phone:
+    return replace(frame.phone, answer=str(action["text"]))
+
+
+_HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
+    "click": _tap,
+    "double_tap": _double_tap,
+    "long_press": _long_press,
+    "scroll": _scroll,
+    "swipe": _swipe,
+    "input_text": _input_text,
+    "navigate_home": _home,
+    "navigate_back": _back,
+    "keyboard_enter": _enter,
+    "open_app": _open_app,
+    "wait": _wait,
+    "answer": _answer,
+}
