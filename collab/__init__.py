@@ -1,6 +1,41 @@
 """Teams of language-model agents that operate phones and web pages.
 
 An epoch is rewire → play → judge → pair → train; every room of this package serves one of these verbs.
+
+    import asyncio, collab
+
+    result = asyncio.run(collab.collect(env="androidworld", graph="team", agents="rehearsal", episodes=20))
+    print(result.report.planned)
+
+Nothing heavy is imported before it is used.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collab.api import collect, evaluate
+    from collab.errors import CollabError
+    from collab.library import Library
+    from collab.runs import RunResult
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "CollabError": "collab.errors",
+    "Library": "collab.library",
+    "RunResult": "collab.runs",
+    "collect": "collab.api",
+    "evaluate": "collab.api",
+}
+
+__all__ = ["CollabError", "Library", "RunResult", "collect", "evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'collab' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -67,6 +67,10 @@ class Recorder(Protocol):
         """An episode begins, or begins again; it has no steps yet."""
         ...
 
+    def resume(self, trajectory: str, step: int) -> None:
+        """An interrupted episode goes on at `step`; what stands before it was recorded earlier and replayed."""
+        ...
+
     def text(self, key: str, text: str) -> None:
         """A prompt prefix, by its SHA-256; the same one may come often."""
         ...
@@ -132,16 +136,19 @@ async def play(
         privileged=network.privileged,
     )
     steps: list[Step] = []
-    begun = bool(done)
+    begun = False
     try:
         with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
             async with asyncio.timeout(stage.limits.episode_s):
                 player = _Player(environment, network, episode, stage, recorder, watch)
                 trajectory = replace(trajectory, task=await player.reset(task))
-                if not begun:
+                if done:
+                    await player.replay(done, steps)
+                    recorder.resume(episode.id, len(done))
+                else:
                     recorder.begin(trajectory)
-                    begun = True
-                final, outcome = await player.run(steps, done)
+                begun = True
+                final, outcome = await player.run(steps)
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
     except (EnvironmentFailure, ModelFailure) as failure:
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
@@ -171,6 +178,8 @@ class _Player:
         self.summary = ""
         self.goal = ""
         self.observation: Observation
+        self.result: StepResult | None = None
+        """Of the last executed step; None before the first."""
 
     async def reset(self, task: Task) -> Task:
         """Make the initial state; returns the task with the goal the environment states."""
@@ -182,34 +191,32 @@ class _Player:
         self.goal = task.goal
         return task
 
-    async def run(self, steps: list[Step], done: Sequence[Step]) -> tuple[Observation, Outcome | None]:
-        """Replay `done`, then deliberate and act until the episode is over; `steps` grows as it goes."""
-        result: StepResult | None = None
+    async def replay(self, done: Sequence[Step], steps: list[Step]) -> None:
+        """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
         for step in done:
-            result = await self._replay(step)
+            if self.observation.digest != step.observation.digest:
+                raise EnvironmentFailure(
+                    f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
+                    "the environment is not what it was when the episode began"
+                )
+            with boundary(EnvironmentFailure, f"replay of step {step.index}"):
+                self.result = await self.environment.step(step.executed)
+            self.history.append(step.history)
+            self.summary = step.summary
+            self.observation = self.result.observation
             steps.append(step)
-        while result is None or not result.done:
+
+    async def run(self, steps: list[Step]) -> tuple[Observation, Outcome | None]:
+        """Deliberate and act until the episode is over; `steps` grows as it goes."""
+        while self.result is None or not self.result.done:
             with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
                 async with asyncio.timeout(self.stage.limits.step_s):
-                    step, result = await self._step(len(steps))
+                    step, self.result = await self._step(len(steps))
             steps.append(step)
-            self.observation = result.observation
+            self.observation = self.result.observation
             self.recorder.step(self.episode.id, step)
             self.watch(step)
-        return result.observation, result.outcome
-
-    async def _replay(self, step: Step) -> StepResult:
-        if self.observation.digest != step.observation.digest:
-            raise EnvironmentFailure(
-                f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
-                f"the environment is not what it was when the episode began"
-            )
-        with boundary(EnvironmentFailure, f"replay of step {step.index}"):
-            result = await self.environment.step(step.executed)
-        self.history.append(step.history)
-        self.summary = step.summary
-        self.observation = result.observation
-        return result
+        return self.result.observation, self.result.outcome
 
     async def _step(self, index: int) -> tuple[Step, StepResult]:
         images = await self._look()
@@ -335,6 +342,9 @@ class Silent:
     """A recorder that keeps nothing: for trajectories that are only needed in memory."""
 
     def begin(self, trajectory: Trajectory) -> None:
+        """Keep nothing."""
+
+    def resume(self, trajectory: str, step: int) -> None:
         """Keep nothing."""
 
     def text(self, key: str, text: str) -> None:

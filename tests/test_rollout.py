@@ -65,12 +65,16 @@ class Log(Silent):
     """Remembers what it was told."""
 
     begun: list[str] = field(default_factory=list)
+    resumed: list[tuple[str, int]] = field(default_factory=list)
     steps: list[tuple[str, Step]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     ended: list[Trajectory] = field(default_factory=list)
 
     def begin(self, trajectory: Trajectory) -> None:
         self.begun.append(trajectory.id)
+
+    def resume(self, trajectory: str, step: int) -> None:
+        self.resumed.append((trajectory, step))
 
     def text(self, key: str, text: str) -> None:
         self.texts[key] = text
@@ -265,7 +269,7 @@ def test_a_half_played_episode_goes_on_as_if_nothing_had_happened() -> None:
     assert strip(resumed) == strip(whole)
     assert len(model.calls) == 12 * (len(whole.steps) - 2), "a logged reply is never asked for again"
     assert [step.index for _, step in log.steps] == [step.index for step in whole.steps[2:]]
-    assert log.begun == []
+    assert (log.begun, log.resumed) == ([], [("OpenDoors/0", 2)])
 
 
 def test_a_replay_that_leads_elsewhere_is_an_error() -> None:

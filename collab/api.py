@@ -1,0 +1,125 @@
+"""The Python face of `collab rollout` and `collab eval`.
+
+    import asyncio, collab
+
+    result = asyncio.run(collab.collect(env="androidworld", graph="team", agents="rehearsal", episodes=20))
+    print(result.report.planned)                    # 85.0% [64.0%, 94.8%] (17/20)
+    for trajectory in result.trajectories:
+        print(trajectory.id, trajectory.success, len(trajectory.steps))
+
+Names are looked up as on the command line: a path, the user's `library`, the built-in definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from collab.config import Budget, RunConfig, run_config
+from collab.library import Library
+from collab.resolve import build_suite, task_names
+from collab.runs import RunResult, default_out, start
+
+EVALUATION_SEED = 30
+"""Suite seed of evaluations (AndroidWorld's)."""
+
+
+async def collect(
+    *,
+    env: str,
+    agents: str,
+    graph: str = "team",
+    backend: str | None = None,
+    tasks: Sequence[str] = (),
+    episodes: int | None = None,
+    seed: int = 0,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    settings: Sequence[str] = (),
+    out: Path | str | None = None,
+    library: Path | str | None = None,
+) -> RunResult:
+    """Roll out a team and record it.
+
+    Args:
+        env: environment, e.g. "androidworld"; a name or a path to a YAML file. So are `graph` and `agents`.
+        agents: one name for all slots, or "ada=x,ben=y".
+        tasks: task names, "tag:word" or "all"; empty takes what the environment's file says.
+        episodes: in all; None plays every chosen task once.
+        settings: overrides as on the command line, e.g. "graph.rounds=2".
+        out: run directory to make; None chooses one under `runs/`.
+        library: folder with definitions of your own.
+
+    Raises:
+        UsageError: something does not fit; nothing was started.
+        StoreFailure: the run cannot be written.
+    """
+    return await _run(
+        "rollout", env, agents, graph, backend, tasks, episodes, seed, concurrency, budget, settings, out, library
+    )
+
+
+async def evaluate(
+    *,
+    env: str,
+    agents: str,
+    graph: str = "team",
+    backend: str | None = None,
+    tasks: Sequence[str] = (),
+    episodes: int | None = None,
+    seed: int = EVALUATION_SEED,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    settings: Sequence[str] = (),
+    out: Path | str | None = None,
+    library: Path | str | None = None,
+) -> RunResult:
+    """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team."""
+    return await _run(
+        "eval", env, agents, graph, backend, tasks, episodes, seed, concurrency, budget, settings, out, library
+    )
+
+
+async def _run(
+    purpose: Literal["rollout", "eval"],
+    env: str,
+    agents: str,
+    graph: str,
+    backend: str | None,
+    tasks: Sequence[str],
+    episodes: int | None,
+    seed: int,
+    concurrency: int,
+    budget: Budget | None,
+    settings: Sequence[str],
+    out: Path | str | None,
+    library: Path | str | None,
+) -> RunResult:
+    definitions = Library(own=Path(library) if library is not None else None)
+    config = run_config(
+        library=definitions,
+        env=env,
+        graph=graph,
+        agents=agents,
+        backend=backend,
+        tasks=tasks,
+        episodes=episodes,
+        seed=seed,
+        concurrency=concurrency,
+        budget=budget,
+        purpose=purpose,
+        settings=settings,
+    )
+    config = await resolved(config, once_per_task=episodes is None)
+    return await start(config, definitions, Path(out) if out is not None else default_out(config))
+
+
+async def resolved(config: RunConfig, *, once_per_task: bool) -> RunConfig:
+    """The same run with its task names written out and, if asked for, one episode per task."""
+    suite = build_suite(config)
+    try:
+        tasks = task_names(suite, config.tasks)
+    finally:
+        await suite.close()
+    return config.model_copy(update={"tasks": tasks, "episodes": len(tasks) if once_per_task else config.episodes})
