@@ -1,0 +1,265 @@
+r"""What a run's log is made of: event types, and the line each becomes.
+
+    record = Record.of(StepRecorded(trajectory="click-button/0", attempt=0, step=step), seq=12, writer="0001-5f3a")
+    decode(encode(record)) == record
+
+Every line is one JSON object: a head (format_version, type, seq, time, writer) and the fields of the event. The nouns
+of `collab.types` are written as they are, field by field; named tuples become arrays. Fields of type float may hold
+"NaN", "Infinity" or "-Infinity". Lone surrogates, which web pages and broken tokenizers produce, are written as \ud800
+escapes and survive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json
+
+from collab.errors import StoreFailure
+from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
+from collab.types import EpisodeError, Label, Observation, Outcome, Step, Task
+
+_CONFIG = ConfigDict(ser_json_inf_nan="strings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The first event of a run; repeats `run.json`, so that the log alone tells everything."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed:
+    """A writer took the run up again."""
+
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopped:
+    """The run was stopped before its end and can be resumed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """All that was planned has been done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeStarted:
+    """An episode began; a second start of the same trajectory is a new attempt and replaces the first."""
+
+    trajectory: str
+    """`Trajectory.id`."""
+    attempt: int
+    """From 0; what is known of lower attempts no longer counts."""
+    task: Task
+    episode: int
+    epoch: int
+    environment: str
+    environment_version: str
+    privileged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResumed:
+    """An unfinished attempt goes on after its recorded steps were replayed."""
+
+    trajectory: str
+    attempt: int
+    step: int
+    """Where it goes on; steps recorded earlier from there on no longer count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecorded:
+    """One environment step."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
+
+    trajectory: str
+    attempt: int
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeFinished:
+    """An episode ended: with an outcome, or with the error that broke it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
+
+    trajectory: str
+    attempt: int
+    outcome: Outcome | None
+    error: EpisodeError | None
+    final: Observation | None
+    """After the last action; None when the episode broke."""
+    steps: int
+    """How many steps were recorded, so that a lost one is noticed."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRecorded:
+    """A text that others name by its hash: the shared part of prompts."""
+
+    hash: str
+    """SHA-256 of the text in UTF-8."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRecorded:
+    """A judgement on a trajectory; a later one by the same maker replaces it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something worth knowing that changes nothing."""
+
+    text: str
+
+
+Event: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | RunStopped
+    | RunFinished
+    | EpisodeStarted
+    | EpisodeResumed
+    | StepRecorded
+    | EpisodeFinished
+    | TextRecorded
+    | LabelRecorded
+    | Note
+)
+
+TYPES: dict[str, type[Event]] = {
+    "run_started": RunStarted,
+    "run_resumed": RunResumed,
+    "run_stopped": RunStopped,
+    "run_finished": RunFinished,
+    "episode_started": EpisodeStarted,
+    "episode_resumed": EpisodeResumed,
+    "step": StepRecorded,
+    "episode_finished": EpisodeFinished,
+    "text": TextRecorded,
+    "label": LabelRecorded,
+    "note": Note,
+}
+"""Name in the log and class."""
+
+_NAMES = {cls: name for name, cls in TYPES.items()}
+_HEAD = ("format_version", "type", "seq", "time", "writer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line of the log."""
+
+    type: str
+    seq: int
+    """Counts the events of one writer, from 0."""
+    writer: str
+    event: Event | None
+    """None when this version does not know the type; `data` then holds what was written."""
+    time: str = field(default_factory=now)
+    """UTC, ISO 8601; for people, never for order."""
+    format_version: str = FORMAT_VERSION
+    data: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The whole line as JSON values; empty before it was written."""
+
+    @classmethod
+    def of(cls, event: Event, *, seq: int, writer: str) -> Record:
+        """A new record, made now."""
+        return cls(type=_NAMES[type(event)], seq=seq, writer=writer, event=event)
+
+
+class BadLine(ValueError):
+    """A line that is no event."""
+
+
+def encode(record: Record) -> bytes:
+    """The line of a record whose event is known, with its line break.
+
+    Raises:
+        StoreFailure: a value is not of its declared type, so that it could not be read back.
+    """
+    if record.event is None:
+        raise ValueError("a record without an event is only read, never written")
+    head = _dumps({name: getattr(record, name) for name in _HEAD})
+    body = _body(record.event, record.type)
+    return head[:-1] + (b"," if len(body) > 2 else b"") + body[1:] + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """Read a line back; line break or not.
+
+    Raises:
+        BadLine: it is not JSON, or not an event of a format this code reads.
+        RunFormatError: a newer major version wrote it.
+    """
+    data = _parse(line)
+    name, version = data.get("type"), data.get("format_version")
+    seq, time, writer = data.get("seq"), data.get("time"), data.get("writer")
+    if not (isinstance(name, str) and isinstance(seq, int) and isinstance(time, str) and isinstance(writer, str)):
+        raise BadLine("no event: type, seq, time and writer are needed")
+    if not is_version(version):
+        raise BadLine(f"no event: format_version is {version!r}")
+    check_version(version, f"event {seq} of writer {writer}")
+    event = None
+    if name in TYPES:
+        try:
+            event = _adapter(name).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadLine(f"{name}: {where}: {first['msg']}") from None
+    return Record(format_version=version, type=name, seq=seq, time=time, writer=writer, event=event, data=data)
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Event]:
+    return TypeAdapter(TYPES[name])
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _body(event: Event, name: str) -> bytes:
+    adapter = _adapter(name)
+    try:
+        try:
+            return adapter.dump_json(event, warnings="error")
+        except PydanticSerializationError as error:
+            if "surrogates not allowed" not in str(error):
+                raise
+            return _dumps(adapter.dump_python(event, mode="json", warnings="error"))
+    except PydanticSerializationError as error:
+        raise StoreFailure(f"event {name} cannot be recorded: {' '.join(str(error).split())}") from None
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        data = from_json(line)
+    except ValueError:
+        try:
+            data = json.loads(line)  # the strict parser refuses lone surrogates
+        except (ValueError, RecursionError) as error:
+            raise BadLine(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise BadLine(f"no event: {type(data).__name__} instead of an object")
+    return data

@@ -1,0 +1,148 @@
+"""An index over the log: answers in milliseconds what a scan would answer in seconds. Never the truth.
+
+    index = Index.load(directory)      # the run's own index, brought up to date in memory
+    index.connection.execute("SELECT trajectory, success FROM episodes")
+
+The writer of a run adds each event to `index.sqlite` as it is written; a reader copies that file into memory and reads
+what came after it from the log. A missing, damaged or outdated index costs one pass over the log. `segments.consumed`
+is the first byte not indexed, committed with the rows it stands for, so the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from pathlib import Path
+
+from collab.store import log, tables
+from collab.store.events import BadLine, Record, decode
+from collab.store.log import Place
+
+FILE = "index.sqlite"
+
+_COMMIT_S = 0.5
+"""How long rows wait for their commit: a commit per step would cost more than the step."""
+_BUSY_S = 0.1
+"""How long a commit waits for readers before it is put off."""
+
+
+class Index:
+    """The tables of `collab.store.tables` behind one connection, for one thread at a time.
+
+    Raises:
+        sqlite3.Error: from every method, when the file is no index, is locked or cannot be written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._committed = time.monotonic()
+
+    @classmethod
+    def load(cls, directory: Path) -> Index:
+        """The whole run in memory: its own index as far as it goes, the rest from the log. Changes nothing on disk.
+
+        Raises:
+            RunFormatError: a newer major version wrote a part of the log.
+            OSError: the log cannot be read.
+        """
+        index = cls(_connect(":memory:"))
+        if not _copy(directory, index.connection):
+            index.connection.close()
+            index = cls(_connect(":memory:"))
+            index.connection.executescript(f"{tables.SCHEMA} PRAGMA user_version = {tables.VERSION};")
+        index.update(directory)
+        return index
+
+    def update(self, directory: Path) -> int:
+        """Add what was appended to the log since; returns the number of new lines."""
+        known = {
+            name: (consumed, lines)
+            for name, consumed, lines in self.connection.execute("SELECT name, consumed, lines FROM segments")
+        }
+        count = 0
+        for segment in log.segments(directory):
+            for line in log.scan(directory, segment, *known.get(segment, (0, 0))):
+                try:
+                    self.add(decode(line.content), line.place, line.number)
+                except BadLine as error:
+                    self._consume(line.place, line.number, str(error))
+                count += 1
+        self.connection.commit()
+        return count
+
+    def add(self, record: Record, place: Place, number: int) -> None:
+        """Add one event, which stands at `place` as line `number` (from 1) of its segment."""
+        problem = tables.insert(self.connection, record, place)
+        self._consume(place, number, problem)
+
+    def commit_if_due(self) -> None:
+        """Commit what is older than half a second; a reader in the way only delays it."""
+        if time.monotonic() - self._committed >= _COMMIT_S:
+            with contextlib.suppress(sqlite3.OperationalError):
+                self.connection.commit()
+            self._committed = time.monotonic()
+
+    def save(self, directory: Path) -> Index:
+        """Make this the run's own index, and return the one on disk; this one is closed."""
+        remove(directory)
+        connection = _connect(str(directory / FILE))
+        self.connection.backup(connection)
+        self.connection.close()
+        return Index(connection)
+
+    def close(self) -> None:
+        """Commit and close."""
+        try:
+            self.connection.commit()
+        finally:
+            self.connection.close()
+
+    def _consume(self, place: Place, number: int, problem: str | None) -> None:
+        if problem is not None:
+            self.connection.execute("INSERT INTO problems VALUES (?, ?, ?)", (place.segment, number, problem))
+        row = (place.segment, place.offset + place.length, number)
+        self.connection.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?)", row)
+
+
+def remove(directory: Path) -> None:
+    """Delete the run's own index, if any; the next load builds it anew."""
+    for name in (FILE, f"{FILE}-journal"):  # a journal left by a kill must not be applied to a new file
+        (directory / name).unlink(missing_ok=True)
+
+
+def rebuild(directory: Path) -> None:
+    """Build the run's own index from the log alone. Only for whoever holds the run's lock.
+
+    Raises:
+        RunFormatError: a newer major version wrote a part of the log.
+        OSError: the log cannot be read, or the index not written.
+    """
+    remove(directory)
+    Index.load(directory).save(directory).close()
+
+
+def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(target, timeout=_BUSY_S, check_same_thread=False, uri=uri)
+    if not uri:
+        # An index that a power cut spoils is built anew, so it need not wait for the disk.
+        connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_spill = OFF;")
+    return connection
+
+
+def _copy(directory: Path, into: sqlite3.Connection) -> bool:
+    """Copy the run's own index; False when there is none that fits the log."""
+    path = directory / FILE
+    if not path.is_file():
+        return False
+    try:
+        with contextlib.closing(_connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
+            source.backup(into)
+        if into.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
+            return False
+        if into.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+            return False
+        consumed = into.execute("SELECT name, consumed FROM segments").fetchall()
+    except sqlite3.Error:
+        return False
+    return all(log.size(directory, name) >= end for name, end in consumed)

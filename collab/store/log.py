@@ -1,0 +1,128 @@
+"""The event log on disk: segments that only ever grow, one per writer.
+
+A line counts when its line break is there. Segments are numbered under the run's lock, so their names give the order
+in which writers came, whatever their clocks said: log order is (segment name, offset).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.errors import StoreFailure
+from collab.store.files import sync_directory
+
+FOLDER = "events"
+
+_NAME = re.compile(r"(\d{4,})-[0-9a-f]+\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a line stands: what log order compares."""
+
+    segment: str
+    """File name in `events/`."""
+    offset: int
+    """Bytes before the line."""
+    length: int
+    """Bytes of the line, line break included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A whole line of a segment."""
+
+    place: Place
+    number: int
+    """From 1, as editors count."""
+    content: bytes
+
+
+def segments(directory: Path) -> list[str]:
+    """File names of all segments of a run, in log order; OSError when the folder cannot be listed."""
+    folder = directory / FOLDER
+    names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)] if folder.is_dir() else []
+    return sorted(names, key=lambda name: (_number(name), name))
+
+
+def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[Line]:
+    """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
+    with (directory / FOLDER / segment).open("rb") as file:
+        file.seek(offset)
+        for content in file:
+            if not content.endswith(b"\n"):
+                return
+            number += 1
+            yield Line(Place(segment, offset, len(content)), number, content)
+            offset += len(content)
+
+
+def read(directory: Path, place: Place) -> bytes:
+    """The bytes at a place."""
+    with (directory / FOLDER / place.segment).open("rb") as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def size(directory: Path, segment: str) -> int:
+    """Bytes of a segment; -1 when there is none."""
+    path = directory / FOLDER / segment
+    return path.stat().st_size if path.is_file() else -1
+
+
+class Appender:
+    """A new segment, open for writing.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        last = segments(directory)[-1:]
+        self.writer = f"{_number(last[0]) + 1 if last else 1:04d}-{secrets.token_hex(4)}"
+        self.segment = f"{self.writer}.jsonl"
+        self.offset = 0
+        self._path = directory / FOLDER / self.segment
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._broken = False
+        sync_directory(directory / FOLDER)
+
+    def append(self, line: bytes) -> Place:
+        """Hand a line to the operating system: it survives the death of this process from here on.
+
+        Raises:
+            StoreFailure: an earlier line failed, nothing can follow it.
+            OSError: this line failed; it does not count, and no other will.
+        """
+        if self._broken:
+            raise StoreFailure(f"{self._path}: an earlier event could not be written; resume the run")
+        place = Place(self.segment, self.offset, len(line))
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+        except BaseException:
+            self._broken = True  # a part may be on the disk: as the last line it is skipped, another must not follow
+            raise
+        self.offset += len(line)
+        return place
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk itself: it survives a power cut from here on."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Sync and close."""
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])

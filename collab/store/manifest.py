@@ -1,0 +1,128 @@
+"""What was run: the head of a run directory, `run.json`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from pydantic import TypeAdapter, ValidationError
+
+import collab
+from collab.errors import RunFormatError
+from collab.store.files import write_atomic
+
+FORMAT_VERSION = "1.0"
+"""Version of the run format that this code writes: major.minor."""
+
+FILE = "run.json"
+
+PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "miniwob", "uiautomator2", "ray")
+"""Packages whose version can change what a run does."""
+
+
+def now() -> str:
+    """The present moment as the store writes it: UTC, ISO 8601, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Versions of Python, the platform, Collab and those of `packages` that are installed; imports none of them."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "collab": collab.__version__}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that decides what a run does, resolved: enough to resume it or to run it again."""
+
+    command: str
+    """What was asked for: "rollout", "eval" …"""
+    config: Mapping[str, Any]
+    """The resolved configuration; JSON values, no secrets."""
+    seed: int
+    """The run seed, from which all others are derived."""
+    environment: str = ""
+    """Label for results, e.g. "androidworld[simphone]"."""
+    graph: str = ""
+    agents: str = ""
+    """As the user named them."""
+    planned: int | None = None
+    """How many episodes a whole run has; None when it has no fixed number."""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """Per agent definition: the policy and the capabilities its probe found; JSON values."""
+    privileged: bool = False
+    """Whether a model of the run looks at solutions: such runs never enter result tables."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    """UTC, ISO 8601."""
+
+
+class DamagedHead(RunFormatError):
+    """`run.json` is missing or spoilt; the log may hold a copy."""
+
+
+_MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write `run.json` atomically; OSError when the file system refuses."""
+    content = {"format_version": FORMAT_VERSION, **_MANIFEST.dump_python(manifest, mode="json")}
+    write_atomic(directory / FILE, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `run.json`.
+
+    Raises:
+        DamagedHead: there is none, or it is not what was written.
+        RunFormatError: a newer major version wrote it, or the rights to read it are missing.
+    """
+    path = directory / FILE
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DamagedHead(
+            f"{directory}: not a run directory (no {FILE}); collab runs list shows the runs there are"
+        ) from None
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DamagedHead(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DamagedHead(f"{path}: holds {type(content).__name__}, not an object")
+    version = content.get("format_version")
+    if not is_version(version):
+        raise DamagedHead(f"{path}: format_version is {version!r}, not of the form {FORMAT_VERSION}")
+    check_version(version, str(path))
+    try:
+        return _MANIFEST.validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DamagedHead(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def is_version(version: object) -> TypeGuard[str]:
+    """Whether it has the form of a version, e.g. "1.0"."""
+    major, dot, minor = version.partition(".") if isinstance(version, str) else ("", "", "")
+    return bool(dot) and major.isdecimal() and minor.isdecimal()
+
+
+def check_version(version: str, where: str) -> None:
+    """Refuse another major version; a newer minor one is fine."""
+    readable = FORMAT_VERSION.partition(".")[0]
+    if version.partition(".")[0] != readable:
+        raise RunFormatError(
+            f"{where}: written in run format {version}; Collab {collab.__version__} reads format {readable}.x:"
+            " install the Collab that wrote it"
+        )

@@ -1,0 +1,253 @@
+"""Read a run, finished or being written: what is readable, and what is not.
+
+    reader = RunReader(directory)
+    for summary in reader.episodes():
+        trajectory = reader.trajectory(summary.id)
+
+A reader changes nothing in the run directory. It shows the run as it was when the reader was made or last refreshed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from collab.errors import RunFormatError, UnknownName
+from collab.store import index, log
+from collab.store.blobs import read_blob
+from collab.store.events import (
+    BadLine,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    LabelRecorded,
+    Record,
+    RunStarted,
+    StepRecorded,
+    TextRecorded,
+    decode,
+)
+from collab.store.index import Index
+from collab.store.lock import owner
+from collab.store.log import Place
+from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
+from collab.store.summary import COLUMNS, EpisodeSummary, Problem, Status, summarise
+from collab.types import Label, Step, Trajectory
+
+_E = TypeVar("_E", bound=Event)
+
+
+class RunReader:
+    """A run as data. Safe to use from several threads.
+
+    Raises:
+        RunFormatError: the directory is no run, cannot be read, or is of a newer major version.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._mutex = threading.RLock()
+        try:
+            self.index = Index.load(directory)
+        except OSError as error:
+            raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror or error}") from None
+        self._head_problem: Problem | None = None
+        self.manifest = self._read_head()
+
+    def refresh(self) -> int:
+        """Take in what was written since; returns the number of new events."""
+        with self._mutex:
+            return self.index.update(self.directory)
+
+    def close(self) -> None:
+        """Give back memory."""
+        self.index.close()
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Ask the index (tables: `collab.store.tables`)."""
+        with self._mutex:
+            return self.index.connection.execute(sql, values).fetchall()
+
+    # ------------------------------------------------------------------------------------------------ the run
+
+    @property
+    def status(self) -> Status:
+        """What has become of the run, now."""
+        if owner(self.directory) is not None:
+            return "running"
+        last = self.query("SELECT type FROM events WHERE type LIKE 'run\\_%' ESCAPE '\\' ORDER BY rowid DESC LIMIT 1")
+        match last:
+            case [("run_finished",)]:
+                return "finished"
+            case [("run_stopped",)]:
+                return "stopped"
+            case _:
+                return "dead"
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All that cannot be read; empty for a whole run."""
+        lines = [
+            Problem(file=f"{log.FOLDER}/{segment}", line=line, reason=reason)
+            for segment, line, reason in self.query("SELECT segment, line, reason FROM problems ORDER BY segment, line")
+        ]
+        gaps = [
+            Problem(file=log.FOLDER, line=None, reason=f"episode {one.id}: steps {one.lost} are lost")
+            for one in self.episodes()
+            if one.missing
+        ]
+        head = [self._head_problem] if self._head_problem else []
+        return (*head, *lines, *self._tails(), *gaps)
+
+    # ------------------------------------------------------------------------------------------- the episodes
+
+    def episodes(self) -> list[EpisodeSummary]:
+        """All episodes, by epoch, task and number; of several attempts the last."""
+        present: dict[int, list[int]] = {}
+        for key, step in self.query("SELECT key, step FROM steps ORDER BY key, step"):
+            present.setdefault(key, []).append(step)
+        rows = self.query(f"SELECT {COLUMNS} FROM episodes ORDER BY epoch, task, episode, trajectory")
+        return [summarise(row, present.get(row[0], [])) for row in rows]
+
+    def trajectory(self, id: str) -> Trajectory:
+        """An episode with all its readable steps; an unfinished one has neither outcome nor error.
+
+        Raises:
+            UnknownName: the run has no such episode.
+            RunFormatError: the files changed under the reader.
+        """
+        rows = self.query(
+            "SELECT key, start_segment, start_offset, start_length, end_segment, end_offset, end_length FROM episodes"
+            " WHERE trajectory = ?",
+            id,
+        )
+        if not rows:
+            raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
+        key, *places = rows[0]
+        steps = self.query("SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step", key)
+        start = self._event(Place(*places[:3]), EpisodeStarted)
+        end = self._event(Place(*places[3:]), EpisodeFinished) if places[3] is not None else None
+        return _trajectory(start, tuple(self._event(Place(*row), StepRecorded).step for row in steps), end)
+
+    def step(self, id: str, step: int) -> Step:
+        """One step of an episode; UnknownName when there is none."""
+        rows = self.query(
+            "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?",
+            id,
+            step,
+        )
+        if not rows:
+            raise UnknownName(f"{self.directory}: no step {step} of episode {id}")
+        return self._event(Place(*rows[0]), StepRecorded).step
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """All finished episodes, one at a time, in the order of `episodes`."""
+        return (self.trajectory(one.id) for one in self.episodes() if one.state == "finished")
+
+    def unfinished(self) -> list[Trajectory]:
+        """Episodes that were begun and not ended, with their steps up to the first that is missing."""
+        open_ones = [self.trajectory(one.id) for one in self.episodes() if one.state == "unfinished"]
+        return [_prefix(trajectory) for trajectory in open_ones]
+
+    def labels(self, trajectory: str | None = None) -> list[Label]:
+        """Labels of one trajectory or of all, by trajectory and maker; the last by each maker."""
+        rows = self.query(
+            "SELECT segment, offset, length FROM labels WHERE trajectory = coalesce(?, trajectory)"
+            " ORDER BY trajectory, maker",
+            trajectory,
+        )
+        return [self._event(Place(*row), LabelRecorded).label for row in rows]
+
+    # -------------------------------------------------------------------------------------- texts and pictures
+
+    def prefix(self, hash: str) -> str:
+        """A stored text by its SHA-256; UnknownName when the run has none."""
+        rows = self.query("SELECT segment, offset, length FROM texts WHERE hash = ?", hash)
+        if not rows:
+            raise UnknownName(f"{self.directory}: no text {hash[:80]!r}")
+        return self._event(Place(*rows[0]), TextRecorded).text
+
+    def blob(self, hash: str) -> bytes:
+        """A stored picture as WebP bytes; UnknownName when the run has none, UsageError when it is no hash."""
+        return read_blob(self.directory, hash)
+
+    def events(self) -> Iterator[Record]:
+        """Every readable event in log order, those of unknown type included."""
+        for segment in log.segments(self.directory):
+            for line in log.scan(self.directory, segment):
+                try:
+                    record = decode(line.content)
+                except BadLine:
+                    continue  # among `problems`
+                yield record
+
+    # -------------------------------------------------------------------------------------------------- inside
+
+    def _read_head(self) -> Manifest:
+        """`run.json`, or its copy in the log when the file is damaged."""
+        try:
+            return read_manifest(self.directory)
+        except DamagedHead as error:
+            rows = self.query("SELECT segment, offset, length FROM events WHERE type = 'run_started'")
+            if not rows:
+                raise
+            self._head_problem = Problem(file=FILE, line=None, reason=f"{error}; its copy in the log is used")
+            return self._event(Place(*rows[0]), RunStarted).manifest
+
+    def _event(self, place: Place, kind: type[_E]) -> _E:
+        try:
+            event = decode(log.read(self.directory, place)).event
+        except (OSError, BadLine):
+            event = None
+        if not isinstance(event, kind):
+            path = self.directory / index.FILE
+            raise RunFormatError(
+                f"{self.directory}/{log.FOLDER}/{place.segment}: changed since it was indexed; delete {path}, try again"
+            )
+        return event
+
+    def _tails(self) -> list[Problem]:
+        """Half-written last lines; while a process writes, they are merely not finished yet."""
+        if owner(self.directory) is not None:
+            return []
+        known = {name: (end, lines) for name, end, lines in self.query("SELECT name, consumed, lines FROM segments")}
+        found = []
+        for segment in log.segments(self.directory):
+            end, lines = known.get(segment, (0, 0))
+            left = log.size(self.directory, segment) - end
+            if left > 0:
+                reason = f"half-written last line ({left} bytes) skipped"
+                found.append(Problem(file=f"{log.FOLDER}/{segment}", line=lines + 1, reason=reason))
+        return found
+
+
+def _trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFinished | None) -> Trajectory:
+    return Trajectory(
+        id=start.trajectory,
+        task=start.task,
+        episode=start.episode,
+        epoch=start.epoch,
+        steps=steps,
+        final=end.final if end else None,
+        outcome=end.outcome if end else None,
+        error=end.error if end else None,
+        environment=start.environment,
+        environment_version=start.environment_version,
+        privileged=start.privileged or any(cell.privileged for step in steps for cell in step.matrix),
+        seconds=end.seconds if end else 0.0,
+    )
+
+
+def _prefix(trajectory: Trajectory) -> Trajectory:
+    whole = takewhile(lambda pair: pair[0] == pair[1].index, enumerate(trajectory.steps))
+    return replace(trajectory, steps=tuple(step for _, step in whole))

@@ -1,0 +1,64 @@
+"""A run directory from outside: make one, open one, write to it, read from it.
+
+store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
+with store.writer() as writer: ...
+with store.reader() as reader: ...
+
+store = RunStore.open(Path("runs/first"))      # later, or from another process
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collab.errors import UsageError
+from collab.store import blobs, log
+from collab.store.files import writing
+from collab.store.manifest import DamagedHead, Manifest, read_manifest, write_manifest
+from collab.store.reader import RunReader
+from collab.store.writer import RunWriter
+
+
+class RunStore:
+    """One run directory. Made by `create` or `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> RunStore:
+        """Make a new run.
+
+        Raises:
+            UsageError: something is there already.
+            StoreFailure: the file system refuses.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path}: is there already; give another --out, or go on with: collab runs resume {path}")
+        with writing(path):
+            (path / log.FOLDER).mkdir(parents=True, exist_ok=True)
+            (path / blobs.FOLDER).mkdir(exist_ok=True)
+            write_manifest(path, manifest)
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunStore:
+        """Take a run that exists; only its head is looked at.
+
+        Raises:
+            RunFormatError: there is no run, or a newer major version wrote it.
+        """
+        try:
+            read_manifest(path)
+        except DamagedHead:
+            if not log.segments(path):
+                raise
+        return cls(path)
+
+    def writer(self) -> RunWriter:
+        """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
+        return RunWriter(self.path)
+
+    def reader(self) -> RunReader:
+        """The run as it is now. Raises as `RunReader` does."""
+        return RunReader(self.path)

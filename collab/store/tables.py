@@ -1,0 +1,256 @@
+"""The tables of the index, and the rows each event becomes.
+
+Columns are for finding and counting, not for reading back: what is long or exact is read from the log at
+(segment, offset, length). Texts are cut and cleaned of what SQLite cannot hold.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+from collab.store.events import (
+    EpisodeFinished,
+    EpisodeResumed,
+    EpisodeStarted,
+    LabelRecorded,
+    Record,
+    StepRecorded,
+    TextRecorded,
+)
+from collab.store.log import Place
+from collab.types import Action, Label, Point, Target
+
+VERSION = 1
+"""Changes with the tables below; an index of another version is built anew."""
+
+SCHEMA = """
+CREATE TABLE segments (name TEXT PRIMARY KEY, consumed INTEGER, lines INTEGER);
+CREATE TABLE problems (segment TEXT, line INTEGER, reason TEXT);
+CREATE TABLE events (segment TEXT, offset INTEGER, length INTEGER, type TEXT, time TEXT);
+CREATE TABLE texts (hash TEXT PRIMARY KEY, segment TEXT, offset INTEGER, length INTEGER) WITHOUT ROWID;
+CREATE TABLE episodes (
+    key INTEGER PRIMARY KEY, trajectory TEXT UNIQUE, attempt INTEGER, state TEXT,
+    epoch INTEGER, episode INTEGER, task TEXT, goal TEXT, seed TEXT, difficulty TEXT, apps TEXT,
+    environment TEXT, privileged INTEGER, success INTEGER, score REAL, reason TEXT,
+    error TEXT, error_message TEXT, error_step INTEGER, steps INTEGER, seconds REAL, started TEXT, updated TEXT,
+    start_segment TEXT, start_offset INTEGER, start_length INTEGER,
+    end_segment TEXT, end_offset INTEGER, end_length INTEGER
+);
+CREATE TABLE steps (
+    key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
+    no_action INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER, abstained INTEGER,
+    privileged INTEGER, deliberation_s REAL, environment_s REAL,
+    PRIMARY KEY (key, step)
+) WITHOUT ROWID;
+CREATE TABLE cells (
+    key INTEGER, step INTEGER, position INTEGER, agent TEXT, round INTEGER, ballot INTEGER, action TEXT, failure TEXT,
+    prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, cost_usd REAL,
+    PRIMARY KEY (key, step, position)
+) WITHOUT ROWID;
+CREATE TABLE labels (
+    trajectory TEXT, maker TEXT, segment TEXT, offset INTEGER, length INTEGER, PRIMARY KEY (trajectory, maker)
+);
+CREATE TABLE rewards (
+    trajectory TEXT, maker TEXT, step INTEGER, critic TEXT, agent TEXT, round INTEGER, score REAL, missing TEXT
+);
+CREATE INDEX rewards_of ON rewards (trajectory, step);
+CREATE TABLE pairs (id TEXT, source TEXT, trajectory TEXT, maker TEXT, step INTEGER);
+CREATE INDEX pairs_of ON pairs (trajectory, step);
+CREATE INDEX pairs_by_id ON pairs (id);
+"""
+
+_LONGEST = 300
+"""Characters of a text that the index keeps."""
+
+
+def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str | None:
+    """Add the rows of one event. An attempt of an episode replaces the rows of lower attempts.
+
+    Returns:
+        Why the event cannot count (its episode's start is lost); None when all is well.
+    """
+    match record.event:
+        case StepRecorded() | EpisodeResumed() | EpisodeFinished():
+            return _continue(connection, record.event, place, record.time)
+        case TextRecorded(hash=hash):
+            connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (_clean(hash), *_at(place)))
+        case EpisodeStarted():
+            _start(connection, record.event, place, record.time)
+        case LabelRecorded(label=label):
+            _label(connection, label, place)
+        case _:
+            row = (*_at(place), _plain(record.type), _plain(record.time))
+            connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+    return None
+
+
+def _continue(
+    connection: sqlite3.Connection, event: StepRecorded | EpisodeResumed | EpisodeFinished, place: Place, time: str
+) -> str | None:
+    row = connection.execute(
+        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (_clean(event.trajectory),)
+    ).fetchone()
+    if row is None or row[1] < event.attempt:
+        return f"the start of attempt {event.attempt} of episode {event.trajectory} is lost"
+    if row[1] > event.attempt:
+        return None
+    match event:
+        case StepRecorded():
+            _step(connection, row[0], event, place, time)
+        case EpisodeResumed(step=step):
+            for table in ("steps", "cells"):
+                connection.execute(f"DELETE FROM {table} WHERE key = ? AND step >= ?", (row[0], step))
+        case EpisodeFinished():
+            _finish(connection, row[0], event, place, time)
+    return None
+
+
+def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, time: str) -> None:
+    known = connection.execute(
+        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (_clean(event.trajectory),)
+    ).fetchone()
+    if known is not None:
+        key, attempt = known
+        if event.attempt <= attempt:
+            return
+        for table in ("steps", "cells", "episodes"):
+            connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
+    task = event.task
+    values = {
+        "trajectory": _clean(event.trajectory),
+        "attempt": event.attempt,
+        "state": "unfinished",
+        "epoch": event.epoch,
+        "episode": event.episode,
+        "task": _plain(task.name),
+        "goal": _plain(task.goal),
+        "seed": str(task.seed),
+        "difficulty": _plain(task.difficulty),
+        "apps": _plain(", ".join(task.apps)),
+        "environment": _plain(event.environment),
+        "privileged": event.privileged,
+        "started": time,
+        "updated": time,
+        "start_segment": place.segment,
+        "start_offset": place.offset,
+        "start_length": place.length,
+    }
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO episodes ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+
+
+def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, place: Place, time: str) -> None:
+    outcome, error = event.outcome, event.error
+    values: Mapping[str, object] = {
+        "state": "finished" if error is None else "failed",
+        "success": outcome.success if outcome else None,
+        "score": outcome.score if outcome else None,
+        "reason": _plain(outcome.reason) if outcome else None,
+        "error": _plain(error.type) if error else None,
+        "error_message": _plain(error.message) if error else None,
+        "error_step": error.step if error else None,
+        "steps": event.steps,
+        "seconds": event.seconds,
+        "updated": time,
+        "end_segment": place.segment,
+        "end_offset": place.offset,
+        "end_length": place.length,
+    }
+    columns = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE episodes SET {columns} WHERE key = ? AND state = 'unfinished'", (*values.values(), key))
+
+
+def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: Place, time: str) -> None:
+    step = event.step
+    ballots = {cell: number for number, ballot in enumerate(step.vote.ballots) for cell in ballot.cells}
+    cells = step.matrix.utterances
+    row = (
+        key,
+        step.index,
+        *_at(place),
+        _plain(step.observation.title),
+        _describe(step.executed),
+        step.no_action,
+        sum(number == 0 for number in ballots.values()) / len(cells) if cells else None,
+        step.vote.entropy,
+        step.vote.tie,
+        len(step.vote.ballots),
+        len(step.vote.abstained),
+        any(cell.privileged for cell in cells),
+        step.deliberation_s,
+        step.environment_s,
+    )
+    cursor = connection.execute(f"INSERT OR IGNORE INTO steps VALUES ({', '.join('?' * len(row))})", row)
+    if cursor.rowcount == 0:  # recorded before: the first record counts
+        return
+    connection.executemany(
+        "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                key,
+                step.index,
+                position,
+                _plain(cell.agent),
+                cell.round,
+                ballots.get(cell.cell),
+                _describe(cell.action),
+                cell.failure.kind if cell.failure else None,
+                cell.prompt_tokens,
+                cell.completion_tokens,
+                cell.latency_s,
+                cell.cost_usd,
+            )
+            for position, cell in enumerate(cells)
+        ],
+    )
+    connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
+
+
+def _label(connection: sqlite3.Connection, label: Label, place: Place) -> None:
+    who = (_clean(label.trajectory), _clean(label.maker))
+    for table in ("labels", "rewards", "pairs"):
+        connection.execute(f"DELETE FROM {table} WHERE trajectory = ? AND maker = ?", who)
+    connection.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?)", (*who, *_at(place)))
+    connection.executemany(
+        "INSERT INTO rewards VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (*who, m.step, _plain(m.critic), _plain(r.cell.agent), r.cell.round, r.score, _plain(r.missing))
+            for m in label.rewards
+            for r in m.rewards
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO pairs VALUES (?, ?, ?, ?, ?)",
+        [
+            (_clean(pair.id), _plain(pair.source), *who, pair.chosen[0].step if pair.chosen else None)
+            for pair in label.pairs
+        ],
+    )
+
+
+def _at(place: Place) -> tuple[str, int, int]:
+    return place.segment, place.offset, place.length
+
+
+def _describe(action: Action | None) -> str | None:
+    """An action in one line, for filters and lists: "click [3]", "input_text [5] text='hello'"."""
+    if action is None:
+        return None
+    words = [action.type, *_target(action.target), *(f"{name}={value!r}" for name, value in action.arguments)]
+    return _plain(" ".join(words))
+
+
+def _target(target: Target | None) -> list[str]:
+    if target is None:
+        return []
+    return [f"({target.x:g}, {target.y:g})"] if isinstance(target, Point) else [f"[{target.index}]"]
+
+
+def _clean(text: str) -> str:
+    """What SQLite can hold; equal for names of our own."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else _clean(text[:_LONGEST])
