@@ -1,0 +1,262 @@
+"""A run: configuration → collection → run directory, and the way back from an interrupted one.
+
+    result = await start(config, Library(), Path("runs/first"))
+    result = await resume(Path("runs/first"))
+
+What a run does is decided by its `RunConfig` alone, which its manifest holds. Resuming keeps every episode that has
+an outcome, goes on with those that were interrupted — replaying recorded steps where the environment is
+deterministic, starting again with the same seed where it is not — and plays broken ones again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from collab.collector import Collection, Progress, collect
+from collab.config import RunConfig, validate
+from collab.envs.base import Suite
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation import Report, evaluate
+from collab.library import Library
+from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names
+from collab.rollout import Episode, Stage
+from collab.seeds import Seeds
+from collab.store.manifest import Manifest
+from collab.store.run import RunStore
+from collab.store.writer import RunWriter
+from collab.types import Step, Trajectory
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run went."""
+
+    path: Path
+    label: str
+    """Environment as results are labelled."""
+    trajectories: tuple[Trajectory, ...]
+    """All finished episodes of the run, earlier ones included, in the order of the plan."""
+    report: Report
+    progress: Progress
+    """Of this process alone."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+    privileged: bool
+
+
+async def start(
+    config: RunConfig,
+    library: Library,
+    out: Path,
+    *,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> RunResult:
+    """Play a new run into the directory `out`.
+
+    Raises:
+        UsageError: something does not fit, or `out` already holds something; nothing was started.
+        StoreFailure: the run cannot be written; what was recorded stays.
+    """
+    async with _stage_set(config, library) as (suite, team):
+        config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
+        _check_oracle(config, suite, team)
+        manifest = await _manifest(config, suite, team)
+        with RunStore.create(out, manifest).writer() as writer:
+            return await _play(config, suite, team, writer, out, [], {}, watch, stop)
+
+
+async def resume(
+    path: Path, library: Library, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
+) -> RunResult:
+    """Go on with a run where it stopped or died.
+
+    Raises:
+        RunFormatError: it cannot be read, or its environment is not the version it was recorded with.
+        UsageError: another process is writing it.
+    """
+    config = stored_config(path)
+    async with _stage_set(config, library) as (suite, team):
+        with RunStore.open(path).writer() as writer:
+            finished, unfinished = _split(path, suite)
+            return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop)
+
+
+def stored_config(path: Path) -> RunConfig:
+    """The configuration that a run directory holds; RunFormatError when it cannot be read."""
+    reader = RunStore.open(path).reader()
+    try:
+        return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
+    finally:
+        reader.close()
+
+
+def default_out(config: RunConfig) -> Path:
+    """A free directory under `runs/`, named by date and by what is played."""
+    agents = "+".join(dict.fromkeys(config.agent_names.values()))
+    name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{config.environment_name}-{config.graph_name}-{agents}"
+    candidates = (Path("runs") / (name if number == 0 else f"{name}-{number}") for number in count())
+    return next(path for path in candidates if not path.exists())
+
+
+@contextlib.asynccontextmanager
+async def _stage_set(config: RunConfig, library: Library) -> AsyncIterator[tuple[Suite, Team]]:
+    """Build the suite and the team, and give back what they hold."""
+    suite = build_suite(config)
+    try:
+        team = build_team(config, library)
+        try:
+            yield suite, team
+        finally:
+            await team.close()
+    finally:
+        await suite.close()
+
+
+def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
+    """Refuse a rehearsal on tasks without a known solution before anything is started."""
+    if not team.network.privileged:
+        return
+    solved = {info.name for info in suite.tasks() if info.oracle}
+    without = [task for task in config.tasks if task not in solved]
+    if without:
+        raise UsageError(
+            f"the agents need solutions, and {len(without)} of {len(config.tasks)} tasks have none "
+            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle"
+        )
+
+
+async def _manifest(config: RunConfig, suite: Suite, team: Team) -> Manifest:
+    capabilities = await team.probe()
+    agents = config.agent_names
+    same = len(set(agents.values())) == 1
+    return Manifest(
+        command=config.purpose,
+        config=config.model_dump(mode="json"),
+        seed=config.seed,
+        environment=suite.label,
+        graph=config.graph_name,
+        agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
+        planned=config.episodes,
+        models={
+            slot: {
+                "policy": asdict(agent.model.policy),
+                "capabilities": asdict(capabilities[agent.model.policy.base]),
+                "sampling": asdict(agent.sampling),
+            }
+            for slot, agent in team.network.agents.items()
+        },
+        privileged=team.network.privileged,
+    )
+
+
+def _split(path: Path, suite: Suite) -> tuple[list[Trajectory], dict[str, Sequence[Step]]]:
+    """Episodes with an outcome, and the recorded steps of those that can go on where they stood."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        finished = list(reader.trajectories())
+        interrupted = reader.unfinished() if "deterministic" in suite.capabilities else []
+    for trajectory in interrupted:
+        if trajectory.environment_version != suite.version:
+            raise RunFormatError(
+                f"{path}: recorded with {trajectory.environment} version {trajectory.environment_version}, "
+                f"this is version {suite.version}; resume it with the Collab version that wrote it"
+            )
+    return finished, {trajectory.id: trajectory.steps for trajectory in interrupted if trajectory.steps}
+
+
+async def _play(
+    config: RunConfig,
+    suite: Suite,
+    team: Team,
+    writer: RunWriter,
+    path: Path,
+    finished: Sequence[Trajectory],
+    unfinished: Mapping[str, Sequence[Step]],
+    watch: Watch,
+    stop: asyncio.Event | None,
+) -> RunResult:
+    plan = plan_episodes(config)
+    over = {trajectory.id: trajectory for trajectory in finished}
+    left = [episode for episode in plan if episode.id not in over]
+    progress = Progress(planned=len(plan), done=len(over), succeeded=sum(episode.success for episode in finished))
+    watch(progress)
+    stage = Stage(suite=suite, seeds=Seeds(config.seed), limits=config.environment.limits, pictures=config.pictures)
+    collection = await collect(
+        left,
+        team.network_of,
+        stage,
+        _Recorder(writer),
+        concurrency=config.concurrency,
+        budget=config.budget,
+        unfinished=unfinished,
+        progress=progress,
+        stop=stop,
+    )
+    _close(writer, collection)
+    over |= {trajectory.id: trajectory for trajectory in collection.trajectories}
+    trajectories = _in_order(over, plan)
+    return RunResult(
+        path=path,
+        label=suite.label,
+        trajectories=trajectories,
+        report=evaluate(trajectories, len(plan)),
+        progress=progress,
+        stopped=collection.stopped,
+        privileged=team.network.privileged,
+    )
+
+
+def _close(writer: RunWriter, collection: Collection) -> None:
+    if collection.stopped is None:
+        writer.finish()
+    else:
+        writer.stop(collection.stopped)
+
+
+def _in_order(over: Mapping[str, Trajectory], plan: Sequence[Episode]) -> tuple[Trajectory, ...]:
+    return tuple(over[episode.id] for episode in plan if episode.id in over)
+
+
+class _Recorder:
+    """A `collab.rollout.Recorder` that writes a run."""
+
+    def __init__(self, writer: RunWriter) -> None:
+        self._writer = writer
+        self.text = writer.text
+        self.picture = writer.picture
+        self.step = writer.step
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """An episode begins, or begins again."""
+        self._writer.begin_episode(
+            trajectory.id,
+            trajectory.task,
+            episode=trajectory.episode,
+            epoch=trajectory.epoch,
+            environment=trajectory.environment,
+            environment_version=trajectory.environment_version,
+            privileged=trajectory.privileged,
+        )
+
+    def resume(self, trajectory: str, step: int) -> None:
+        """An interrupted episode goes on."""
+        self._writer.resume_episode(trajectory, step)
+
+    def end(self, trajectory: Trajectory) -> None:
+        """The episode is over."""
+        self._writer.end_episode(
+            trajectory.id,
+            outcome=trajectory.outcome,
+            error=trajectory.error,
+            final=trajectory.final,
+            seconds=trajectory.seconds,
+        )
