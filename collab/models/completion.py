@@ -1,0 +1,138 @@
+"""What is sent to a chat-completions server and what comes back: plain functions and the schema of the answer.
+
+Servers differ in what they leave out, so everything but the text may be absent; what is there must have the right
+shape, or the answer counts as broken.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from collab.models.base import Reply, Request
+
+
+class Usage(BaseModel):
+    """Token counts of one call."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Message(BaseModel):
+    """What was said."""
+
+    content: str | None = None
+
+
+class TokenLogprob(BaseModel):
+    """One sampled token."""
+
+    token: str
+    logprob: float
+    utf8: list[int] | None = Field(default=None, alias="bytes")
+
+    def spells(self) -> bytes:
+        """The token's text in UTF-8; may be a part of a character."""
+        return bytes(self.utf8) if self.utf8 else self.token.encode("utf-8", "surrogatepass")
+
+
+class Logprobs(BaseModel):
+    """Log-probabilities of the sampled tokens."""
+
+    content: list[TokenLogprob] | None = None
+
+
+class Choice(BaseModel):
+    """One reply."""
+
+    message: Message
+    finish_reason: str | None = None
+    logprobs: Logprobs | None = None
+    token_ids: list[int] | None = None
+    """Some servers (vLLM) return ids when asked."""
+
+
+class Completion(BaseModel):
+    """An answer; the first choice is the one."""
+
+    choices: list[Choice] = Field(min_length=1)
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply's text; empty when the server gave none."""
+        return self.choices[0].message.content or ""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Length of the prompt; None when the server does not count."""
+        return self.usage.prompt_tokens if self.usage else None
+
+    @property
+    def completion_tokens(self) -> int | None:
+        """Length of the reply; None when the server does not count."""
+        return self.usage.completion_tokens if self.usage else None
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the server told the token ids."""
+        return bool(self.choices[0].token_ids)
+
+    @property
+    def scored(self) -> list[TokenLogprob]:
+        """The sampled tokens with their log-probabilities, the end-of-turn token included; empty when not given."""
+        logprobs = self.choices[0].logprobs
+        return (logprobs.content or []) if logprobs else []
+
+
+def chat_messages(request: Request) -> list[dict[str, Any]]:
+    """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
+    prompt = request.prompt
+    content: str | list[dict[str, Any]] = prompt.user
+    if request.images:
+        pictures = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in request.images]
+        content = [*pictures, {"type": "text", "text": prompt.user}]
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    return [*system, {"role": "user", "content": content}]
+
+
+def data_url(image: bytes) -> str:
+    """A PNG, WebP or JPEG as a data URL."""
+    kind = "webp" if image[8:12] == b"WEBP" else "jpeg" if image.startswith(b"\xff\xd8") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+
+
+def read_completion(completion: Completion, request: Request, tokenizer: str, cost_usd: float | None) -> Reply:
+    """A server's answer as a `Reply`, the end-of-turn token removed from ids and log-probabilities.
+
+    Servers report log-probabilities of the plain policy, so those of the behaviour are known only where nothing bends
+    the distribution (temperature 1, no top-p).
+    """
+    choice = completion.choices[0]
+    finish = "length" if choice.finish_reason == "length" else "stop"
+    scored, ids = completion.scored, choice.token_ids
+    if scored and finish == "stop" and _is_end(scored[-1], completion.text):
+        ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
+        scored = scored[:-1]
+    logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
+    plain = request.sampling.temperature == 1 and request.sampling.top_p == 1
+    return Reply(
+        text=completion.text,
+        finish=finish,
+        prompt_tokens=completion.prompt_tokens,
+        completion_tokens=completion.completion_tokens,
+        tokens=None if ids is None else tuple(ids),
+        tokenizer=None if ids is None else tokenizer,
+        logprobs=logprobs,
+        behaviour_logprobs=logprobs if plain else None,
+        cost_usd=cost_usd,
+    )
+
+
+def _is_end(entry: TokenLogprob, text: str) -> bool:
+    """Whether a last token is an end-of-turn token: it has a probability, but the text does not show it."""
+    spelled = entry.spells()
+    return not spelled or not text.encode("utf-8", "surrogatepass").endswith(spelled)
