@@ -292,7 +292,12 @@ class Browser:
 
 async def close_page(page: Page) -> None:
     """Close a page together with its context, dead or alive."""
-    await _patiently(page.context.close())
+    await close_context(page.context)
+
+
+async def close_context(context: BrowserContext) -> None:
+    """Close a context with all its pages, dead or alive."""
+    await _patiently(context.close())
 
 
 def _is_root() -> bool:

@@ -202,12 +202,12 @@
   // ---------------------------------------------------------------------------------------------------- single acts
   const focus = active();
   const tell = (el) => { for (const name of ["input", "change"]) el.dispatchEvent(new Event(name, { bubbles: true })); };
-  const placeOf = (el) => {
+  const placeOf = (el, isText) => {
     let origin = [0, 0];
     const frames = [];
     for (let view = el.ownerDocument.defaultView; view !== window; view = view.parent) frames.unshift(view.frameElement);
     for (const frame of frames) origin = insetOf(frame, origin);
-    el.scrollIntoViewIfNeeded();
+    if (!isText) el.scrollIntoViewIfNeeded();
     const box = clip(rectOf(el, origin), [0, 0, innerWidth, innerHeight]);
     const point = box && reach(el, box, origin), role = roleOf(el);
     return { tag: el.localName, type: el.type || null, point, disabled: el.matches(":disabled"), covered: Boolean(box && !point),
@@ -254,7 +254,7 @@
     if (request.choose !== undefined) return JSON.stringify(choose(el, request.choose));
     if (request.fill !== undefined) return JSON.stringify(fill(el, request.fill));
     if (request.focus) { el.focus(); return "{}"; }
-    return JSON.stringify(placeOf(el));
+    return JSON.stringify(placeOf(el, request.key.includes("#text")));
   }
 
   // ---------------------------------------------------------------------------------------------------- the walk

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 
 from collab.envs.web.hosts import HostPolicy, RefusedAddress
+from collab.envs.web.sites import response
 
 _HEAD_LIMIT = 65536
 _CHUNK = 65536
@@ -25,7 +26,7 @@ _REMEMBERED = 20
 
 
 class Gate:
-    """An HTTP proxy that lets through what the policy allows."""
+    """An HTTP proxy that lets through what the policy allows, and answers for the policy's sites itself."""
 
     def __init__(self, policy: HostPolicy) -> None:
         self._policy = policy
@@ -72,6 +73,10 @@ class Gate:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, target, host, port = _destination(head)
+        folder = None if method == "CONNECT" else self._policy.site(host, port)
+        if folder is not None:
+            writer.write(response(folder, method, _path(target)))
+            return await writer.drain()
         try:
             far_reader, far_writer = await self._connect(host, port)
         except RefusedAddress as refusal:
@@ -123,14 +128,18 @@ def _forwarded(head: bytes, target: str) -> bytes:
     """
     lines = head.decode("latin-1").split("\r\n")[:-2]
     method, _, version = lines[0].split(" ")
-    rest = target.partition("://")[2]
-    path = rest[len(rest.partition("/")[0].partition("?")[0]) :]
-    path = path if path.startswith("/") else "/" + path
     upgrades = any(line.lower().startswith("upgrade:") for line in lines[1:])
     dropped = ("proxy-", "keep-alive:") if upgrades else ("proxy-", "keep-alive:", "connection:")
     kept = [line for line in lines[1:] if not line.lower().startswith(dropped)]
     closing = [] if upgrades else ["Connection: close"]
-    return "\r\n".join([f"{method} {path} {version}", *kept, *closing, "", ""]).encode("latin-1")
+    return "\r\n".join([f"{method} {_path(target)} {version}", *kept, *closing, "", ""]).encode("latin-1")
+
+
+def _path(target: str) -> str:
+    """Path and query of a full address."""
+    rest = target.partition("://")[2]
+    path = rest[len(rest.partition("/")[0].partition("?")[0]) :]
+    return path if path.startswith("/") else "/" + path
 
 
 async def _pump_both(

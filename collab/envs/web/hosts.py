@@ -20,7 +20,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from collab.errors import UsageError
@@ -42,6 +44,8 @@ class HostPolicy:
     allow_hosts: tuple[str, ...] = ()
     allow_private: bool = False
     allow_files: bool = False
+    sites: Mapping[str, Path] = field(default_factory=dict)
+    """Hosts that are folders on this machine, on plain http and port 80; always allowed."""
 
     def __post_init__(self) -> None:
         for entry in self.allow_hosts:
@@ -66,7 +70,12 @@ class HostPolicy:
             return f"the scheme {parts.scheme[:20] or 'none'!r} is not allowed, only http and https"
         if not host:
             return "it names no host"
-        return self.host_refusal(host, port or _PORTS[parts.scheme])
+        port = port or _PORTS[parts.scheme]
+        return None if self.site(host, port) else self.host_refusal(host, port)
+
+    def site(self, host: str, port: int) -> Path | None:
+        """The folder that stands for a host; None for every other host."""
+        return self.sites.get(host.lower()) if port == 80 else None
 
     def host_refusal(self, host: str, port: int) -> str | None:
         """Why this host may not be reached, as far as its name tells; None when it may."""

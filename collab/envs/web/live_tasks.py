@@ -1,0 +1,222 @@
+"""Tasks on live pages: what a task file says, and how a page is judged.
+
+    tasks:
+      - name: buy-a-mug
+        start: http://shop.test/
+        goal: Buy one blue mug.
+        success: {selector: "#order", text: Thank you}
+
+Everything that `success` names must hold at once, in the tab that is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from collab.errors import ConfigError
+from collab.library import explain, read
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+class Success(BaseModel):
+    """When a task is solved. Give at least one of address, prefix, selector, script, answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str | None = None
+    """Regular expression, searched in the page's address."""
+    prefix: str | None = None
+    """What the page's address begins with."""
+    selector: str | None = None
+    """CSS selector: an element that matches must be there."""
+    text: str | None = None
+    """Only elements that contain this text count (spaces and case do not matter); needs `selector`."""
+    attributes: dict[str, str] = {}
+    """Only elements with these attribute values count; needs `selector`."""
+    count: int | None = Field(default=None, ge=0)
+    """Exactly so many must match; None for at least one. Needs `selector`."""
+    visible: bool = True
+    """Whether only elements that can be seen count."""
+    script: str | None = None
+    """JavaScript expression, evaluated in the page: true, false or a score from 0 to 1. One that throws is false."""
+    answer: str | list[str] | None = None
+    """What `finish(answer=…)` must say, or any of several (spaces and case do not matter)."""
+
+    @field_validator("address")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Success:
+        if all(value is None for value in (self.address, self.prefix, self.selector, self.script, self.answer)):
+            raise ValueError("give at least one of address, prefix, selector, script, answer")
+        if self.selector is None and (self.text is not None or self.attributes or self.count is not None):
+            raise ValueError("text, attributes and count need a selector")
+        return self
+
+
+class LiveTask(BaseModel):
+    """One task of a task file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    start: str
+    """Address the episode begins at."""
+    goal: str = Field(min_length=1)
+    success: Success
+    on_finish: bool = False
+    """Judge only when the agent finishes (or its steps run out); False ends the episode as soon as it is solved."""
+    user_reply: str | None = None
+    """What the user says to `user_input`; None ends the episode there, unsolved: nobody is watching."""
+    max_steps: int = Field(default=30, ge=1)
+    difficulty: Literal["easy", "medium", "hard"] | None = None
+    apps: list[str] = []
+    tags: list[str] = []
+
+
+class TaskFile(BaseModel):
+    """A file of tasks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: list[LiveTask]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> TaskFile:
+        names = [task.name for task in self.tasks]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two tasks are called {twice[0]!r}")
+        return self
+
+
+def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
+    """Read tasks from a YAML file (a mapping with the key `tasks`) or from a list.
+
+    Raises:
+        ConfigError: names the file, the line, the field and what is allowed there.
+    """
+    if isinstance(tasks, Path):
+        return tuple(read(tasks.expanduser(), TaskFile).tasks)
+    try:
+        return tuple(TaskFile.model_validate({"tasks": tasks}).tasks)
+    except ValidationError as error:
+        raise ConfigError(explain(error, "web tasks", model=TaskFile)) from None
+
+
+# ------------------------------------------------------------------------------------------------------- judging
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a page is worth."""
+
+    score: float
+    """In [0, 1]; 1 is solved."""
+    reason: str
+
+    @property
+    def solved(self) -> bool:
+        """Whether everything holds."""
+        return self.score >= 1.0
+
+
+async def judge(success: Success, page: Page, answer: str | None) -> Verdict:
+    """Judge a page.
+
+    Args:
+        success: the task's condition.
+        page: the tab that is shown.
+        answer: what the agent answered; None before it finished, or when it gave none.
+
+    Raises:
+        playwright.async_api.Error: the page is gone.
+    """
+    missing = _address_misfit(success, page.url) or _answer_misfit(success, answer)
+    if missing is None and success.selector is not None:
+        missing = await _selector_misfit(success, page)
+    if missing is not None:
+        return Verdict(score=0.0, reason=missing)
+    if success.script is not None:
+        return await _script_verdict(success.script, page)
+    return Verdict(score=1.0, reason="everything the task asks for holds")
+
+
+def _address_misfit(success: Success, url: str) -> str | None:
+    if success.address is not None and not re.search(success.address, url):
+        return f"the address {url[:200]} does not match {success.address}"
+    if success.prefix is not None and not url.startswith(success.prefix):
+        return f"the address {url[:200]} does not begin with {success.prefix}"
+    return None
+
+
+def _answer_misfit(success: Success, answer: str | None) -> str | None:
+    if success.answer is None:
+        return None
+    accepted = [success.answer] if isinstance(success.answer, str) else success.answer
+    if answer is not None and _plain(answer) in map(_plain, accepted):
+        return None
+    return "no answer was given" if answer is None else f"the answer {answer[:100]!r} is not the expected one"
+
+
+_COUNT = """([selector, text, attributes, visible]) => {
+  const plain = (value) => value.replace(/\\s+/g, " ").trim().toLowerCase();
+  const seen = (el) => el.getClientRects().length > 0
+    && el.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const told = (el) => ("value" in el && typeof el.value === "string" ? el.value : el.textContent);
+  const fits = (el) => (!visible || seen(el))
+    && (text === null || plain(told(el)).includes(plain(text)))
+    && Object.entries(attributes).every(([name, value]) => el.getAttribute(name) === value);
+  try { return [...document.querySelectorAll(selector)].filter(fits).length; } catch (error) { return String(error); }
+}"""
+
+
+async def _selector_misfit(success: Success, page: Page) -> str | None:
+    found = await page.evaluate(_COUNT, [success.selector, success.text, success.attributes, success.visible])
+    if isinstance(found, str):
+        return f"the selector {success.selector} cannot be used: {found[:200]}"
+    if found == success.count or (success.count is None and found):
+        return None
+    wanted = "at least one" if success.count is None else str(success.count)
+    what = f"{success.selector}" + (f" with the text {success.text!r}" if success.text is not None else "")
+    return f"{found} elements match {what}, wanted: {wanted}"
+
+
+async def _script_verdict(script: str, page: Page) -> Verdict:
+    from playwright.async_api import Error
+
+    guarded = f"try {{ return [true, await ({script}\n)]; }} catch (error) {{ return [false, String(error)]; }}"
+    try:
+        holds, value = await page.evaluate(f"async () => {{ {guarded} }}")
+    except Error as error:
+        if "SyntaxError" not in str(error):
+            raise
+        holds, value = False, error
+    if not holds:
+        return Verdict(score=0.0, reason=f"the success script threw {_one_line(value)}")
+    if isinstance(value, (bool, int, float)) and math.isfinite(value) and 0 <= value <= 1:
+        return Verdict(score=float(value), reason=f"the success script gave {json.dumps(value)}")
+    return Verdict(score=0.0, reason=f"the success script gave {_one_line(value)!r}, allowed: true, false, 0 to 1")
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())[:200]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()

@@ -1,0 +1,236 @@
+"""One browser window as its user has it: tabs, dialogs, downloads, refusals.
+
+What happens beside the page is answered by fixed rules and told once, in `take_notices`:
+
+- alert, confirm and "leave this page?" are answered OK (or Cancel, by option); prompt is answered with the text the
+  page proposes; all are told with their text;
+- a new window becomes a tab and is shown; above `max_tabs` it is closed again;
+- a closed tab leaves the list; when the last one closes, an empty one opens;
+- downloads are refused;
+- a navigation to an address the policy forbids does not happen: the page stays as it was. Anything else that is
+  refused (a redirect by name, a picture, a script) fails at the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from collab.envs.web.browser import Browser, close_context
+from collab.envs.web.gate import Gate
+from collab.envs.web.hosts import HostPolicy
+from collab.errors import EnvironmentFailure
+from collab.types import Tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request
+
+AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
+"""Kinds of requests that a page is still loading for."""
+
+
+class Window:
+    """A browser context behind a gate of its own. Open it with `open_window`."""
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        gate: Gate,
+        policy: HostPolicy,
+        dialogs: Literal["accept", "dismiss"],
+        max_tabs: int,
+    ) -> None:
+        self._context, self._gate, self._policy = context, gate, policy
+        self._dialogs, self._max_tabs = dialogs, max_tabs
+        self._pages: list[Page] = []
+        self._shown: Page | None = None
+        self._titles: dict[Page, str] = {}
+        self._pending: dict[Page, set[Request]] = {}
+        self._notices: dict[str, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.crashed = False
+        """Whether the process of a page has died."""
+        context.on("page", self._opened)
+        context.on("dialog", self._asked)
+
+    @property
+    def page(self) -> Page:
+        """The tab that is shown.
+
+        Raises:
+            EnvironmentFailure: there is none.
+        """
+        if self._shown is None:
+            raise EnvironmentFailure("the browser window has no tab")
+        return self._shown
+
+    def tabs(self) -> tuple[Tab, ...]:
+        """All tabs, oldest first."""
+        return tuple(
+            Tab(title=self._titles.get(page, ""), url=page.url, active=page is self._shown) for page in self._pages
+        )
+
+    def name(self, title: str) -> None:
+        """Remember the title of the tab that is shown."""
+        self._titles[self.page] = title
+
+    def loading(self) -> bool:
+        """Whether the tab that is shown still waits for something it needs."""
+        return bool(self._pending.get(self.page))
+
+    def navigating(self) -> bool:
+        """Whether the tab that is shown is on its way to another page."""
+        return any(request.is_navigation_request() for request in self._pending.get(self.page, ()))
+
+    def take_notices(self) -> str | None:
+        """What happened beside the page since the last call; None if nothing."""
+        for refusal in self._gate.refusals():
+            self._notices[f"the connection was refused: {refusal}"] = None
+        told = "; ".join(self._notices) or None
+        self._notices.clear()
+        return told
+
+    async def new_tab(self) -> None:
+        """Open an empty tab and show it; a notice says so when there are too many."""
+        await self._context.new_page()
+
+    async def show(self, index: int) -> bool:
+        """Show a tab; False when there is none of that index."""
+        if not 0 <= index < len(self._pages):
+            return False
+        self._shown = self._pages[index]
+        await self._shown.bring_to_front()
+        return True
+
+    async def settle_tabs(self) -> None:
+        """Let what the last events started come to its end, and see that a tab is open."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._pages and not self.crashed:
+            self._notices["the last tab was closed; an empty one was opened"] = None
+            await self.new_tab()
+
+    async def close(self) -> None:
+        """Close everything. May be called twice."""
+        self._context.remove_listener("page", self._opened)
+        for task in self._tasks:
+            task.cancel()
+        await close_context(self._context)
+        await self._gate.close()
+
+    # ------------------------------------------------------------------------------------------------- events
+
+    def _opened(self, page: Page) -> None:
+        if len(self._pages) >= self._max_tabs:
+            self._notices[f"a new tab was closed again: {self._max_tabs} tabs are open already"] = None
+            self._start(page.close())
+            return
+        self._pages.append(page)
+        self._shown = page
+        self._pending[page] = set()
+        page.on("close", self._closed)
+        page.on("crash", self._died)
+        page.on("download", self._refuse_download)
+        page.on("request", lambda request: self._requested(page, request))
+        page.on("requestfinished", lambda request: self._pending[page].discard(request))
+        page.on("requestfailed", lambda request: self._pending[page].discard(request))
+        self._start(self._guard(page))
+
+    def _closed(self, page: Page) -> None:
+        if page in self._pages:
+            position = self._pages.index(page)
+            self._pages.remove(page)
+            self._titles.pop(page, None)
+            if page is self._shown:
+                self._shown = self._pages[max(0, position - 1)] if self._pages else None
+                self._notices["the tab was closed"] = None
+
+    def _died(self, page: Page) -> None:
+        self.crashed = True
+
+    def _requested(self, page: Page, request: Request) -> None:
+        if request.resource_type in AWAITED:
+            self._pending[page].add(request)
+
+    def _asked(self, dialog: Dialog) -> None:
+        answer = "OK" if self._dialogs == "accept" else "Cancel"
+        given = f" with {dialog.default_value[:80]!r}" if dialog.type == "prompt" and answer == "OK" else ""
+        text = " ".join(dialog.message.split())[:200]
+        self._notices[f"the page asked ({dialog.type}) {text!r} and was answered {answer}{given}"] = None
+        if self._dialogs == "accept":
+            self._start(dialog.accept(dialog.default_value) if dialog.type == "prompt" else dialog.accept())
+        else:
+            self._start(dialog.dismiss())
+
+    def _refuse_download(self, download: Download) -> None:
+        self._notices[f"the download of {download.suggested_filename[:80]!r} was refused"] = None
+        self._start(download.cancel())
+
+    # ----------------------------------------------------------------------------------------------- navigation
+
+    async def _guard(self, page: Page) -> None:
+        """Ask before every document, redirects included; a refused one leaves the page as it is."""
+        session = await self._context.new_cdp_session(page)
+        session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
+        await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
+
+    async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:
+        url, request = str(event["request"]["url"]), {"requestId": event["requestId"]}
+        refusal = self._policy.refusal(url)
+        if refusal is None:
+            await session.send("Fetch.continueRequest", request)
+        else:
+            self._notices[f"{url[:200]} was not opened: {refusal}"] = None
+            await session.send("Fetch.failRequest", {**request, "errorReason": "Aborted"})
+
+    def _start(self, work: Any) -> None:
+        """Run what an event asks for; a page that is gone meanwhile needs no answer."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def open_window(
+    browser: Browser,
+    policy: HostPolicy,
+    *,
+    dialogs: Literal["accept", "dismiss"] = "accept",
+    max_tabs: int = 8,
+    **options: Any,
+) -> Window:
+    """Open a window with one empty tab.
+
+    Args:
+        browser: in which browser.
+        policy: what its pages may reach.
+        dialogs: how alert, confirm and prompt are answered.
+        max_tabs: how many tabs may be open.
+        options: of the context (viewport, locale …), as in Playwright's `new_context`.
+
+    Raises:
+        EnvironmentFailure: the browser gives none.
+    """
+    gate = Gate(policy)
+    await gate.start()
+    try:
+        context = await browser.context(proxy={"server": gate.address}, accept_downloads=False, **options)
+    except BaseException:
+        await gate.close()
+        raise
+    window = Window(context, gate, policy, dialogs, max_tabs)
+    try:
+        await window.new_tab()
+        await window.settle_tabs()
+    except BaseException:
+        await window.close()
+        raise
+    return window
+
+
+async def _quietly(work: Any) -> None:
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error):
+        await work
