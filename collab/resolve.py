@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.metadata
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from collab.agents.agent import Agent
 from collab.config import AgentDefinition, EdgeSampler, GraphDefinition, Part, RunConfig
@@ -74,11 +75,12 @@ def build(group: Group, part: Part, where: str) -> Any:
     if target is None:
         raise UnknownName.of(f"kind of {group}", part.kind, kinds(group), "or write package.module:Class")
     make = _imported(target, where)
+    options = _options(make)
     try:
-        checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(make)
-        return checked(**part.options)
+        checked = options.model_validate(part.options)
+        return make(**{name: getattr(checked, name) for name in checked.model_fields_set})
     except ValidationError as error:
-        raise ConfigError(explain(error, f"{where}: options of {part.kind}")) from None
+        raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError:
         raise
     except ImportError as error:
@@ -96,6 +98,24 @@ def _imported(target: str, where: str) -> Callable[..., Any]:
     except AttributeError:
         raise ConfigError(f"{where}: {module} has no {name!r}") from None
     return made
+
+
+def _options(make: Callable[..., Any]) -> type[BaseModel]:
+    """A model of a constructor's keyword arguments, from its annotations."""
+    try:
+        parameters = inspect.signature(make, eval_str=True).parameters.values()
+    except NameError:  # annotations that only a type checker can resolve: take any value, the constructor decides
+        parameters = inspect.signature(make).parameters.values()
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)
+        annotation = parameter.annotation if known else Any
+        fields[parameter.name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    return create_model(make.__name__, __config__=config, **fields)
 
 
 # -------------------------------------------------------------------------------------------------------- team

@@ -1,0 +1,77 @@
+"""A second package adds an environment and a model; nothing of ours is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.config import Part
+from collab.errors import ConfigError, MissingExtra, UnknownName
+from collab.resolve import BUILT_IN, build
+
+OUTSIDE = Path(__file__).parent / "fixtures" / "outside"
+
+ROLLOUT = """
+import asyncio, json, sys, collab
+result = asyncio.run(collab.collect(env="coast", agents="keeper", graph="team", episodes=3,
+                                    library=sys.argv[1], out=sys.argv[2]))
+print(json.dumps([result.label, result.report.planned.successes, result.report.planned.episodes,
+                  result.trajectories[0].steps[0].history.effect]))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment variables of a process that has the second package installed."""
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--target", str(target), str(OUTSIDE)], check=True)
+    return os.environ | {"PYTHONPATH": str(target)}
+
+
+def test_a_rollout_with_foreign_parts(installed: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ROLLOUT, str(OUTSIDE / "library"), str(tmp_path / "run")]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)[:3] == ["lighthouse", 3, 3]
+    assert "shines" in json.loads(done.stdout)[3]
+
+
+def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
+    code = "from collab.resolve import kinds; print(kinds('environments')['lighthouse'], kinds('models')['keeper'])"
+    done = subprocess.run([sys.executable, "-c", code], env=installed, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["lighthouse.suite:LighthouseSuite", "lighthouse.keeper:KeeperModel"]
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN["environments"]))
+def test_every_built_in_environment_exists(kind: str) -> None:
+    with pytest.raises((ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not"):
+        build("environments", Part(kind=kind, options={"no_such_option": 1}), "here")
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN["models"]))
+def test_every_built_in_model_exists(kind: str) -> None:
+    with pytest.raises(
+        (ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not|Field"
+    ):
+        build("models", Part(kind=kind, options={"no_such_option": 1}), "here")
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        ({"kind": "fak"}, UnknownName, "did you mean fake"),
+        ({"kind": "nowhere.at:All"}, ConfigError, "nowhere.at:All cannot be imported"),
+        ({"kind": "collab.envs.fake:Nothing"}, ConfigError, "has no 'Nothing'"),
+        ({"kind": "fake", "options": {"slow": 1}}, ConfigError, r"options of fake: slow: .*did you mean slow_s"),
+        ({"kind": "fake", "options": {"slow_s": "very"}}, ConfigError, r"slow_s: .*valid number.*got 'very'"),
+    ],
+)
+def test_mistakes_in_a_part_are_one_line(part: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        build("environments", Part.model_validate(part), "envs/mine")
+    assert "\n" not in str(caught.value)
