@@ -39,13 +39,17 @@ def sync_directory(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def writing(run: Path) -> Iterator[None]:
-    """Turn whatever the file system refuses into one StoreFailure that says how to go on."""
+def writing(path: Path, next_move: str = "") -> Iterator[None]:
+    """Turn whatever the file system refuses into one StoreFailure that says how to go on.
+
+    Args:
+        path: what is written, a run unless `next_move` says otherwise.
+        next_move: what to do once there is room; by default, resume the run.
+    """
     try:
         yield
     except OSError as error:
-        where = error.filename or run
         raise StoreFailure(
-            f"{where}: cannot write: {error.strerror or error}; what was recorded is kept: make room or fix the rights,"
-            f" then: collab runs resume {run}"
+            f"{error.filename or path}: cannot write: {error.strerror or error}; what was written before is kept:"
+            f" make room or fix the rights, then {next_move or f'collab runs resume {path}'}"
         ) from error

@@ -1,0 +1,99 @@
+"""The run hash: equal for runs in which the same was seen, said, decided and judged.
+
+It covers tasks, screens, prompts, replies, token ids, actions, votes, outcomes, rewards and pairs, and no times, costs,
+log-probabilities, file names or log order: a run that was killed and resumed hashes like one that was not. It is meant
+to compare runs on one machine; another machine may round a model's numbers, and so sample, differently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from collab.errors import RunFormatError
+from collab.store.run import RunStore
+from collab.types import Label, Observation, ReplyRef, Step, Trajectory, Utterance
+
+
+def run_hash(store: RunStore) -> str:
+    """SHA-256 over all episodes, sorted by epoch, task and number, and all labels.
+
+    Raises:
+        RunFormatError: steps are lost; a hash of what is left would prove nothing.
+    """
+    digest = hashlib.sha256()
+    with store.reader() as reader:
+        for summary in reader.episodes():
+            if summary.missing:
+                raise RunFormatError(f"{store.path}: episode {summary.id} lost steps {summary.lost}: no hash")
+            digest.update(trajectory_hash(reader.trajectory(summary.id)).encode())
+        for label in reader.labels():
+            digest.update(_bytes(_label(label)))
+    return digest.hexdigest()
+
+
+def trajectory_hash(trajectory: Trajectory) -> str:
+    """SHA-256 of one episode, by the same rule."""
+    task = trajectory.task
+    digest = hashlib.sha256()
+    digest.update(_bytes([trajectory.epoch, task.name, trajectory.episode, trajectory.id]))
+    digest.update(_bytes([task.environment, task.seed, task.goal, task.params, task.max_steps]))
+    for step in trajectory.steps:
+        digest.update(_bytes(_step(step)))
+    outcome, error = trajectory.outcome, trajectory.error
+    ending = [asdict(outcome) if outcome else None, [error.type, error.step] if error else None]
+    digest.update(_bytes([*ending, _screen(trajectory.final)]))
+    return digest.hexdigest()
+
+
+def _step(step: Step) -> list[Any]:
+    vote, matrix = step.vote, step.matrix
+    return [
+        step.index,
+        _screen(step.observation),
+        [matrix.agents, matrix.rounds, matrix.edges],
+        [_cell(cell) for cell in matrix],
+        [asdict(vote.action) if vote.action else None, vote.representative],
+        [[asdict(ballot.action), ballot.cells] for ballot in vote.ballots],
+        vote.abstained,
+        asdict(step.executed) if step.executed else None,
+        [step.no_action, step.terminated, step.truncated],
+        asdict(step.history),
+    ]
+
+
+def _cell(cell: Utterance) -> list[Any]:
+    """Without the policy's name: it may be a path, and the same weights may lie elsewhere."""
+    return [
+        [cell.agent, cell.round, cell.heard],
+        [cell.text, cell.reason, cell.tokens],
+        [asdict(cell.action) if cell.action else None, cell.failure.kind if cell.failure else None],
+        [cell.prompt.prefix, cell.prompt.suffix, cell.prompt.layout, cell.prompt.trimmed],
+        [cell.policy.version, asdict(cell.sampling), cell.seed],
+    ]
+
+
+def _label(label: Label) -> list[Any]:
+    return [
+        [label.trajectory, label.maker, asdict(label.outcome) if label.outcome else None],
+        [[m.step, m.critic, [[r.cell, r.score, r.missing] for r in m.rewards]] for m in label.rewards],
+        [
+            [pair.id, pair.source, _replies(pair.chosen), _replies(pair.rejected), pair.synthetic]
+            for pair in label.pairs
+        ],
+    ]
+
+
+def _replies(side: tuple[ReplyRef, ...]) -> list[Any]:
+    return [[reply.trajectory, reply.step, reply.cell] for reply in side]
+
+
+def _screen(observation: Observation | None) -> str | None:
+    return None if observation is None else observation.digest
+
+
+def _bytes(value: Any) -> bytes:
+    """Canonical JSON, one line."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
