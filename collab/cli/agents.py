@@ -1,0 +1,113 @@
+"""`collab agents`: who can speak, and whether they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import REHEARSAL, data, emit, say, table
+
+if TYPE_CHECKING:
+    from collab.config import AgentDefinition
+    from collab.library import Library
+    from collab.models.base import Model, Reply
+
+app = typer.Typer(help="Agents: who can speak.", no_args_is_help=True)
+
+TRY = "Answer with the single word: ready"
+"""The tiny prompt of `collab agents check`."""
+
+
+@app.command("list")
+def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
+    """List all agents."""
+    from collab.config import AgentDefinition
+
+    definitions = options.library(library)
+    found = {name: definitions.load("agents", name, AgentDefinition) for name in definitions.names("agents")}
+    if as_json:
+        emit({name: agent.model_dump(mode="json") for name, agent in found.items()})
+        return
+    table(
+        ["agents", "kind", "temperature", "prompt", "description"],
+        [
+            (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
+            for name, agent in found.items()
+        ],
+    )
+
+
+@app.command("check")
+def check_agents(
+    names: Annotated[list[str], typer.Argument(metavar="NAMES...", help="Agents or YAML files.")],
+    *,
+    call: Annotated[bool, typer.Option("--call/--no-call", help="Send one tiny prompt to each model.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one answer.")] = 60.0,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check a definition, what its model supports, and that it answers one tiny prompt."""
+    definitions = options.library(library)
+    found = {name: asyncio.run(_check(definitions, name, call=call, timeout_s=timeout)) for name in names}
+    if as_json:
+        emit(found)
+        return
+    for name, answer in found.items():
+        able = ", ".join(word for word, yes in (answer["capabilities"] or {}).items() if yes is True)
+        said = answer["reply"]
+        say(f"{name}: ok ({answer['kind']}, model {answer['model']})")
+        if answer["note"]:
+            say(f"  {answer['note']}; its definition was checked, it answers only in an episode")
+        if able:
+            say(f"  supports {able}")
+        if said is not None:
+            say(f"  answered {said['text'][:60]!r} in {said['seconds']:.2f} s")
+
+
+async def _check(definitions: Library, name: str, *, call: bool, timeout_s: float) -> dict[str, Any]:
+    from collab.config import AgentDefinition
+    from collab.prompts.render import Template
+    from collab.resolve import build
+
+    definition = definitions.load("agents", name, AgentDefinition)
+    Template(definitions.path("prompts", definition.prompt))
+    model: Model = build("models", definition, f"agents/{name}")
+    try:
+        talks = call and not model.privileged
+        capabilities = await model.probe() if talks else None
+        reply = await _try(model, definition, name, timeout_s) if talks else None
+    finally:
+        await model.close()
+    return {
+        "kind": definition.kind,
+        "model": model.policy.base,
+        "privileged": model.privileged,
+        "note": REHEARSAL if model.privileged else None,
+        "capabilities": data(capabilities),
+        "reply": reply,
+    }
+
+
+async def _try(model: Model, definition: AgentDefinition, name: str, timeout_s: float) -> dict[str, Any]:
+    """Send the tiny prompt; ModelFailure when no answer comes in time."""
+    import time
+
+    from collab.errors import ModelFailure, boundary
+    from collab.models.base import Request
+    from collab.types import Prompt, Sampling
+
+    prompt = Prompt(system="", shared=TRY, segments=())
+    request = Request(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=16), seed=0)
+    started = time.perf_counter()
+    with boundary(ModelFailure, f"agents/{name} (limit {timeout_s:g} s)"):
+        async with asyncio.timeout(timeout_s):
+            reply: Reply = await model.generate(request)
+    return {
+        "text": reply.text,
+        "seconds": round(time.perf_counter() - started, 3),
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+    }

@@ -1,0 +1,214 @@
+"""`collab doctor`: what is installed, which browser, which model servers answer, what is missing and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import collab
+from collab.cli import options
+from collab.cli.output import data, emit, say, table
+
+if TYPE_CHECKING:
+    from collab.config import AgentDefinition
+    from collab.library import Library
+    from collab.models.base import Capabilities
+
+DISTRIBUTION = "collab-marl"
+
+_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
+_LEAST_DISK = 500 * 2**20
+"""Bytes: a day of episodes with pictures."""
+_DEVELOPERS = "dev"
+"""The extra that only people who change collab need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    area: str
+    name: str
+    status: Literal["ok", "missing", "broken"]
+    """missing: something optional is not there; broken: something that was asked for does not work."""
+    detail: str
+    mend: str | None = None
+    """The command or the step that mends it; None when nothing is to be done."""
+
+
+def doctor(
+    *,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds that a model server has to answer.")
+    ] = 5.0,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Look at this machine: packages, browser, model servers, disk; say what is missing and how to mend it.
+
+    Ends with exit code 1 when something is broken. What is merely not installed is not.
+    """
+    checks = list(_examine(options.library(library), timeout))
+    broken = any(check.status == "broken" for check in checks)
+    if as_json:
+        emit({"ok": not broken, "checks": data(checks)})
+    else:
+        table(["", "", "status", "found"], [(check.area, check.name, check.status, check.detail) for check in checks])
+        mends = [check for check in checks if check.mend is not None]
+        say("\nto mend:" if mends else "\nnothing is missing")
+        for check in mends:
+            say(f"  {check.name}: {check.mend}")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
+    python = f"{platform.python_version()} at {sys.executable}"
+    yield Check(area="collab", name="version", status="ok", detail=f"{collab.__version__} on Python {python}")
+    yield from _packages()
+    yield _browser()
+    yield from _definitions(definitions)
+    yield from _servers(definitions, timeout_s)
+    yield _disk(Path())
+
+
+def _packages() -> Iterator[Check]:
+    """One line for what collab itself needs, and one per extra."""
+    groups: dict[str, list[str]] = {}
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        mend = "pip install -e . in the checkout"
+        yield Check(area="packages", name="collab", status="broken", detail="not installed as a package", mend=mend)
+        return
+    for requirement in requirements:
+        if match := _REQUIREMENT.match(requirement):
+            groups.setdefault(match["extra"] or "", []).append(match["name"])
+    for extra, packages in groups.items():
+        if extra == _DEVELOPERS:
+            continue
+        found = {package: _version(package) for package in packages}
+        missing = [package for package, version in found.items() if version is None]
+        detail = ", ".join(f"{package} {version or 'is missing'}" for package, version in found.items())
+        mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+        yield Check(
+            area="packages",
+            name=extra or "core",
+            status="ok" if not missing else "missing" if extra else "broken",
+            detail=detail,
+            mend=mend if missing else None,
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _browser() -> Check:
+    from collab.envs.web.browser import INSTALL, VARIABLE, find_browser
+    from collab.errors import UsageError
+
+    try:
+        choice = find_browser()
+    except UsageError as error:
+        named = str(error).startswith(VARIABLE)  # asked for by the user, so more than merely not there
+        status: Literal["broken", "missing"] = "broken" if named else "missing"
+        return Check(area="web", name="browser", status=status, detail=str(error), mend=INSTALL)
+    return Check(
+        area="web", name="browser", status="ok", detail=f"{choice.version or 'unknown version'} at {choice.path}"
+    )
+
+
+def _definitions(definitions: Library) -> Iterator[Check]:
+    """Whether every YAML file can be read."""
+    from collab.config import AgentDefinition, EnvironmentDefinition, GraphDefinition
+    from collab.errors import UsageError
+    from collab.library import Room
+
+    rooms: tuple[tuple[Room, type[AgentDefinition | EnvironmentDefinition | GraphDefinition]], ...] = (
+        ("envs", EnvironmentDefinition),
+        ("graphs", GraphDefinition),
+        ("agents", AgentDefinition),
+    )
+    for room, model in rooms:
+        names, problem = definitions.names(room), None
+        for name in names:
+            try:
+                definitions.load(room, name, model)
+            except UsageError as error:
+                problem = str(error)
+                yield Check(area="files", name=f"{room}/{name}", status="broken", detail=problem, mend="edit the file")
+        if problem is None:
+            yield Check(area="files", name=room, status="ok", detail=", ".join(names))
+
+
+def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
+    """Ask every model server that an agents file names; a file that cannot be read was told before."""
+    from collab.config import AgentDefinition
+    from collab.errors import UsageError
+
+    asked: set[str] = set()
+    for name in definitions.names("agents"):
+        try:
+            definition = definitions.load("agents", name, AgentDefinition)
+        except UsageError:
+            continue
+        if definition.kind == "openai" and repr(definition.options) not in asked:
+            asked.add(repr(definition.options))
+            yield asyncio.run(_ask(name, definition, timeout_s))
+    if not asked:
+        yield Check(
+            area="models", name="servers", status="ok", detail="no agents file names one (kind: openai); see the README"
+        )
+
+
+async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Check:
+    """Find out what one server supports; one attempt and a short wait, whatever the file says."""
+    from collab.errors import CollabError, ModelFailure, boundary
+    from collab.models.base import Model
+    from collab.resolve import build
+
+    hasty = definition.model_copy(update={"options": definition.options | {"retries": 0, "timeout_s": timeout_s}})
+    try:
+        model: Model = build("models", hasty, f"agents/{name}")
+        try:
+            with boundary(ModelFailure, f"agents/{name} (limit {timeout_s:g} s)"):
+                async with asyncio.timeout(timeout_s):
+                    capabilities = await model.probe()
+        finally:
+            await model.close()
+    except CollabError as error:
+        mend = "start the server, or correct base_url, model or key in that file; then: collab agents check " + name
+        return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
+    detail = f"{model.policy.base} answers; supports {_able(capabilities)}"
+    return Check(area="models", name=f"agents/{name}", status="ok", detail=detail)
+
+
+def _able(capabilities: Capabilities) -> str:
+    able = [word.replace("_", " ") for word, yes in data(capabilities).items() if yes is True]
+    return ", ".join(able) or "plain text only"
+
+
+def _disk(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    enough = free >= _LEAST_DISK
+    return Check(
+        area="disk",
+        name="free space",
+        status="ok" if enough else "broken",
+        detail=f"{free / 2**30:.1f} GiB at {folder.resolve()}",
+        mend=None if enough else "make room, or give --out on another disk",
+    )

@@ -1,0 +1,137 @@
+"""`collab graph`: who hears whom, as text and as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import emit, fail, say, table
+
+if TYPE_CHECKING:
+    from collab.config import GraphDefinition
+    from collab.graphs.dag import Dag
+
+app = typer.Typer(help="Communication graphs: who hears whom.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A graph, or the path of a YAML file.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Draws the edges of a sampled graph.")]
+
+
+@app.command("list")
+def list_graphs(*, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
+    """List all graphs."""
+    from collab.config import GraphDefinition
+
+    definitions = options.library(library)
+    found = {name: definitions.load("graphs", name, GraphDefinition) for name in definitions.names("graphs")}
+    if as_json:
+        emit({name: _definition_data(graph) for name, graph in found.items()})
+        return
+    table(
+        ["graph", "slots", "rounds", "edges", "rewire", "description"],
+        [
+            (name, len(graph.slots), graph.rounds, _edges_word(graph), graph.rewire, graph.description)
+            for name, graph in found.items()
+        ],
+    )
+
+
+@app.command("show")
+def show_graph(
+    name: Name,
+    *,
+    seed: SeedOption = 0,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to FILE.")] = None,
+    mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of the layers.")
+    ] = False,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the layers of a graph: within a round, a layer speaks when all before it have spoken."""
+    from collab.config import GraphDefinition
+    from collab.graphs.draw import to_mermaid, to_svg, to_text
+    from collab.resolve import build_dag
+
+    graph = options.library(library).load("graphs", name, GraphDefinition)
+    dag = build_dag(graph, seed)
+    if svg is not None:
+        _write(svg, to_svg(dag, graph.description))
+    if as_json:
+        emit(_definition_data(graph) | _dag_data(dag) | {"seed": seed, "mermaid": to_mermaid(dag)})
+    elif mermaid:
+        say(to_mermaid(dag).rstrip("\n"))
+    else:
+        drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
+        say(f"{name}: {len(graph.slots)} agents, {graph.rounds} rounds, {_edges_word(graph)} edges{drawn}\n")
+        say(to_text(dag).rstrip("\n"))
+    if svg is not None and not as_json:
+        say(f"\npicture written to {svg}")
+
+
+@app.command("validate")
+def validate_graphs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAMES]...", help="Graphs or YAML files; none: all.")
+    ] = None,
+    *,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check that graphs are acyclic and well-formed; exit code 2 when one is not."""
+    from collab.config import GraphDefinition
+    from collab.errors import UsageError
+    from collab.resolve import build_dag
+
+    definitions = options.library(library)
+    problems: dict[str, str | None] = {}
+    for name in names or definitions.names("graphs"):
+        try:
+            build_dag(definitions.load("graphs", name, GraphDefinition))
+            problems[name] = None
+        except UsageError as error:
+            problems[name] = str(error)
+    if as_json:
+        emit({name: {"ok": problem is None, "problem": problem} for name, problem in problems.items()})
+    for name, problem in problems.items():
+        if problem is not None:
+            fail(problem if name in problem else f"{name}: {problem}")
+        elif not as_json:
+            say(f"{name}: ok")
+    if any(problems.values()):
+        raise typer.Exit(2)
+
+
+def _is_sampled(graph: GraphDefinition) -> bool:
+    from collab.config import EdgeSampler
+
+    return isinstance(graph.edges, EdgeSampler)
+
+
+def _edges_word(graph: GraphDefinition) -> str:
+    from collab.config import EdgeSampler
+
+    if not isinstance(graph.edges, EdgeSampler):
+        return str(len(graph.edges))
+    return graph.edges.sampler if graph.edges.p is None else f"{graph.edges.sampler}({graph.edges.p:g})"
+
+
+def _definition_data(graph: GraphDefinition) -> dict[str, Any]:
+    return graph.model_dump(mode="json")
+
+
+def _dag_data(dag: Dag) -> dict[str, Any]:
+    heard = {slot: dag.predecessors(slot) for slot in dag.slots}
+    return {"drawn_edges": dag.edges, "layers": dag.layers, "hears": heard}
+
+
+def _write(path: Path, text: str) -> None:
+    from collab.errors import StoreFailure
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreFailure(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,116 @@
+"""The console script `collab`: the list of commands, and the last stop of every error.
+
+A mistake of the user (exit 2) or a failure (exit 1) is one line on stderr. Anything else is a bug of this project:
+one line that names it, and the whole traceback under COLLAB_DEBUG=1. Commands import what they need when they run, so
+that `collab --help` is there at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import collab
+from collab.cli import agents, demo, doctor, env, evaluate, graph, rollout, runs
+from collab.cli.output import fail, plain, say
+from collab.errors import CollabError
+
+DEBUG = "COLLAB_DEBUG"
+"""Environment variable that lets tracebacks through."""
+
+app = typer.Typer(
+    name="collab",
+    help="Teams of language-model agents that operate phones and web pages.",
+    epilog="First time here? Run: collab demo",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say(f"collab {collab.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Teams of language-model agents that operate phones and web pages."""
+
+
+app.command("demo")(demo.demo)
+app.command("rollout")(rollout.rollout)
+app.command("eval")(evaluate.evaluate)
+app.add_typer(runs.app, name="runs")
+app.add_typer(env.app, name="env")
+app.add_typer(graph.app, name="graph")
+app.add_typer(agents.app, name="agents")
+app.command("doctor")(doctor.doctor)
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # a terminal that lacks a character shows "?" instead of ending the work
+            reconfigure(errors="replace")
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = code or 1
+        _mute(1)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1 for a failure, 2 for a mistake in what was asked.
+
+    Args:
+        arguments: without the program's name; None takes those of the process.
+    """
+    try:
+        return app(args=arguments, prog_name="collab", standalone_mode=False) or 0
+    except CollabError as error:
+        fail(str(error))
+        return error.exit_code
+    except typer.Abort:
+        fail("aborted")
+        return 1
+    except typer.TyperException as error:
+        return _explain_usage(error)
+    except KeyboardInterrupt:
+        fail("interrupted")
+        return 1
+    except BrokenPipeError:  # whoever read our output has gone
+        _mute(1)
+        return 1
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        fail(f"{type(error).__name__}: {error} (a bug of collab: run again with {DEBUG}=1 and report what it prints)")
+        return 1
+
+
+def _explain_usage(error: typer.TyperException) -> int:
+    """One line for what Typer refuses. A group named without a command has printed its help and says nothing."""
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    where = "" if context is None else f"; see {context.command_path} --help"
+    if message:
+        fail(f"{plain(message).rstrip('.')}{where}")
+    return int(getattr(error, "exit_code", 2))
+
+
+def _mute(descriptor: int) -> None:
+    """Point a broken descriptor at nothing, so that Python's own last flush is silent."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

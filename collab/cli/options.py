@@ -1,0 +1,107 @@
+"""Options that several commands share, described once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collab.library import Library
+
+PLAY, LIMITS = "What is played", "How it is played"
+"""Headings in the help of `rollout` and `eval`."""
+
+LibraryFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--library",
+        metavar="DIR",
+        envvar="COLLAB_LIBRARY",
+        help="Your own folder with agents/, graphs/, envs/, prompts/; looked up before the built-in definitions.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Environment = Annotated[
+    str, typer.Option("--env", metavar="NAME", help="Where: see collab env list.", rich_help_panel=PLAY)
+]
+Graph = Annotated[
+    str, typer.Option("--graph", metavar="NAME", help="Who hears whom: see collab graph list.", rich_help_panel=PLAY)
+]
+Agents = Annotated[
+    str,
+    typer.Option(
+        "--agents",
+        metavar="NAME|a=X,b=Y",
+        help="Who speaks: one name for all slots of the graph, or one per slot. See collab agents list.",
+        rich_help_panel=PLAY,
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        metavar="NAMES",
+        help="Task names, comma-separated or repeated; tag:WORD for all with a tag, all for all. "
+        "Default: what the environment's file says. See collab env tasks.",
+        rich_help_panel=PLAY,
+    ),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        help="Which implementation of the environment; default: what its file says.",
+        rich_help_panel=PLAY,
+    ),
+]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes", metavar="N", min=1, help="How many in all; default: every task once.", rich_help_panel=PLAY
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="S", help="Decides every instance and draw.", rich_help_panel=PLAY)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="RUN", help="Run directory to make; default: a new one in runs/.", rich_help_panel=LIMITS
+    ),
+]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="K", min=1, help="Episodes at once.", rich_help_panel=LIMITS)
+]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="usd=…,tokens=…,minutes=…",
+        help="Stop cleanly, resumable, when one of these is used up.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override one setting of the run, e.g. graph.rounds=2 or agents.*.history=3. May be repeated.",
+        rich_help_panel=LIMITS,
+    ),
+]
+
+
+def library(folder: Path | None) -> Library:
+    """The built-in definitions, and the user's own before them."""
+    from collab.library import Library
+
+    return Library(own=folder)
+
+
+def listed(values: list[str] | None) -> list[str]:
+    """Items of an option that may be repeated and holds comma-separated names."""
+    return [item.strip() for value in values or () for item in value.split(",") if item.strip()]

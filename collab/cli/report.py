@@ -1,0 +1,137 @@
+"""How results are told: rates with intervals, per task and difficulty, every episode with its seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collab.cli.output import REHEARSAL, data, note, say, table
+from collab.cli.watch import clock, short
+
+if TYPE_CHECKING:
+    from collab.evaluation import Comparison, Rate, Report
+    from collab.runs import RunResult
+
+
+def rate(value: Rate) -> dict[str, Any]:
+    """A rate as JSON data."""
+    found: dict[str, Any] = data(
+        {"value": value.value, "interval": value.interval, "successes": value.successes, "episodes": value.episodes}
+    )
+    return found
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """A report as JSON data; "note" marks a rehearsal."""
+    return {
+        "environment": report.environment,
+        "privileged": report.privileged,
+        "note": REHEARSAL if report.privileged else None,
+        "success": rate(report.planned),
+        "success_completed": rate(report.completed),
+        "broken": report.broken,
+        "mean_steps": data(report.mean_steps),
+        "by_task": {name: rate(value) for name, value in report.by_task},
+        "by_difficulty": {name: rate(value) for name, value in report.by_difficulty},
+        "episodes": data(report.results),
+    }
+
+
+def result_data(result: RunResult) -> dict[str, Any]:
+    """A finished or stopped run as JSON data."""
+    progress = result.progress
+    return {
+        "run": str(result.path),
+        "stopped": result.stopped,
+        "resume": resume_command(result) if result.stopped else None,
+        **report_data(result.report),
+        "environment": result.label,
+        "privileged": result.privileged,
+        "note": REHEARSAL if result.privileged else None,
+        "spent": data(
+            {
+                "seconds": round(progress.seconds, 3),
+                "steps": progress.steps,
+                "calls": progress.calls,
+                "prompt_tokens": progress.prompt_tokens,
+                "completion_tokens": progress.completion_tokens,
+                "usd": progress.cost_usd,
+            }
+        ),
+    }
+
+
+def resume_command(result: RunResult) -> str:
+    """What to type to go on with a run."""
+    return f"collab runs resume {result.path}"
+
+
+def show_result(result: RunResult, *, details: bool) -> None:
+    """Tell people how a run went; `details` adds tasks, difficulties and episodes."""
+    headline(result.label, result.report, privileged=result.privileged)
+    if details:
+        show_tables(result.report)
+    progress = result.progress
+    say(
+        f"spent    {clock(progress.seconds)}, {short(progress.calls)} calls, {short(progress.tokens)} tokens"
+        + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
+    )
+    say(f"run      {result.path}")
+
+
+def show_stop(result: RunResult) -> None:
+    """Say on stderr why a run ended early and how to go on."""
+    note(f"stopped: {result.stopped}; go on with: {resume_command(result)}")
+
+
+def headline(label: str, report: Report, *, privileged: bool) -> None:
+    """Environment, the mark of a rehearsal, and the success rate."""
+    say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
+    say(f"success  {report.planned}")
+    if len(report.results) < report.planned.episodes:
+        say(
+            f"         {len(report.results)} of {report.planned.episodes} episodes are over; the others count as missed"
+        )
+    if report.broken:
+        done = f"{report.completed} of completed episodes; " if report.completed.episodes else ""
+        say(f"         {done}{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
+
+
+def show_tables(report: Report) -> None:
+    """Success per difficulty and task, then every episode with its seed."""
+    for title, groups in (("difficulty", report.by_difficulty), ("task", report.by_task)):
+        say()
+        table([title, "success", "95 % interval", "episodes"], [(name, *_cells(value)) for name, value in groups])
+    say()
+    table(
+        ["episode", "seed", "success", "steps", "broken"],
+        [(one.id, one.seed, "yes" if one.success else "no", one.steps, one.error) for one in report.results],
+    )
+    say()
+
+
+def _cells(value: Rate) -> tuple[str, str, str]:
+    low, high = value.interval
+    return f"{value.value:.1%}", f"{low:.1%} - {high:.1%}", f"{value.successes}/{value.episodes}"
+
+
+def show_comparison(comparison: Comparison, first: str, second: str) -> None:
+    """Two rates and their paired difference."""
+    low, high = comparison.interval
+    width = max(len(first), len(second), len("difference"))
+    say(f"{first:<{width}}  {comparison.first}")
+    say(f"{second:<{width}}  {comparison.second}")
+    say(
+        f"{'difference':<{width}}  {comparison.difference:+.1%} [{low:+.1%}, {high:+.1%}] "
+        f"(second minus first, {comparison.pairs} equal instances)"
+    )
+
+
+def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str, Any]:
+    """A comparison as JSON data."""
+    return {
+        "first": {"run": first, **rate(comparison.first)},
+        "second": {"run": second, **rate(comparison.second)},
+        "difference": comparison.difference,
+        "interval": list(comparison.interval),
+        "pairs": comparison.pairs,
+    }

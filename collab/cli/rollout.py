@@ -1,0 +1,108 @@
+"""`collab rollout`: play episodes with a team and record them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import emit, note
+from collab.cli.report import result_data, show_result, show_stop
+from collab.cli.watch import work
+
+if TYPE_CHECKING:
+    from collab.config import RunConfig
+    from collab.library import Library
+    from collab.runs import RunResult
+
+
+def rollout(
+    *,
+    env: options.Environment = "androidworld",
+    graph: options.Graph = "team",
+    agents: options.Agents = "rehearsal",
+    tasks: options.Tasks = None,
+    episodes: options.Episodes = None,
+    seed: options.Seed = 0,
+    backend: options.Backend = None,
+    out: options.Out = None,
+    concurrency: options.Concurrency = 4,
+    budget: options.BudgetText = None,
+    settings: options.Settings = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Play episodes with a team and record them."""
+    definitions = options.library(library)
+    config = configure(
+        definitions,
+        "rollout",
+        env=env,
+        graph=graph,
+        agents=agents,
+        tasks=tasks,
+        episodes=episodes,
+        seed=seed,
+        backend=backend,
+        concurrency=concurrency,
+        budget=budget,
+        settings=settings,
+    )
+    finish(play(config, definitions, out), as_json=as_json, details=False)
+
+
+def configure(
+    definitions: Library,
+    purpose: Literal["rollout", "eval"],
+    *,
+    tasks: list[str] | None,
+    episodes: int | None,
+    budget: str | None,
+    settings: list[str] | None,
+    **choices: Any,
+) -> RunConfig:
+    """Put a run together from options, its tasks written out; every task once unless a number was asked for."""
+    from collab.api import resolved
+    from collab.config import Budget, run_config
+
+    config = run_config(
+        library=definitions,
+        purpose=purpose,
+        tasks=options.listed(tasks),
+        episodes=episodes,
+        budget=Budget.parse(budget) if budget is not None else None,
+        settings=settings or (),
+        **choices,
+    )
+    counted = episodes is not None or any(setting.startswith("episodes=") for setting in settings or ())
+    return asyncio.run(resolved(config, once_per_task=not counted))
+
+
+def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:
+    """Play a new run with progress shown; Ctrl-C stops it resumable."""
+    from collab.runs import default_out, start
+
+    path = out or default_out(config)
+    note(
+        f"playing {config.episodes} episodes of {config.environment_name} with "
+        f"{'+'.join(dict.fromkeys(config.agent_names.values()))} on {config.graph_name}, recorded in {path}"
+    )
+    return work(lambda watch, stop: start(config, definitions, path, watch=watch, stop=stop))
+
+
+def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
+    """Print how a run went; a run that stopped early ends the command with exit code 1.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    if as_json:
+        emit(result_data(result))
+    else:
+        show_result(result, details=details)
+    if result.stopped is not None:
+        show_stop(result)
+        raise typer.Exit(1)

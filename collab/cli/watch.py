@@ -1,0 +1,156 @@
+"""Long work as a person sees it: a live line on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
+
+    result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop))
+
+The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one leaves
+at once. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from collab.cli.output import console, note
+
+if TYPE_CHECKING:
+    from collab.collector import Progress
+
+ResultT = TypeVar("ResultT")
+
+Watch = Callable[["Progress"], None]
+Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
+
+BLINK_S = 0.2
+"""Between two refreshes of the live line."""
+LINE_S = 5.0
+"""Between two plain lines."""
+
+
+def work(job: Job[ResultT]) -> ResultT:
+    """Run a job to its end with progress shown and signals heard."""
+    return asyncio.run(_work(job))
+
+
+async def _work(job: Job[ResultT]) -> ResultT:
+    stop = asyncio.Event()
+    seen: list[Progress] = []
+    with _interruptible(stop), _display() as display:
+        ticker = asyncio.create_task(_tick(seen, display))
+        try:
+            return await job(seen.append, stop)
+        finally:
+            ticker.cancel()
+
+
+class _Display(Protocol):
+    """Shows how far the work is."""
+
+    interval_s: float
+
+    def show(self, text: str) -> None: ...
+
+
+class _Lines:
+    """Plain lines, for logs."""
+
+    interval_s = LINE_S
+
+    def show(self, text: str) -> None:
+        note(text)
+
+
+class _Live:
+    """One line that is written over and over, with what else is said above it."""
+
+    interval_s = BLINK_S
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        self.show = update
+
+
+@contextlib.contextmanager
+def _display() -> Iterator[_Display]:
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    spinner = Spinner("line", "starting")
+    with Live(spinner, console=console(sys.stderr), transient=True, auto_refresh=False) as live:
+
+        def update(text: str) -> None:
+            spinner.update(text=text)
+            live.refresh()
+
+        yield _Live(update)
+
+
+async def _tick(seen: list[Progress], display: _Display) -> None:
+    """Show the newest progress every so often, and only when there is something to tell."""
+    shown = ""
+    while True:
+        await asyncio.sleep(display.interval_s)
+        text = describe(seen[-1]) if seen else shown
+        if text != shown:
+            display.show(text)
+            shown = text
+
+
+@contextlib.contextmanager
+def _interruptible(stop: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`; the second Ctrl-C is a KeyboardInterrupt."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def ask() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+        note("stopping: what was played is recorded; press Ctrl-C again to leave at once")
+
+    try:
+        for number in signals:
+            loop.add_signal_handler(number, ask)
+    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread: Ctrl-C then leaves at once
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def describe(progress: Progress) -> str:
+    """One line: episodes, success so far, calls, tokens, calls per second, time left."""
+    parts = [f"{progress.done}/{progress.planned} episodes"]
+    if progress.done:
+        parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
+    if progress.broken:
+        parts.append(f"{progress.broken} broken")
+    parts.append(f"{short(progress.calls)} calls, {short(progress.tokens)} tokens, {progress.calls_per_s:.1f} calls/s")
+    if progress.cost_usd:
+        parts.append(f"{progress.cost_usd:.2f} USD")
+    if progress.seconds_left is not None:
+        parts.append(f"{clock(progress.seconds_left)} left")
+    return " | ".join(parts)
+
+
+def short(number: int) -> str:
+    """A count in few letters: 950, 12.3k, 4.56M."""
+    if number < 10_000:
+        return str(number)
+    return f"{number / 1e3:.1f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
+
+
+def clock(seconds: float) -> str:
+    """A duration as 0:07, 12:30 or 1:02:03."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
