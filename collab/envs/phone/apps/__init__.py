@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collab.envs.phone.app import App
-from collab.envs.phone.apps import settings, system
+from collab.envs.phone.apps import camera, clipper, clock, contacts, dialer, messages, settings, system
 from collab.envs.phone.apps.launcher import launcher
 from collab.envs.phone.apps.system import TEXT_MENU
 from collab.envs.phone.widgets import Screen
 
-INSTALLED: tuple[App, ...] = (settings.APP,)
+INSTALLED: tuple[App, ...] = (
+    camera.APP,
+    clipper.APP,
+    clock.APP,
+    contacts.APP,
+    dialer.APP,
+    messages.APP,
+    settings.APP,
+)
 """What the app drawer shows."""
 
 APPS: tuple[App, ...] = (launcher(INSTALLED), *INSTALLED)

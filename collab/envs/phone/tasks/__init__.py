@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collab.envs.phone.tasks import system
+import itertools
+
+from collab.envs.phone.tasks import clipboard, clock, contacts, sms, system
 from collab.envs.phone.tasks.spec import TaskSpec
 
-TASKS: tuple[TaskSpec, ...] = tuple(sorted((*system.TASKS,), key=lambda spec: spec.name))
+_GROUPS = (clipboard.TASKS, clock.TASKS, contacts.TASKS, sms.TASKS, system.TASKS)
+TASKS: tuple[TaskSpec, ...] = tuple(sorted(itertools.chain(*_GROUPS), key=lambda spec: spec.name))
 """In the order of their names."""
 BY_NAME = {spec.name: spec for spec in TASKS}
 

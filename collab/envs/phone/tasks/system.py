@@ -139,7 +139,7 @@ def open_plan(frame: Frame, params: Params) -> Action:
         return plans.open_app(app.name)
     if (frame.view.package or app.package) == app.package:
         return plans.done()
-    allow = next((node.key for node in frame.placed.nodes if node.key.endswith("permission_allow_button")), None)
+    allow = next((node.key for node in frame.placed.nodes if "permission_allow" in node.key), None)
     return plans.back() if allow is None else plans.aim(frame, allow)
 
 

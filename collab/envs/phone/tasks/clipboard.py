@@ -1,0 +1,56 @@
+"""The clipboard task."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from collab.envs.phone.apps.clipper import PACKAGE
+from collab.envs.phone.pools import CLIPS
+from collab.envs.phone.screen import Frame
+from collab.envs.phone.state import Phone
+from collab.envs.phone.tasks import plans
+from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
+from collab.types import Action
+
+_ID = PACKAGE + ":id/"
+_RESET = "~~~RESET~~~"
+"""What the clipboard holds at the start, as in AndroidWorld."""
+
+
+def _score(start: Phone, end: Phone, params: Params) -> float:
+    return float(similar(end.clipboard, str(params["clipboard_content"])))
+
+
+def _plan(frame: Frame, params: Params) -> Action:
+    if _score(frame.phone, frame.phone, params):
+        return plans.done()
+    if not plans.in_app(frame, PACKAGE):
+        return plans.open_app("Clipper")
+    if frame.page.screen != "clipper.main":
+        return plans.back()
+    step = plans.fill(frame, _ID + "text", str(params["clipboard_content"]))
+    return step or plans.aim(frame, _ID + "copy")
+
+
+def _prepare(phone: Phone, params: Params, rng: random.Random) -> Phone:
+    return replace(phone, clipboard=_RESET)
+
+
+TASKS: tuple[TaskSpec, ...] = (
+    TaskSpec(
+        name="SystemCopyToClipboard",
+        apps=("clipper",),
+        complexity=1,
+        difficulty="easy",
+        goal=phrasings(
+            "Put this text on the clipboard: {clipboard_content}",
+            'I want to paste "{clipboard_content}" later: copy it to the clipboard.',
+            "The clipboard should hold exactly: {clipboard_content}",
+        ),
+        draw=lambda rng: {"clipboard_content": rng.choice(CLIPS)},
+        prepare=_prepare,
+        score=_score,
+        plan=_plan,
+    ),
+)
