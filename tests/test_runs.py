@@ -1,0 +1,172 @@
+"""Whole runs: made, killed, resumed, and the same as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import collab
+from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.library import Library
+from collab.runs import resume
+from collab.store.digest import run_hash
+from collab.store.run import RunStore
+
+DEFINITIONS = {
+    "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
+    "envs/slow.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.03}}\n",
+    "envs/shaky.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {fail_at: 1, troubled: [TypeWord]}}\n",
+    "agents/actor.yaml": "kind: rehearsal\nsampling: {temperature: [0.1, 0.3, 0.5, 0.8]}\n",
+    "agents/sure.yaml": "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\n",
+}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    for name, text in DEFINITIONS.items():
+        path = tmp_path / "library" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "library"
+
+
+def hash_of(path: Path) -> str:
+    return run_hash(RunStore.open(path))
+
+
+def play(library: Path, out: Path, **changes: object) -> collab.RunResult:
+    arguments = {"env": "corridor", "agents": "actor", "graph": "team", "episodes": 6, "library": library, "out": out}
+    return asyncio.run(collab.collect(**(arguments | changes)))
+
+
+def test_a_run_is_read_back_as_it_was_played(library: Path, tmp_path: Path) -> None:
+    result = play(library, tmp_path / "run")
+    reader = RunStore.open(tmp_path / "run").reader()
+    assert reader.status == "finished"
+    assert reader.manifest.privileged
+    assert reader.manifest.environment == "fake[corridor]"
+    assert {one.id for one in reader.episodes()} == {trajectory.id for trajectory in result.trajectories}
+    for trajectory in result.trajectories:
+        assert reader.trajectory(trajectory.id) == trajectory
+        for step in trajectory.steps:
+            for utterance in step.matrix:
+                assert reader.prefix(utterance.prompt.prefix)
+
+
+def test_same_seed_same_run_whatever_the_concurrency(library: Path, tmp_path: Path) -> None:
+    play(library, tmp_path / "one", concurrency=1)
+    play(library, tmp_path / "many", concurrency=6)
+    play(library, tmp_path / "other", seed=1)
+    assert hash_of(tmp_path / "one") == hash_of(tmp_path / "many")
+    assert hash_of(tmp_path / "one") != hash_of(tmp_path / "other")
+
+
+def test_evaluation_draws_one_graph_per_task_whatever_the_team(library: Path, tmp_path: Path) -> None:
+    def graphs(agents: str, out: str) -> dict[str, set[tuple[tuple[str, str], ...]]]:
+        made = asyncio.run(
+            collab.evaluate(
+                env="corridor", agents=agents, graph="team", episodes=6, library=library, out=tmp_path / out
+            )
+        )
+        found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
+        for trajectory in made.trajectories:
+            found.setdefault(trajectory.task.name, set()).update(step.matrix.edges for step in trajectory.steps)
+        return found
+
+    ours, theirs = graphs("actor", "a"), graphs("sure", "b")
+    assert ours == theirs
+    assert all(len(edges) == 1 for edges in ours.values())
+    assert len({frozenset(edges) for edges in ours.values()}) > 1
+
+
+PLAY = """
+import asyncio, sys, collab
+asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12, concurrency=3,
+                           library=sys.argv[1], out=sys.argv[2]))
+"""
+RESUME = """
+import asyncio, sys
+from pathlib import Path
+from collab.library import Library
+from collab.runs import resume
+asyncio.run(resume(Path(sys.argv[2]), Library(own=Path(sys.argv[1]))))
+"""
+
+
+def recorded_steps(run: Path) -> int:
+    if not (run / "run.json").exists():
+        return 0
+    with_reader = RunStore.open(run).reader()
+    return sum(one.steps for one in with_reader.episodes())
+
+
+@pytest.mark.parametrize("moments", [(4,), (2, 15), (9, 10, 20)])
+def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: Path, moments: tuple[int, ...]) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    play(library, whole, env="slow", episodes=12, concurrency=3)
+    for number, moment in enumerate(moments):
+        code = PLAY if number == 0 else RESUME
+        process = subprocess.Popen([sys.executable, "-c", code, str(library), str(killed)])
+        deadline = time.monotonic() + 60
+        while recorded_steps(killed) < moment and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = {
+        (one.id, step.index): step.matrix
+        for one in RunStore.open(killed).reader().episodes()
+        for step in RunStore.open(killed).reader().trajectory(one.id).steps
+    }
+    assert RunStore.open(killed).reader().status == "dead"
+    result = asyncio.run(resume(killed, Library(own=library)))
+    assert result.stopped is None
+    assert hash_of(killed) == hash_of(whole)
+    after = RunStore.open(killed).reader()
+    assert all(after.step(id, step).matrix == matrix for (id, step), matrix in before.items()), "nothing asked twice"
+
+
+def test_broken_episodes_are_played_again(library: Path, tmp_path: Path) -> None:
+    result = play(library, tmp_path / "run", env="shaky", agents="sure")
+    assert result.report.broken == 2
+    (library / "envs" / "shaky.yaml").write_text(DEFINITIONS["envs/corridor.yaml"])
+    again = asyncio.run(resume(tmp_path / "run", Library(own=library)))
+    assert again.report.broken == 2, "the run keeps the configuration it was made with"
+    assert again.progress.done == 6
+
+
+def test_a_finished_run_is_left_as_it_is(library: Path, tmp_path: Path) -> None:
+    first = play(library, tmp_path / "run")
+    again = asyncio.run(resume(tmp_path / "run", Library(own=library)))
+    assert again.trajectories == first.trajectories
+    assert again.progress.calls == 0
+
+
+def test_budget_stops_and_resume_finishes(library: Path, tmp_path: Path) -> None:
+    play(library, tmp_path / "whole")
+    stopped = play(library, tmp_path / "run", budget=collab.config.Budget(minutes=0.0001))
+    assert stopped.stopped is not None
+    assert RunStore.open(tmp_path / "run").reader().status == "stopped"
+
+
+def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean TypeWord"):
+        play(library, tmp_path / "run", tasks=["TypeWrd"])
+    with pytest.raises(UnknownName, match="did you mean press"):
+        play(library, tmp_path / "run", tasks=["tag:pres"])
+    assert not (tmp_path / "run").exists()
+    play(library, tmp_path / "run")
+    with pytest.raises(UsageError, match="is there already"):
+        play(library, tmp_path / "run")
+    with pytest.raises(RunFormatError, match="not a run directory"):
+        asyncio.run(resume(tmp_path / "nothing", Library()))
+
+
+def test_tags_choose_tasks(library: Path, tmp_path: Path) -> None:
+    result = play(library, tmp_path / "run", tasks=["tag:press"])
+    assert {trajectory.task.name for trajectory in result.trajectories} == {"PressButton", "OpenDoors"}
