@@ -1,0 +1,134 @@
+// What the environment asks of a MiniWoB++ page, one call each. Runs before the page's own scripts, after clock.js
+// and with dom.js as __collabLook.
+//
+//   miniwob.start({seed, timeLimit, mode, settle, fresh})  begin an episode; null when the page must be loaded again
+//   miniwob.look(ms)                                       let time pass, then tell the state and the screen
+//   miniwob.edit(text, clear)                              make the focused field ready for typing
+//   miniwob.scroll(point, direction)                       show what lies in that direction
+(() => {
+  if (window.miniwob) return;
+  const IGNORED = "#query, #reward-display, #click-canvas, #sync-task-cover";
+  const LONGEST_MS = 2 ** 31 - 1, DRAIN_MS = 3000;
+
+  // The reward display is not part of the task, and the start button would begin an episode behind our back.
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("#reward-display, #click-canvas, #sync-task-cover { display: none !important; }");
+  document.adoptedStyleSheets = [sheet];
+
+  // A page cannot be left: its handlers run, the browser's own answer to a form or a link does not.
+  window.addEventListener("submit", (event) => event.preventDefault());
+  window.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a[href]");
+    if (link && !/^(#|javascript:)/.test(link.getAttribute("href"))) event.preventDefault();
+  });
+
+  // dom.js shows what reacts to a click; a handler added by script leaves no other trace.
+  const listen = EventTarget.prototype.addEventListener;
+  EventTarget.prototype.addEventListener = function (type, ...rest) {
+    const isPart = this instanceof HTMLElement && !["area", "wrap"].includes(this.id) && this !== document.body;
+    if (isPart && type === "click" && !this.onclick) this.onclick = () => {};
+    return listen.call(this, type, ...rest);
+  };
+
+  // A coloured box without words is told by its colour, as a person would tell it.
+  const COLOURS = ["black", "white", "grey", "red", "blue", "olive", "lime", "green", "purple", "orange", "yellow", "cyan",
+                   "pink", "magenta", "brown", "teal", "navy", "maroon", "silver", "violet", "indigo", "gold"];
+  const names = new Map();
+  const colourName = (css) => {
+    if (names.size === 0) {
+      const probe = document.createElement("i");
+      document.body.append(probe);
+      for (const name of COLOURS) { probe.style.color = name; names.set(getComputedStyle(probe).color, name); }
+      probe.remove();
+    }
+    const parts = (css.match(/[\d.]+/g) || []).map(Number);
+    if (parts.length < 3 || parts[3] === 0) return null;
+    return names.get(css) || `rgb ${parts.slice(0, 3).join(" ")}`;
+  };
+  // A dialog can be dragged, but is no single thing: what stands in it is to be told.
+  const DRAGGED = ["ui-draggable", "ui-draggable-handle"];
+  const annotate = () => {
+    for (const part of document.querySelectorAll(".ui-dialog, .ui-dialog-titlebar")) part.classList.remove(...DRAGGED);
+    for (const el of document.querySelectorAll("#area div, #area span")) {
+      if (!el.onclick || el.childElementCount || el.textContent.trim()) continue;
+      const name = colourName(getComputedStyle(el).backgroundColor);
+      if (name) el.setAttribute("aria-label", name);
+    }
+  };
+
+  let goal = "";
+  const state = () => {
+    annotate();
+    const episode = { goal, done: WOB_DONE_GLOBAL, raw: Number(WOB_RAW_REWARD_GLOBAL) || 0,
+                      reward: Number(WOB_REWARD_GLOBAL) || 0, reason: String(WOB_REWARD_REASON ?? "") };
+    return [JSON.stringify(episode), __collabLook({ ignore: IGNORED })];
+  };
+  let ownLimit = null;
+  const start = ({ seed, timeLimit, mode, settle, fresh }) => {
+    core.endEpisode(0);
+    if (!fresh) {
+      pageClock.advance(DRAIN_MS);
+      if (!pageClock.rewind()) return null;
+    }
+    if (document.activeElement) document.activeElement.blur();
+    history.replaceState(null, "", location.pathname);
+    ownLimit ??= core.EPISODE_MAX_TIME;
+    core.EPISODE_MAX_TIME = timeLimit ? ownLimit : LONGEST_MS;
+    core.setDataMode(mode);
+    Math.seedrandom(seed);
+    core.startEpisodeReal();
+    pageClock.advance(settle);
+    const told = core.getUtterance();
+    goal = typeof told === "string" ? told : told.utterance;
+    return state();
+  };
+  const look = (ms) => { pageClock.advance(ms); return state(); };
+
+  // ------------------------------------------------------------------------------------------------------ hands
+  const tell = (el, ...types) => { for (const type of types) el.dispatchEvent(new Event(type, { bubbles: true })); };
+  const SET = /^(date|time|month|week|color|range|datetime-local)$/, UNTYPED = /^(button|submit|reset|checkbox|radio|file|image)$/;
+  // Makes the focused field ready for typing: "keys" when keys should follow, "set" when the value is in, null when
+  // nothing that can be typed into has the focus.
+  const edit = (text, clear) => {
+    const el = document.activeElement;
+    if (el && el.isContentEditable) {
+      const range = document.createRange();
+      range.selectNodeContents(el);
+      if (!clear) range.collapse(false);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      return "keys";
+    }
+    if (!el || !/^(INPUT|TEXTAREA)$/.test(el.tagName) || el.readOnly || el.disabled) return null;
+    if (SET.test(el.type)) {
+      el.value = text;
+      tell(el, "input", "change");
+      return "set";
+    }
+    if (UNTYPED.test(el.type)) return null;
+    if (clear) el.select();
+    else if (el.setSelectionRange && /^(text|search|url|tel|password|textarea|input)$/.test(el.type)) el.setSelectionRange(el.value.length, el.value.length);
+    return "keys";
+  };
+
+  const STEPS = { up: [0, -1], down: [0, 1], left: [-1, 0], right: [1, 0] };
+  const canScroll = (el, [x, y]) => {
+    const isPage = el === document.scrollingElement, style = getComputedStyle(el);
+    if (!isPage && (y ? !/auto|scroll/.test(style.overflowY) : !/auto|scroll/.test(style.overflowX))) return false;
+    const [at, most] = y ? [el.scrollTop, el.scrollHeight - el.clientHeight] : [el.scrollLeft, el.scrollWidth - el.clientWidth];
+    return most > 1 && ((x || y) > 0 ? at < most - 1 : at > 0);
+  };
+  // Scrolls what lies at the point, else the page, else the largest part that can; false when nothing moves.
+  const scroll = (point, direction) => {
+    const step = STEPS[direction], page = document.scrollingElement, tries = [];
+    for (let el = point && document.elementFromPoint(...point); el; el = el.parentElement) tries.push(el);
+    const size = (el) => el.clientWidth * el.clientHeight;
+    tries.push(page, ...[...document.querySelectorAll("#area, #area *")].sort((a, b) => size(b) - size(a)));
+    const el = tries.find((one) => canScroll(one, step));
+    if (!el) return false;
+    el.scrollBy({ left: step[0] * el.clientWidth * 0.8, top: step[1] * el.clientHeight * 0.8, behavior: "instant" });
+    tell(el === page ? document : el, "scroll");
+    return true;
+  };
+  window.miniwob = { start, look, edit, scroll };
+})();

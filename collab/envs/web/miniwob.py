@@ -1,0 +1,395 @@
+"""MiniWoB++: 130 small pages with a goal each, worked on with real mouse and keyboard input in a real browser.
+
+    suite = MiniwobSuite()
+    environment = await suite.open()
+    observation = await environment.reset(suite.instance("click-button", seed=7))
+    environment.goal()                                   # 'Click on the "Next" button.'
+    result = await environment.step(suite.space.make("click", id=1))
+
+How an episode runs: the page draws its problem from the seed; its clock stands still between actions and runs
+`step_ms` after each (see clock.js), so what moves by itself moves by turns and an episode depends on nothing but
+(task, seed, actions). A fork is a second tab that is given the same seed and the same actions, and is compared.
+The page says when it is done and with which reward; `reward` says what counts as success:
+
+    raw==1     full reward, regardless of time (AndroidWorld's rule)
+    raw>0      any reward, regardless of time (BrowserGym's rule)
+    original   the page's own reward, which falls with time in many tasks; the page's time limit ends the episode
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from collab.envs.actions import WEB, ActionSpace
+from collab.envs.base import TaskInfo
+from collab.envs.web.dom import locate, observe
+from collab.envs.web.miniwob_page import Episode, MiniwobPage, Rules, Shown
+from collab.envs.web.miniwob_tabs import Tabs
+from collab.envs.web.miniwob_tasks import ALL, tags_of
+from collab.envs.web.perform import perform as web_perform
+from collab.envs.web.solutions import SOLVED, Deed, solve
+from collab.errors import EnvironmentFailure, UnknownName, boundary
+from collab.types import Action, Box, Element, ElementTarget, Observation, Outcome, StepResult, Task
+
+Reward = Literal["raw==1", "raw>0", "original"]
+
+VERSION = "1.1.0-1"
+"""Version of the pages, then of the way they are shown and driven."""
+
+CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})
+
+
+class Effect(NamedTuple):
+    """What carrying out an action came to."""
+
+    text: str = ""
+    """For the history; empty when the screen shall speak for itself."""
+    ended: bool = False
+    """Whether the action ends the episode."""
+    time_ms: int | None = None
+    """How much of the page's time passes; None for the usual."""
+
+
+Perform = Callable[[MiniwobPage, Action, Observation], Awaitable[Effect]]
+"""Carries out a canonical action whose element exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How pages are seen and handled."""
+
+    environment: str
+    space: ActionSpace
+    perform: Perform
+    scale: float = 1.0
+    """Screen pixels per CSS pixel."""
+    reward: Reward = "raw==1"
+    step_ms: int = 500
+    timeout_s: float = 10.0
+
+
+class MiniwobEnvironment:
+    """One episode at a time, in a tab of its own from the first `reset` until `close`."""
+
+    def __init__(self, tabs: Tabs, view: View) -> None:
+        self._tabs = tabs
+        self._view = view
+        self._page: MiniwobPage | None = None
+        self._task: Task | None = None
+        self._goal = ""
+        self._screen: Observation | None = None
+        self._episode: Episode | None = None
+        self._executed: list[Action | None] = []
+        self._deeds: list[Deed] = []
+        self._ended = False
+
+    async def reset(self, task: Task) -> Observation:
+        """Start the task; an unusable tab is replaced once."""
+        if task.name not in ALL:
+            raise UnknownName.of("MiniWoB++ task", task.name, ALL)
+        self._task, self._ended, self._executed, self._deeds = task, False, [], []
+        is_used = self._page is not None
+        try:
+            shown = await self._start(task)
+        except EnvironmentFailure:
+            if not is_used:
+                raise
+            shown = await self._start(task)  # the tab died between two episodes; this one is fresh
+        self._goal = shown.episode.goal
+        return self._show(shown)
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Act, let the page's time pass, look."""
+        before = self._running()
+        async with self._guarded() as page:
+            effect = await self._perform(page, action, before)
+            passed = self._view.step_ms if effect.time_ms is None else effect.time_ms
+            shown = await page.look(passed)
+        self._remember(action, before)
+        after = self._show(shown)
+        return self._result(before, after, effect, shown.episode)
+
+    async def fork(self) -> MiniwobEnvironment:
+        """A copy: a second tab, the same seed, the same actions.
+
+        Raises:
+            EnvironmentFailure: the copy does not look like the original.
+        """
+        screen = self._screen
+        if self._task is None or screen is None:
+            raise EnvironmentFailure("there is no episode to copy; call reset first")
+        twin = MiniwobEnvironment(self._tabs, self._view)
+        try:
+            copied = await twin.reset(self._task)
+            for action in self._executed:
+                copied = (await twin.step(action)).observation
+            if copied.digest != screen.digest:
+                raise EnvironmentFailure(f"the copy of {self._task.name} differs after {len(self._executed)} actions")
+        except BaseException:
+            await twin.close()
+            raise
+        return twin
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The window as PNG bytes."""
+        async with self._guarded() as page:
+            picture: bytes = await page.tab.screenshot()
+        if not marks or self._screen is None:
+            return picture
+        from collab.envs.marks import mark_png
+
+        return await asyncio.to_thread(mark_png, picture, self._screen)
+
+    def goal(self) -> str:
+        """The goal as the page words it."""
+        return self._goal
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """What is left to do, as far as the present screen names it; None where no solution is scripted."""
+        if self._task is None or self._screen is None or self._task.name not in SOLVED:
+            return None
+        if self._ended:
+            return ()
+        return solve(self._task.name, self._goal, self._screen, tuple(self._deeds))
+
+    async def close(self) -> None:
+        """Give the tab back."""
+        page, self._page = self._page, None
+        self._screen = None
+        if page is not None:
+            await self._tabs.release(page)
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    async def _start(self, task: Task) -> Shown:
+        async with self._guarded() as page:
+            return await page.start(task.name, task.seed)
+
+    @contextlib.asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[MiniwobPage]:
+        """The tab, within the time limit; whatever goes wrong costs the tab and is an `EnvironmentFailure`."""
+        if self._page is None:
+            self._page = await self._tabs.acquire()
+        page = self._page
+        name = self._task.name if self._task else "?"
+        try:
+            with boundary(EnvironmentFailure, f"the page {name}"):
+                async with asyncio.timeout(self._view.timeout_s):
+                    yield page
+        except BaseException:
+            self._page, self._screen = None, None
+            await self._tabs.release(page, broken=True)
+            raise
+
+    def _running(self) -> Observation:
+        if self._screen is None or self._page is None:
+            raise EnvironmentFailure("no episode is running; call reset first")
+        if self._ended:
+            raise EnvironmentFailure("the episode is over; call reset first")
+        return self._screen
+
+    async def _perform(self, page: MiniwobPage, action: Action | None, screen: Observation) -> Effect:
+        if action is None:
+            return Effect()
+        action = self._view.space.canonical(action, screen)
+        refused = self._view.space.check(action, screen)
+        if refused is not None:
+            return Effect(f"nothing changed: {refused.detail}")
+        return await self._view.perform(page, action, screen)
+
+    def _remember(self, action: Action | None, screen: Observation) -> None:
+        self._executed.append(action)
+        if action is None:
+            return
+        target = self._view.space.canonical(action, screen).target
+        index = target.index if isinstance(target, ElementTarget) else len(screen.elements)
+        self._deeds.append(Deed(action.type, screen.elements[index] if index < len(screen.elements) else None))
+
+    def _show(self, shown: Shown) -> Observation:
+        name = self._task.name if self._task else ""
+        snapshot = shown.snapshot.model_copy(update={"url": f"http://miniwob/{name}.html"})
+        screen = observe(snapshot, space="mobile" if self._view.space.name == "mobile" else "web")
+        self._screen = _scaled(screen, self._view.scale)
+        self._episode = shown.episode
+        return self._screen
+
+    def _result(self, before: Observation, after: Observation, effect: Effect, episode: Episode) -> StepResult:
+        most = self._task.max_steps if self._task else 0
+        terminated = episode.done or effect.ended
+        truncated = not terminated and len(self._executed) >= most
+        self._ended = terminated or truncated
+        seen = "nothing changed" if before.digest == after.digest else "the page changed"
+        return StepResult(
+            observation=after,
+            terminated=terminated,
+            truncated=truncated,
+            outcome=outcome(episode, self._view.reward) if self._ended else None,
+            info={
+                "effect": "the page ended the task" if episode.done else effect.text or seen,
+                "raw_reward": episode.raw,
+                "reward": episode.reward,
+            },
+        )
+
+
+def outcome(episode: Episode, reward: Reward) -> Outcome:
+    """Judge an ended episode; one that the page did not end is not a success."""
+    value = episode.reward if reward == "original" else episode.raw
+    success = episode.done and (value == 1 if reward == "raw==1" else value > 0)
+    why = f"reward {value:g} by the rule {reward}" if episode.done else "ended before the page was done"
+    return Outcome(success=success, score=min(1.0, max(0.0, value)) if episode.done else 0.0, reason=why)
+
+
+def _scaled(screen: Observation, scale: float) -> Observation:
+    """The same screen in screen pixels instead of CSS pixels."""
+    if scale == 1:
+        return screen
+
+    def grown(element: Element) -> Element:
+        return element if element.box is None else replace(element, box=Box(*(round(n * scale) for n in element.box)))
+
+    elements = tuple(grown(element) for element in screen.elements)
+    return replace(screen, elements=elements, width=round(screen.width * scale), height=round(screen.height * scale))
+
+
+# ----------------------------------------------------------------------------------------------- web actions
+
+
+async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
+    """Carry out a web action; what makes no sense on a page that cannot be left changes nothing."""
+    if action.type in _REFUSALS:
+        return Effect(f"nothing changed: {_REFUSALS[action.type]}")
+    if action.type == "finish":
+        return Effect("the agent ended the episode", ended=True)
+    element = screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
+    if element is not None and action.type == "type_string":
+        if forwards_focus(element):
+            return await _type_beyond(page, element, str(action["content"]), bool(action.get("press_enter")))
+        content = await as_taken(page, element, str(action["content"]))
+        action = WEB.make("type_string", id=element.index, content=content, press_enter=action.get("press_enter"))
+    return Effect(await web_perform(page.tab, action, element) or "")
+
+
+_REFUSALS = {
+    "go": "the page has no history",
+    "jump_to": "the page cannot be left",
+    "switch_tab": "there is one tab",
+    "user_input": "nobody answers",
+}
+
+_TRIGGERS = frozenset(
+    {"button", "link", "checkbox", "radio", "switch", "tab", "menu item", "option", "file input", "slider", "input"}
+    | {"drop-down", "list box"}
+)
+
+
+def forwards_focus(element: Element) -> bool:
+    """Whether typing may go through an element that is no field itself (a drawn terminal) and a click does no harm."""
+    return element.role not in _TRIGGERS and element.box is not None
+
+
+async def _type_beyond(page: MiniwobPage, element: Element, content: str, press_enter: bool) -> Effect:
+    place = await locate(page.tab, element.key)
+    if place is None or place.point is None:
+        return Effect("nothing changed: the element cannot be reached")
+    await page.click(place.point)
+    if not await page.edit(content, clear=True):
+        return Effect("the element takes no text")
+    if press_enter:
+        await page.press("Enter")
+    return Effect()
+
+
+async def as_taken(page: MiniwobPage, element: Element, content: str) -> str:
+    """A date or time as its field takes it: goals say 12/31/2016 and 1:04 AM, the fields want 2016-12-31 and 01:04."""
+    date = re.fullmatch(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4})\s*", content)
+    time = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*([AaPp])\.?[Mm]\.?\s*", content)
+    place = await locate(page.tab, element.key) if date or time else None
+    if place is not None and place.type == "date" and date:
+        return f"{date[3]}-{int(date[1]):02}-{int(date[2]):02}"
+    if place is not None and place.type == "time" and time:
+        return f"{int(time[1]) % 12 + 12 * (time[3] in 'Pp'):02}:{time[2]}"
+    return content
+
+
+# ----------------------------------------------------------------------------------------------------- suite
+
+
+class MiniwobSuite:
+    """All 130 pages with web actions.
+
+    Args:
+        reward: what counts as success (see the module's page).
+        pages: how many tabs may be open at once, forks included; further episodes wait for one.
+        width: of the window, in CSS pixels; the task area is 160 wide and 210 high.
+        height: of the window, in CSS pixels.
+        max_steps: actions before an episode is truncated.
+        step_ms: how far a page's clock runs after an action.
+        data_mode: which part of its data a page draws from; five pages have two parts.
+        timeout_s: how long a single action or reset may take before the tab is given up.
+        browser: executable of the browser; None finds one.
+    """
+
+    name = "miniwob"
+    label = "miniwob"
+    version = VERSION
+    space = WEB
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        *,
+        reward: Reward = "raw==1",
+        pages: int = 16,
+        width: int = 320,
+        height: int = 240,
+        max_steps: int = 30,
+        step_ms: int = 500,
+        data_mode: Literal["train", "test"] = "train",
+        timeout_s: float = 10.0,
+        browser: str | None = None,
+    ) -> None:
+        self._max_steps = max_steps
+        rules = Rules(time_limit=reward == "original", data_mode=data_mode, settle_ms=step_ms)
+        self._tabs = Tabs(size=pages, width=width, height=height, scale=1, browser=browser, patience_s=60, rules=rules)
+        self._view = View(
+            environment=self.name,
+            space=WEB,
+            perform=perform,
+            reward=reward,
+            step_ms=step_ms,
+            timeout_s=timeout_s,
+        )
+
+    def tasks(self) -> Sequence[TaskInfo]:
+        """The pages, by name."""
+        return infos(ALL, self._max_steps)
+
+    def instance(self, name: str, seed: int) -> Task:
+        """A page and a seed; the goal is told by the page."""
+        return task_of(self.name, name, seed, ALL, self._max_steps)
+
+    async def open(self) -> MiniwobEnvironment:
+        """An environment; it takes a tab with its first `reset`."""
+        return MiniwobEnvironment(self._tabs, self._view)
+
+    async def close(self) -> None:
+        """End the browser."""
+        await self._tabs.close()
+
+
+def infos(names: Sequence[str], max_steps: int) -> tuple[TaskInfo, ...]:
+    """What is known of each page beforehand."""
+    return tuple(TaskInfo(name=name, max_steps=max_steps, tags=tags_of(name), oracle=name in SOLVED) for name in names)
+
+
+def task_of(environment: str, name: str, seed: int, names: Sequence[str], max_steps: int) -> Task:
+    """An instance of a page; UnknownName when it is not among `names`."""
+    if name not in names:
+        raise UnknownName.of(f"{environment} task", name, names, f"see: collab env tasks {environment}")
+    return Task(environment=environment, name=name, seed=seed, goal="", max_steps=max_steps)

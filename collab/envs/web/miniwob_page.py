@@ -1,0 +1,194 @@
+"""One browser tab that shows MiniWoB++ pages: start an episode, act with mouse and keyboard, look.
+
+    page = await MiniwobPage.on(tab, site)
+    shown = await page.start("click-button", seed=7)
+    await page.click((80, 120))
+    shown = await page.look(500)
+
+Everything else about an episode (grammar, rewards, budgets) is decided above. Points are CSS pixels of the window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from collab.envs.web.dom import Snapshot
+from collab.envs.web.miniwob_site import Site
+from collab.errors import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+XY = tuple[float, float]
+
+
+class Episode(BaseModel):
+    """What a page says about the running episode."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    goal: str
+    done: bool
+    raw: float
+    """Reward without regard to time; 0 while the episode runs."""
+    reward: float
+    """Reward as the page counts it: some tasks lower it with the time taken."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """State and screen of a page."""
+
+    episode: Episode
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How episodes are started."""
+
+    time_limit: bool = False
+    """Whether the page's own time limit ends an episode, counted on the page's clock."""
+    data_mode: str = "train"
+    """Which part of its data a page draws from, for the few that have parts."""
+    settle_ms: int = 500
+    """How far the page's clock runs before the first look."""
+
+
+class MiniwobPage:
+    """A tab; build it with `on`. Any call may raise Playwright's errors: the tab is then of no more use."""
+
+    def __init__(self, tab: Page, keys: CDPSession, site: Site, rules: Rules) -> None:
+        self.tab = tab
+        self._mouse = keys
+        self._site = site
+        self._rules = rules
+        self._name: str | None = None
+
+    @classmethod
+    async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
+        """Prepare a fresh tab."""
+        await tab.add_init_script(_scripts())
+        return cls(tab, await tab.context.new_cdp_session(tab), site, rules)
+
+    # ---------------------------------------------------------------------------------------------- episodes
+
+    async def start(self, name: str, seed: int) -> Shown:
+        """Begin an episode; in the page where it lets itself be reset, else by loading it again."""
+        await self._mouse_event("mouseMoved", self._corner())
+        if name == self._name:
+            shown = await self._begin(seed, fresh=False)
+            if shown is not None:
+                return shown
+        self._name = None
+        await self.tab.goto(self._site.address(name))
+        shown = await self._begin(seed, fresh=True)
+        if shown is None:
+            raise EnvironmentFailure(f"the page {name} does not start an episode right after loading")
+        self._name = name
+        return shown
+
+    async def _begin(self, seed: int, *, fresh: bool) -> Shown | None:
+        request = {
+            "seed": seed,
+            "fresh": fresh,
+            "timeLimit": self._rules.time_limit,
+            "mode": self._rules.data_mode,
+            "settle": self._rules.settle_ms,
+        }
+        answer = await self.tab.evaluate("(request) => miniwob.start(request)", request)
+        return None if answer is None else _read(answer)
+
+    async def look(self, pass_ms: int = 0) -> Shown:
+        """Let the page's clock run, then look."""
+        return _read(await self.tab.evaluate("(ms) => miniwob.look(ms)", pass_ms))
+
+    # ----------------------------------------------------------------------------------------------- mouse
+
+    async def click(self, point: XY, *, times: int = 1) -> None:
+        """Press and release the left button, `times` in a row."""
+        events = [self._mouse_event("mouseMoved", point)]
+        for count in range(1, times + 1):
+            events.append(self._mouse_event("mousePressed", point, buttons=1, count=count))
+            events.append(self._mouse_event("mouseReleased", point, count=count))
+        await asyncio.gather(*events)  # the browser handles them in the order sent
+
+    async def hold(self, point: XY, ms: int) -> None:
+        """Keep the button down while the page's clock runs."""
+        await asyncio.gather(
+            self._mouse_event("mouseMoved", point), self._mouse_event("mousePressed", point, buttons=1, count=1)
+        )
+        await self.tab.evaluate("(ms) => pageClock.advance(ms)", ms)
+        await self._mouse_event("mouseReleased", point, count=1)
+
+    async def hover(self, point: XY) -> None:
+        """Move the mouse there."""
+        await self._mouse_event("mouseMoved", point)
+
+    async def drag(self, start: XY, end: XY, *, moves: int = 5) -> None:
+        """Press at one point, move in a straight line, release at the other."""
+        await self._mouse_event("mouseMoved", start)
+        await self._mouse_event("mousePressed", start, buttons=1, count=1)
+        for move in range(1, moves + 1):
+            x, y = (a + (b - a) * move / moves for a, b in zip(start, end, strict=True))
+            await self._mouse_event("mouseMoved", (x, y), buttons=1)
+        await self._mouse_event("mouseReleased", end, count=1)
+
+    async def _mouse_event(self, type: str, point: XY, *, buttons: int = 0, count: int = 0) -> None:
+        button = "left" if count or buttons else "none"
+        event = {"type": type, "x": point[0], "y": point[1], "button": button, "buttons": buttons, "clickCount": count}
+        await self._mouse.send("Input.dispatchMouseEvent", event)
+
+    def _corner(self) -> XY:
+        size = self.tab.viewport_size
+        return (size["width"] - 1, size["height"] - 1) if size else (0, 0)
+
+    # -------------------------------------------------------------------------------------------- keyboard
+
+    async def edit(self, text: str, *, clear: bool) -> bool:
+        """Type into the focused field, after its content or in its place; False when no field has the focus."""
+        answer = await self.tab.evaluate("([text, clear]) => miniwob.edit(text, clear)", [text, clear])
+        if answer == "keys" and text:
+            await self.tab.keyboard.type(text)
+        elif answer == "keys" and clear:
+            await self.tab.keyboard.press("Delete")
+        return answer is not None
+
+    async def press(self, key: str) -> None:
+        """Press a key by its name, as in "Enter"."""
+        await self.tab.keyboard.press(key)
+
+    async def scroll(self, point: XY | None, direction: Literal["up", "down", "left", "right"]) -> bool:
+        """Show what lies in that direction, at the point or anywhere; False when nothing moves."""
+        return bool(await self.tab.evaluate("([at, way]) => miniwob.scroll(at, way)", [point, direction]))
+
+    async def blur(self) -> bool:
+        """Take the focus away; False when nothing had it."""
+        script = "() => { const el = document.activeElement; if (!el || el === document.body) return false; "
+        return bool(await self.tab.evaluate(script + "el.blur(); return true; }"))
+
+
+def _read(answer: Any) -> Shown:
+    try:
+        episode, look = answer
+        return Shown(episode=Episode.model_validate_json(episode), snapshot=Snapshot.model_validate_json(look))
+    except (ValueError, TypeError, ValidationError) as error:
+        raise EnvironmentFailure(f"a MiniWoB++ page gave no readable answer: {str(error).splitlines()[0]}") from None
+
+
+@functools.cache
+def _scripts() -> str:
+    folder = resources.files(__package__)
+    clock, look, page = (folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES)
+    keep = "Object.defineProperty(globalThis, '__collabLook', {value: look})"  # where `dom` looks for it, too
+    return f"{clock}\n(() => {{ const look = {look.rstrip().rstrip(';')}; {keep}; }})();\n{page}"
+
+
+_FILES = ("clock.js", "dom.js", "miniwob.js")
