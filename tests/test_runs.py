@@ -103,7 +103,8 @@ def recorded_steps(run: Path) -> int:
     if not (run / "run.json").exists():
         return 0
     with_reader = RunStore.open(run).reader()
-    return sum(one.steps for one in with_reader.episodes())
+    with RunStore.open(run).reader() as reader:
+        return sum(one.steps for one in reader.episodes())
 
 
 @pytest.mark.parametrize("moments", [(4,), (2, 15), (9, 10, 20)])
@@ -118,12 +119,9 @@ def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: 
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    before = {
-        (one.id, step.index): step.matrix
-        for one in RunStore.open(killed).reader().episodes()
-        for step in RunStore.open(killed).reader().trajectory(one.id).steps
-    }
-    assert RunStore.open(killed).reader().status == "dead"
+    dead = RunStore.open(killed).reader()
+    before = {(one.id, step.index): step.matrix for one in dead.episodes() for step in dead.trajectory(one.id).steps}
+    assert dead.status == "dead"
     result = asyncio.run(resume(killed, Library(own=library)))
     assert result.stopped is None
     assert hash_of(killed) == hash_of(whole)
