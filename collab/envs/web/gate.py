@@ -7,7 +7,7 @@ and connects to exactly those. What it refuses it remembers, so that the environ
     gate = Gate(policy)
     await gate.start()
     context = await browser.context(proxy={"server": gate.address})
-    gate.refusals()        # what was refused since the last call
+    gate.take_refusals()   # what was refused since the last call
     await gate.close()
 """
 
@@ -23,6 +23,15 @@ _HEAD_LIMIT = 65536
 _CHUNK = 65536
 _CONNECT_TIMEOUT_S = 15.0
 _REMEMBERED = 20
+_BROWSER_OWN = frozenset(
+    {
+        "content-autofill.googleapis.com",
+        "optimizationguide-pa.googleapis.com",
+        "safebrowsing.googleapis.com",
+        "update.googleapis.com",
+    }
+)
+"""Services that Chromium itself calls; no page asked for them, and they are not told of what is typed here."""
 
 
 class Gate:
@@ -40,7 +49,7 @@ class Gate:
         assert self._server is not None, "start the gate first"
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def refusals(self) -> tuple[str, ...]:
+    def take_refusals(self) -> tuple[str, ...]:
         """Why connections were refused since the last call, each reason once, in order; at most 20."""
         told = tuple(self._refusals)
         self._refusals.clear()
@@ -77,6 +86,8 @@ class Gate:
         if folder is not None:
             writer.write(response(folder, method, _path(target)))
             return await writer.drain()
+        if host in _BROWSER_OWN:
+            return await _answer(writer, 403, "Refused.")
         try:
             far_reader, far_writer = await self._connect(host, port)
         except RefusedAddress as refusal:
@@ -171,6 +182,7 @@ async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     reason = {403: "Forbidden", 502: "Bad Gateway"}[status]
     writer.write(
         f"HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        + body
     )
     await writer.drain()

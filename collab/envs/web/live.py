@@ -10,6 +10,8 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
   `settle_s` (a running navigation: `nav_timeout_s`).
 - The page is judged after every step; the episode ends as soon as the task is solved, or, with `on_finish`, only
   when the agent finishes. `user_input` ends it unsolved unless the task has a `user_reply`.
+- `StepResult.info["refused"]` lists the connections that the gate refused during the step: what to add to
+  `allow_hosts` when a page looks broken.
 - A page that crashes or does not answer within `answer_timeout_s` is an EnvironmentFailure; the next `reset` opens a
   new window.
 """
@@ -194,9 +196,7 @@ class _Done:
 class LiveEnvironment:
     """One window on live pages. Made by `LiveSuite.open`."""
 
-    def __init__(
-        self, browser: Browser, policy: HostPolicy, tasks: dict[str, LiveTask], options: LiveOptions
-    ) -> None:
+    def __init__(self, browser: Browser, policy: HostPolicy, tasks: dict[str, LiveTask], options: LiveOptions) -> None:
         self._browser, self._policy, self._tasks, self._options = browser, policy, tasks, options
         self._episode: _Episode | None = None
         self._window: Window | None = None
@@ -237,6 +237,7 @@ class LiveEnvironment:
         async with self._watched(f"step {episode.steps} of {episode.task.name}"):
             done = await self._execute(episode, action)
             episode.observation = after = await self._observe(episode.window, done.notices)
+            refused = episode.window.take_refusals()
             episode.steps += 1
             truncated = done.ending is None and episode.steps >= episode.task.max_steps
             episode.outcome = await self._judge(episode, done, truncated)
@@ -245,7 +246,7 @@ class LiveEnvironment:
             terminated=episode.outcome is not None and not truncated,
             truncated=truncated,
             outcome=episode.outcome,
-            info={"effect": done.effect or _change(before, after)},
+            info={"effect": done.effect or _change(before, after), "refused": list(refused)},
         )
 
     async def screenshot(self, marks: bool = False) -> bytes:

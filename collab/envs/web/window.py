@@ -7,8 +7,8 @@ What happens beside the page is answered by fixed rules and told once, in `take_
 - a new window becomes a tab and is shown; above `max_tabs` it is closed again;
 - a closed tab leaves the list; when the last one closes, an empty one opens;
 - downloads are refused;
-- a navigation to an address the policy forbids does not happen: the page stays as it was. Anything else that is
-  refused (a redirect by name, a picture, a script) fails at the gate.
+- a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
+  else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`.
 """
 
 from __future__ import annotations
@@ -86,11 +86,13 @@ class Window:
 
     def take_notices(self) -> str | None:
         """What happened beside the page since the last call; None if nothing."""
-        for refusal in self._gate.refusals():
-            self._notices[f"the connection was refused: {refusal}"] = None
         told = "; ".join(self._notices) or None
         self._notices.clear()
         return told
+
+    def take_refusals(self) -> tuple[str, ...]:
+        """Connections that the gate refused since the last call: pictures, scripts, redirects; why, each once."""
+        return self._gate.take_refusals()
 
     async def new_tab(self) -> None:
         """Open an empty tab and show it; a notice says so when there are too many."""

@@ -1,0 +1,187 @@
+import asyncio
+import builtins
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collab.envs.web import browser as module
+from collab.envs.web.browser import VARIABLE, Browser, PagePool, find_browser
+from collab.errors import MissingExtra, UsageError
+
+
+def program(path: Path, says: str = "Chromium 1.2.3 built for a test") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {says}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any browser; returns its only PATH folder."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "playwright"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(module, "_PLACES", ())
+    return tmp_path / "bin"
+
+
+def test_no_browser_is_told_with_both_commands(bare: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_browser()
+    assert "playwright install chromium" in str(caught.value)
+    assert "apt-get install chromium" in str(caught.value)
+    assert VARIABLE in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_order_is_argument_variable_playwright_system(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(bare / "google-chrome", "Google Chrome 9.9")
+    assert find_browser().kind == "system"
+    assert program(bare / "chromium") == find_browser().path
+    assert find_browser().version == "Chromium 1.2.3"
+
+    listed = Path(module.importlib.util.find_spec("playwright").origin).parent / "driver/package/browsers.json"
+    browsers = {entry["name"]: entry["revision"] for entry in json.loads(listed.read_text())["browsers"]}
+    own = bare.parent / "playwright" / f"chromium-{browsers['chromium']}" / "chrome-linux64" / "chrome"
+    program(own)
+    assert (find_browser().kind, find_browser().path) == ("playwright", own)
+
+    named = program(bare.parent / "mine" / "browser")
+    monkeypatch.setenv(VARIABLE, str(named))
+    assert (find_browser().kind, find_browser().path) == ("variable", named)
+    given = program(bare.parent / "given" / "browser")
+    assert (find_browser(str(given)).kind, find_browser(str(given)).path) == ("given", given)
+
+
+def test_a_named_browser_that_is_none_is_an_error_and_no_other_is_taken(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(bare / "chromium")
+    with pytest.raises(UsageError, match=r"executable_path names the browser '/none'"):
+        find_browser("/none")
+    monkeypatch.setenv(VARIABLE, "/none")
+    with pytest.raises(UsageError, match=f"{VARIABLE} names the browser"):
+        find_browser()
+
+
+def test_a_program_without_a_version_is_still_a_browser(bare: Path) -> None:
+    path = program(bare / "chromium")
+    path.write_text("#!/bin/sh\nexit 1\n")
+    assert find_browser().version is None
+
+
+def test_finding_does_not_import_playwright() -> None:
+    code = "import sys; from collab.envs.web.browser import find_browser; print('playwright' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_without_playwright_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: object) -> object:
+        if name.startswith("playwright"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingExtra, match=r"collab-marl\[web\]"):
+        asyncio.run(Browser().start())
+
+
+def test_a_pool_needs_a_page() -> None:
+    with pytest.raises(UsageError, match="size 0"):
+        PagePool(Browser(), size=0)
+
+
+# ------------------------------------------------------------------------------------------ with a real browser
+
+
+def children(of: int) -> set[int]:
+    """Processes below a process."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == of:
+                found |= {int(entry.name)} | children(int(entry.name))
+    return found
+
+
+@pytest.mark.browser
+def test_pages_share_nothing_and_closing_leaves_no_process() -> None:
+    async def main() -> set[int]:
+        async with Browser() as browser:
+            first, second = await browser.page(), await browser.page()
+            assert first.context is not second.context
+            assert browser.version is not None
+            below = children(os.getpid())
+            assert below
+        await browser.close()
+        return below
+
+    below = asyncio.run(main())
+    deadline = time.monotonic() + 5
+    while below & children(os.getpid()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not below & children(os.getpid())
+
+
+@pytest.mark.browser
+def test_a_killed_browser_is_started_again() -> None:
+    async def main() -> None:
+        async with Browser() as browser:
+            await browser.page()
+            for child in children(os.getpid()):
+                if "chrom" in Path(f"/proc/{child}/comm").read_text():
+                    os.kill(child, signal.SIGKILL)
+            await asyncio.sleep(0.3)
+            page = await browser.page()
+            assert await page.evaluate("6 * 7") == 42
+
+    asyncio.run(main())
+
+
+@pytest.mark.browser
+def test_a_pool_lends_the_same_page_again_and_replaces_dead_and_hung_ones() -> None:
+    from playwright.async_api import Error
+
+    async def main() -> None:
+        async with Browser() as browser:
+            pool = PagePool(browser, size=1, answer_timeout_s=0.5, viewport={"width": 160, "height": 210})
+            page = await pool.acquire()
+            assert page.viewport_size == {"width": 160, "height": 210}
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(pool.acquire(), 0.2)
+            await pool.release(page)
+            await pool.release(page)
+            assert await pool.acquire() is page
+
+            with pytest.raises(Error):
+                await page.goto("chrome://crash", timeout=3000)
+            await pool.release(page)
+            fresh = await pool.acquire()
+            assert fresh is not page
+            assert await fresh.evaluate("1 + 1") == 2
+
+            await fresh.evaluate("() => { setTimeout(() => { for (;;) {} }, 1); }")
+            await asyncio.sleep(0.1)
+            await pool.release(fresh)
+            last = await pool.acquire()
+            assert last is not fresh
+            assert await last.evaluate("1 + 1") == 2
+            await pool.close()
+            await pool.close()
+
+    asyncio.run(main())
