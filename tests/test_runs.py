@@ -102,7 +102,6 @@ asyncio.run(resume(Path(sys.argv[2]), Library(own=Path(sys.argv[1]))))
 def recorded_steps(run: Path) -> int:
     if not (run / "run.json").exists():
         return 0
-    with_reader = RunStore.open(run).reader()
     with RunStore.open(run).reader() as reader:
         return sum(one.steps for one in reader.episodes())
 
