@@ -20,7 +20,7 @@ from dataclasses import replace
 from collab.envs.actions import ActionSpace
 from collab.envs.samples import ENDINGS, random_action
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Capabilities, Privilege, Reply, Request
+from collab.models.base import Capabilities, Reply, Request
 from collab.models.estimate import estimate_tokens
 from collab.models.meter import Meter
 from collab.prompts.parse import write_reply
@@ -67,7 +67,7 @@ class RehearsalModel:
         """The oracle's next action or a drawn mistake.
 
         Raises:
-            ModelFailure: the environment knows no solution from here.
+            ModelFailure: no oracle was handed over, or the action space allows no mistake or no ending.
         """
         started = time.perf_counter()
         try:
@@ -84,12 +84,14 @@ class RehearsalModel:
                 "rehearsal: no oracle was handed over; it can only play in environments that know solutions"
             )
         privilege = request.privilege
-        right = _next_action(privilege)
+        remaining = privilege.oracle()
+        right = _next_action(remaining, privilege.space)
+        why = "the oracle's next action." if remaining is not None else "no way leads on from here."
         rng = random.Random(request.seed)
         if rng.random() < self.error_rate(request.sampling.temperature):
             wrong = _mistake(right, privilege.space, privilege.observation, rng)
             return write_reply("Rehearsal: a drawn mistake.", wrong, privilege.space)
-        return write_reply("Rehearsal: the oracle's next action.", right, privilege.space)
+        return write_reply(f"Rehearsal: {why}", right, privilege.space)
 
     async def probe(self) -> Capabilities:
         """Its draws follow the seed; nothing else applies."""
@@ -116,14 +118,13 @@ def success_ending(space: ActionSpace) -> Action:
     raise ModelFailure(f"rehearsal: the action space {space.name!r} has none of {', '.join(sorted(ENDINGS))}")
 
 
-def _next_action(privilege: Privilege) -> Action:
-    remaining = privilege.oracle()
-    if remaining is None:
-        raise ModelFailure(
-            "rehearsal: the environment knows no solution of this task from its present state; "
-            "choose tasks with an oracle (collab env tasks lists them)"
-        )
-    return remaining[0] if remaining else success_ending(privilege.space)
+def _next_action(remaining: tuple[Action, ...] | None, space: ActionSpace) -> Action:
+    """The solution's next action; the ending when nothing is left to do, or when no way leads on from here.
+
+    An earlier mistake can be beyond repair (a deleted file, a sent message). That is a failed episode and not a broken
+    one, so the rehearsal gives up as a person would: it ends the episode, and the environment judges.
+    """
+    return remaining[0] if remaining else success_ending(space)
 
 
 def _mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
