@@ -269,15 +269,18 @@
   // Runs of inline text become one element each; whatever interrupts them is told in its place.
   class Run {
     constructor(owner) { this.owner = owner; this.count = 0; this.clear(); }
-    clear() { this.text = ""; this.nodes = []; this.window = null; }
-    take(node, space) { this.text += node.data; if (flat(node.data)) { this.nodes.push(node); this.window = space; } }
+    clear() { this.text = ""; this.nodes = []; this.space = null; }
+    take(node, space) { this.text += node.data; if (flat(node.data)) { this.nodes.push(node); this.space = space; } }
     flush() {
       const label = short(this.text);
       if (label && this.nodes.length) {
-        const range = this.owner.ownerDocument.createRange();
-        range.setStartBefore(this.nodes[0]);
-        range.setEndAfter(this.nodes[this.nodes.length - 1]);
-        const box = clip(rectOf(range, this.window.origin), this.window.clip);
+        const range = this.owner.ownerDocument.createRange(), whole = [Infinity, Infinity, -Infinity, -Infinity];
+        for (const node of this.nodes) {  // one by one: a run may begin in a shadow root and go on in a slot
+          range.selectNodeContents(node);
+          const r = rectOf(range, this.space.origin);
+          if (r[2] > r[0]) for (const i of [0, 1]) { whole[i] = Math.min(whole[i], r[i]); whole[i + 2] = Math.max(whole[i + 2], r[i + 2]); }
+        }
+        const box = clip(whole, this.space.clip);
         this.count += 1;
         if (box) add(BLOCKS[this.owner.tagName] || "text", label, box, `${keyOf(this.owner)}/#text${this.count}`);
       }
