@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
@@ -240,16 +240,15 @@ def _dumps(value: Any) -> bytes:
 
 
 def _body(event: Event, name: str) -> bytes:
-    adapter = _adapter(name)
     try:
-        try:
-            return adapter.dump_json(event, warnings="error")
-        except PydanticSerializationError as error:
-            if "surrogates not allowed" not in str(error):
-                raise
-            return _dumps(adapter.dump_python(event, mode="json", warnings="error"))
+        return _adapter(name).dump_json(event, warnings="error")
     except PydanticSerializationError as error:
-        raise StoreFailure(f"event {name} cannot be recorded: {' '.join(str(error).split())}") from None
+        if "surrogates not allowed" not in str(error):
+            raise StoreFailure(f"event {name} cannot be recorded: {' '.join(str(error).split())}") from None
+    try:
+        return _dumps(asdict(event))  # slower, and able to escape lone surrogates
+    except TypeError as error:
+        raise StoreFailure(f"event {name} cannot be recorded: {error}") from None
 
 
 def _parse(line: bytes) -> dict[str, Any]:
