@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, fail, note, say, table
+from collab.cli.output import REHEARSAL, emit, fail, plain, say, table
 from collab.cli.report import result_data, show_stop
 from collab.cli.watch import work
 
@@ -23,11 +23,16 @@ SEED = 30
 PAGES = 10
 """Web pages of the second part."""
 
-WHY = (
-    "Why the team does better: its agents err independently of each other, so most mistakes are outvoted.\n"
-    "That is all this shows. The rehearsal looks up each task's solution and errs on purpose: these numbers say\n"
-    "how talking, voting and recording work, and nothing about language models."
-)
+TEMPERATURE = 0.7
+"""Of every agent; what makes a rehearsal err."""
+BALLOTS = 5
+"""Of the example vote, the most voted first."""
+
+WHY = """
+Both played the same tasks with the same seeds, and every agent errs in {error:.0%} of its replies, each independently
+of the others. That is where a gain of the team comes from: single mistakes differ and are outvoted. The rehearsal looks
+up each task's solution and errs on purpose; these numbers show how talking, voting and recording work, and say nothing
+about language models.""".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,7 @@ def demo(
         parts = {"single": single, "team": team, "web": web}
         emit({"runs": str(home), **{name: _part_data(result) for name, result in parts.items()}, "problem": problem})
     else:
-        _tell(home, single, team, web)
+        _tell(home, library, single, team, web)
     if problem is not None:
         fail(f"the web pages were not played: {problem}")
         raise typer.Exit(1)
@@ -100,12 +105,17 @@ def _play(part: Part, home: Path, library: Path | None) -> RunResult:
         tasks=["tag:oracle"],
         seed=SEED,
         purpose="eval",
+        settings=[f"agents.*.sampling.temperature={TEMPERATURE}"],
     )
     config = asyncio.run(resolved(asked, once_per_task=True))
     tasks = config.tasks[: part.most_tasks]
     config = config.model_copy(update={"tasks": tasks, "episodes": len(tasks) * part.instances})
-    note(f"{part.name}: {config.episodes} episodes of {part.env} ...")
-    result = work(lambda watch, stop: start(config, definitions, home / part.name, watch=watch, stop=stop))
+    run = home / part.name
+    result = work(
+        lambda watch, stop: start(config, definitions, run, watch=watch, stop=stop),
+        run,
+        opening=f"{part.name}: {config.episodes} episodes of {part.env} ...",
+    )
     if result.stopped is not None:
         show_stop(result)
         raise typer.Exit(1)
@@ -125,13 +135,13 @@ def _part_data(result: RunResult | None) -> dict[str, Any] | None:
 # -------------------------------------------------------------------------------------------------------- telling
 
 
-def _tell(home: Path, single: RunResult, team: RunResult, web: RunResult | None) -> None:
+def _tell(home: Path, library: Path | None, single: RunResult, team: RunResult, web: RunResult | None) -> None:
     say(f"1. A phone: {single.label}, one agent against a team of four ({REHEARSAL})\n")
     table(
         ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
         [_row("one agent", single), _row("team of four, three rounds", team)],
     )
-    say(f"\nSame tasks, same seeds. {WHY}")
+    say(f"\n{WHY.format(error=_error_rate(library))}")
     _tell_vote(team)
     if web is not None:
         say(f"\n2. Web pages in a real browser: {web.label}, the team of four ({REHEARSAL})\n")
@@ -157,6 +167,15 @@ def _yes(solved: bool) -> str:
     return "yes" if solved else "no"
 
 
+def _error_rate(library: Path | None) -> float:
+    """Of one agent of the demo."""
+    from collab.config import AgentDefinition
+    from collab.models.rehearsal import RehearsalModel
+
+    options_given = options.library(library).load("agents", "rehearsal", AgentDefinition).options
+    return RehearsalModel(**options_given).error_rate(TEMPERATURE)
+
+
 def _row(name: str, result: RunResult) -> tuple[object, ...]:
     rate = result.report.planned
     low, high = rate.interval
@@ -177,11 +196,13 @@ def _tell_vote(team: RunResult) -> None:
         return
     trajectory, step = found
     cells = len(step.matrix.utterances)
-    say(f"\nFor example {trajectory.id}, step {step.index}: {trajectory.task.goal}")
-    for place, ballot in enumerate(step.vote.ballots):
+    say(f"\nFor example {trajectory.id}, step {step.index}: {plain(trajectory.task.goal)}")
+    for place, ballot in enumerate(step.vote.ballots[:BALLOTS]):
         speakers = ", ".join(dict.fromkeys(cell.agent for cell in ballot.cells))
         words = step.history.action if place == 0 else _words(trajectory, step, place)
-        say(f"  {len(ballot.cells):>2} of {cells} votes: {words}  ({speakers})")
+        say(f"  {len(ballot.cells):>2} of {cells} votes: {plain(words)}  ({speakers})")
+    if len(step.vote.ballots) > BALLOTS:
+        say(f"  and {len(step.vote.ballots) - BALLOTS} other actions with fewer votes or as many")
 
 
 def _most_divided(trajectories: tuple[Trajectory, ...]) -> tuple[Trajectory, Step] | None:

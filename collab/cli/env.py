@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, say, table
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.watch import LINE_S
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
     from collab.envs.base import Suite
+    from collab.envs.check import CheckReport, Finding
     from collab.library import Library
 
 app = typer.Typer(help="Environments: where agents act.", no_args_is_help=True)
+
+FEW = 10
+"""Tasks of a quick check."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An environment, or the path of a YAML file.")]
 
@@ -76,6 +85,131 @@ def list_tasks(
         ],
     )
     say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
+
+
+@app.command("check")
+def check_environments(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", help="Environments or YAML files.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All environments there are.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"One seed, short random episodes, {FEW} tasks of each environment.")
+    ] = False,
+    tasks: options.Tasks = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1,…", help="Instances of each task.")] = "0,1",
+    backend: options.Backend = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one claim on one instance.")
+    ] = 120.0,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Prove that environments keep their promises, on every task; exit code 1 when one does not.
+
+    Equal seeds give equal screens, junk never crashes, budgets end; where an environment says so: forks are exact,
+    the known solution solves, an episode can be rebuilt in a fresh process, screens can be drawn.
+    """
+    from collab.errors import UsageError
+
+    definitions = options.library(library)
+    chosen = list(names or (definitions.names("envs") if every else ()))
+    if not chosen:
+        raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
+    effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
+    wanted = options.listed(tasks)
+    reports = [_check(definitions, name, backend, wanted, effort, timeout) for name in chosen]
+    if as_json:
+        emit([data(report) | {"ok": report.ok} for report in reports])
+    else:
+        for report in reports:
+            _tell_check(report)
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effort:
+    seeds: tuple[int, ...]
+    junk_steps: int
+    quick: bool
+
+
+def _check(
+    definitions: Library, name: str, backend: str | None, tasks: list[str], effort: _Effort, timeout_s: float
+) -> CheckReport:
+    return asyncio.run(_check_one(definitions, name, backend, tasks, effort, timeout_s))
+
+
+async def _check_one(
+    definitions: Library, name: str, backend: str | None, wanted: list[str], effort: _Effort, timeout_s: float
+) -> CheckReport:
+    from collab.envs.check import check_env
+    from collab.resolve import task_names
+
+    suite = open_suite(definitions, name, backend)
+    try:
+        tasks = task_names(suite, wanted or ["all"])
+        if effort.quick:
+            tasks = tasks[:: max(1, len(tasks) // FEW)][:FEW]
+        return await check_env(
+            suite,
+            tasks=tasks,
+            seeds=effort.seeds,
+            junk_steps=effort.junk_steps,
+            options=load(definitions, name, backend).part.options,
+            timeout_s=timeout_s,
+            progress=_teller(name, tasks),
+        )
+    finally:
+        await suite.close()
+
+
+def _teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
+    """Says every few seconds how far a check is."""
+    told = time.monotonic()
+    seen: set[str] = set()
+
+    def tell(finding: Finding) -> None:
+        nonlocal told
+        seen.add(finding.task)
+        if time.monotonic() - told >= LINE_S:
+            told = time.monotonic()
+            note(f"{name}: task {len(seen.intersection(tasks))} of {len(tasks)}, {finding.task}")
+
+    return tell
+
+
+def _tell_check(report: CheckReport) -> None:
+    """One row per claim, then every broken promise and where something could not be shown."""
+    claims: dict[str, Counter[str]] = {}
+    reasons: dict[str, Counter[str]] = {}
+    for finding in report.findings:
+        claims.setdefault(finding.claim, Counter())[finding.status] += 1
+        if finding.status == "skipped":
+            reasons.setdefault(finding.claim, Counter())[finding.detail] += 1
+    say(f"{report.label} (version {report.version}): {'ok' if report.ok else 'BROKEN'} in {report.seconds:.1f} s\n")
+    table(
+        ["claim", "passed", "failed", "left out", "why"],
+        [
+            (claim, count["passed"], count["failed"], count["skipped"], ", ".join(reasons.get(claim, ())))
+            for claim, count in claims.items()
+        ],
+    )
+    for finding in report.failures:
+        say(f"failed: {finding.task}: {finding.claim}: {finding.detail}")
+    unsolved = [one.task for one in report.findings if one.claim == "oracle" and one.status == "skipped"]
+    if unsolved and len(unsolved) < len({one.task for one in report.findings}):
+        say(f"without a known solution: {', '.join(unsolved)}")
+    say()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from collab.errors import ConfigError
+
+    try:
+        return tuple(int(item) for item in options.listed([text]))
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, e.g. 0,1,2") from None
 
 
 def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDefinition:

@@ -21,6 +21,8 @@ from collab.errors import CollabError
 
 DEBUG = "COLLAB_DEBUG"
 """Environment variable that lets tracebacks through."""
+INTERRUPTED = 130
+"""What Typer makes of a Ctrl-C that nothing else took care of."""
 
 app = typer.Typer(
     name="collab",
@@ -79,7 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None takes those of the process.
     """
     try:
-        return app(args=arguments, prog_name="collab", standalone_mode=False) or 0
+        code: int = app(args=arguments, prog_name="collab", standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            fail("interrupted")
+            return 1
+        return code
     except CollabError as error:
         fail(str(error))
         return error.exit_code
@@ -88,9 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except typer.TyperException as error:
         return _explain_usage(error)
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return 1
     except BrokenPipeError:  # whoever read our output has gone
         _mute(1)
         return 1

@@ -6,16 +6,18 @@ outside (page titles, task names, file names) is printed without control charact
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from collab.errors import StoreFailure
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -24,23 +26,25 @@ _WIDE = 10_000
 """Columns where nobody watches: a file or a pipe gets whole lines."""
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """A rich console on stdout (or `stream`) that takes text as it is: no markup, no emoji codes, no guessing."""
-    from rich.console import Console
-
-    target = stream or sys.stdout
-    width = None if target.isatty() else _WIDE
-    return Console(file=target, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True)
-
-
 def say(text: str = "") -> None:
-    """One or more lines of a result, on stdout."""
-    _write(sys.stdout, text)
+    """One or more lines of a result, on stdout.
+
+    Raises:
+        StoreFailure: they cannot be written (the disk is full).
+        BrokenPipeError: whoever read them has gone.
+    """
+    try:
+        _write(sys.stdout, text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreFailure(f"the output cannot be written: {error.strerror}") from None
 
 
 def note(text: str) -> None:
-    """One line beside the result, on stderr."""
-    _write(sys.stderr, plain(text))
+    """One line beside the result, on stderr; if nobody can be told, work goes on."""
+    with contextlib.suppress(OSError):
+        _write(sys.stderr, plain(text))
 
 
 def fail(text: str) -> None:
@@ -50,6 +54,7 @@ def fail(text: str) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on stdout; None prints as a dash. Columns whose cells are all numbers are aligned right."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -60,10 +65,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         drawn.add_column(column, justify="right" if numeric and cells else "left", overflow="fold")
     for row in cells:
         drawn.add_row(*(Text("-" if cell is None else plain(str(cell))) for cell in row))
-    screen = console()
-    with screen.capture() as captured:
-        screen.print(drawn, soft_wrap=False)
-    say("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+    page, watched = io.StringIO(), sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if watched else _WIDE
+    Console(file=page, width=width, force_terminal=watched).print(drawn)
+    say("\n".join(line.rstrip() for line in page.getvalue().rstrip("\n").split("\n")))
 
 
 def emit(value: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.output import REHEARSAL, data, note, say, table
-from collab.cli.watch import clock, short
+from collab.cli.watch import clock, resume_command, short
 
 if TYPE_CHECKING:
     from collab.evaluation import Comparison, Rate, Report
@@ -42,7 +42,7 @@ def result_data(result: RunResult) -> dict[str, Any]:
     return {
         "run": str(result.path),
         "stopped": result.stopped,
-        "resume": resume_command(result) if result.stopped else None,
+        "resume": resume_command(result.path) if result.stopped else None,
         **report_data(result.report),
         "environment": result.label,
         "privileged": result.privileged,
@@ -60,11 +60,6 @@ def result_data(result: RunResult) -> dict[str, Any]:
     }
 
 
-def resume_command(result: RunResult) -> str:
-    """What to type to go on with a run."""
-    return f"collab runs resume {result.path}"
-
-
 def show_result(result: RunResult, *, details: bool) -> None:
     """Tell people how a run went; `details` adds tasks, difficulties and episodes."""
     headline(result.label, result.report, privileged=result.privileged)
@@ -80,7 +75,7 @@ def show_result(result: RunResult, *, details: bool) -> None:
 
 def show_stop(result: RunResult) -> None:
     """Say on stderr why a run ended early and how to go on."""
-    note(f"stopped: {result.stopped}; go on with: {resume_command(result)}")
+    note(f"stopped: {result.stopped}; go on with: {resume_command(result.path)}")
 
 
 def headline(label: str, report: Report, *, privileged: bool) -> None:

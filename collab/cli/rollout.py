@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note
+from collab.cli.output import emit
 from collab.cli.report import result_data, show_result, show_stop
 from collab.cli.watch import work
 
@@ -86,11 +86,13 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
     from collab.runs import default_out, start
 
     path = out or default_out(config)
-    note(
-        f"playing {config.episodes} episodes of {config.environment_name} with "
-        f"{'+'.join(dict.fromkeys(config.agent_names.values()))} on {config.graph_name}, recorded in {path}"
+    agents = "+".join(dict.fromkeys(config.agent_names.values()))
+    what = f"{config.episodes} episodes of {config.environment_name} with {agents} on {config.graph_name}"
+    return work(
+        lambda watch, stop: start(config, definitions, path, watch=watch, stop=stop),
+        path,
+        opening=f"playing {what}, recorded in {path}",
     )
-    return work(lambda watch, stop: start(config, definitions, path, watch=watch, stop=stop))
 
 
 def finish(result: RunResult, *, as_json: bool, details: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, say, table
+from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
 from collab.cli.report import headline, report_data, show_tables
 
 if TYPE_CHECKING:
@@ -98,15 +98,41 @@ def resume_run(run: Run, *, library: options.LibraryFolder = None, as_json: opti
     from collab.runs import resume
 
     definitions = options.library(library)
-    result = work(lambda watch, stop: resume(run, definitions, watch=watch, stop=stop))
+    result = work(lambda watch, stop: resume(run, definitions, watch=watch, stop=stop), run)
     finish(result, as_json=as_json, details=open_run(run).manifest.command == "eval")
+
+
+@app.command("export")
+def export_run(
+    run: Run,
+    *,
+    parquet: Annotated[
+        Path, typer.Option("--parquet", metavar="DIR", help="Folder for episodes, steps and cells as Parquet files.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Write a run as tables for other tools."""
+    from collab.store.export import export_parquet
+    from collab.store.run import RunStore
+
+    store = RunStore.open(run)
+    files = export_parquet(store, parquet)
+    with store.reader() as reader:
+        mark = REHEARSAL if reader.manifest.privileged else None
+    if as_json:
+        emit({"run": str(run), "files": data(files), "note": mark})
+        return
+    for file in files:
+        say(f"{file}")
+    if mark is not None:
+        note(mark)
 
 
 def open_run(path: Path) -> RunReader:
     """Read a run directory; RunFormatError when it is none."""
-    from collab.store.reader import RunReader
+    from collab.store.run import RunStore
 
-    return RunReader(path)
+    return RunStore.open(path).reader()
 
 
 def report_of(path: Path, reader: RunReader | None = None) -> Report:
@@ -192,15 +218,16 @@ def _show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
     for utterance in step.matrix:
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {line}" for line in utterance.text.splitlines()))
-    say(f"\nexecuted {step.history.action} with {_votes(step)} votes; effect: {step.history.effect or '-'}")
+        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines()))
+    action, effect = plain(step.history.action), plain(step.history.effect)
+    say(f"\nexecuted {action} with {_votes(step)} votes; effect: {effect or '-'}")
 
 
 def _say_episode(trajectory: Trajectory) -> None:
     mark = f"  ({REHEARSAL})" if trajectory.privileged else ""
     say(f"{trajectory.id} of {trajectory.environment}, seed {trajectory.task.seed}{mark}")
-    say(f"goal     {trajectory.task.goal}")
-    say(f"outcome  {_outcome(trajectory)}")
+    say(f"goal     {plain(trajectory.task.goal)}")
+    say(f"outcome  {plain(_outcome(trajectory))}")
 
 
 def _outcome(trajectory: Trajectory) -> str:

@@ -1,6 +1,6 @@
 """Long work as a person sees it: a live line on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
 
-    result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop))
+    result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
 The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one leaves
 at once. Progress goes to stderr.
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from collab.cli.output import console, note
+from collab.cli.output import note
+from collab.errors import RunError
 
 if TYPE_CHECKING:
     from collab.collector import Progress
@@ -31,18 +34,40 @@ LINE_S = 5.0
 """Between two plain lines."""
 
 
-def work(job: Job[ResultT]) -> ResultT:
-    """Run a job to its end with progress shown and signals heard."""
-    return asyncio.run(_work(job))
+def work(job: Job[ResultT], run: Path, *, opening: str = "") -> ResultT:
+    """Run a job to its end with progress shown and signals heard.
+
+    Args:
+        run: where it is recorded.
+        opening: said once the work has really begun; empty for nothing.
+
+    Raises:
+        RunError: it was left at once; says how to go on.
+    """
+    try:
+        return asyncio.run(_work(job, opening))
+    except KeyboardInterrupt:
+        raise RunError(f"interrupted; go on with: {resume_command(run)}") from None
 
 
-async def _work(job: Job[ResultT]) -> ResultT:
+def resume_command(run: Path) -> str:
+    """What to type to go on with a run."""
+    return f"collab runs resume {shlex.quote(str(run))}"
+
+
+async def _work(job: Job[ResultT], opening: str) -> ResultT:
     stop = asyncio.Event()
     seen: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress)
+        if opening:
+            note(opening)
+
     with _interruptible(stop), _display() as display:
         ticker = asyncio.create_task(_tick(seen, display))
         try:
-            return await job(seen.append, stop)
+            return await job(watch, stop)
         finally:
             ticker.cancel()
 
@@ -78,11 +103,12 @@ def _display() -> Iterator[_Display]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
+    from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
 
     spinner = Spinner("line", "starting")
-    with Live(spinner, console=console(sys.stderr), transient=True, auto_refresh=False) as live:
+    with Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def update(text: str) -> None:
             spinner.update(text=text)
