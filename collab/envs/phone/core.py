@@ -151,7 +151,7 @@ def solve(spec: TaskSpec, task: Task, start: Phone, frame: Frame) -> tuple[Actio
     actions: list[Action] = []
     while len(actions) < _LONGEST_SOLUTION:
         try:
-            action = MOBILE.canonical(spec.plan(frame, task.params), frame.observation)
+            action = MOBILE.canonical(spec.plan(frame, task.params, start), frame.observation)
         except Lost:
             return None
         actions.append(action)

@@ -81,9 +81,8 @@ def name_of(phone: Phone, number: str) -> str | None:
     wanted = digits(number)
     for row in rows(phone, DATA):
         if row["mimetype"] == _PHONE and digits(str(row["data1"])) == wanted:
-            return next(
-                str(raw["display_name"]) for raw in rows(phone, RAW_CONTACTS) if raw["_id"] == row["raw_contact_id"]
-            )
+            owner = row["raw_contact_id"]
+            return next((str(raw["display_name"]) for raw in rows(phone, RAW_CONTACTS) if raw["_id"] == owner), None)
     return None
 
 

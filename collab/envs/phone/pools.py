@@ -8,30 +8,15 @@ import string
 from collections.abc import Sequence
 
 _GIVEN = (
-    *("Ada", "Alma", "Anders", "Ben", "Bianca", "Carla", "Cyrus", "Dana", "Diego", "Edith", "Elif", "Emre", "Farid"),
-    *("Fiona", "Gita", "Greta", "Hassan", "Helena", "Imani", "Ines", "Ivo", "Jana", "Jonas", "Kaito", "Karin", "Lena"),
-    *(
-        "Luan",
-        "Magnus",
-        "Marta",
-        "Milan",
-        "Nadia",
-        "Nils",
-        "Olga",
-        "Pablo",
-        "Priya",
-        "Quinn",
-        "Rafael",
-        "Rosa",
-        "Selma",
-    ),
-    *("Tariq", "Tessa", "Uma", "Viktor", "Wanda", "Xenia", "Yara", "Yusuf", "Zoe"),
-)
+    "Ada Alma Anders Ben Bianca Carla Cyrus Dana Diego Edith Elif Emre Farid Fiona Gita Greta Hassan Helena "
+    "Imani Ines Ivo Jana Jonas Kaito Karin Lena Luan Magnus Marta Milan Nadia Nils Olga Pablo Priya Quinn Rafael "
+    "Rosa Selma Tariq Tessa Uma Viktor Wanda Xenia Yara Yusuf Zoe"
+).split()
 _FAMILY = (
-    *("Adeyemi", "Bauer", "Castro", "Dahl", "Eriksen", "Fontaine", "Gupta", "Haddad", "Ivanov", "Jensen", "Kimura"),
-    *("Larsen", "Mbeki", "Novak", "Okafor", "Petrov", "Quintero", "Rossi", "Schmidt", "Tanaka", "Ueda", "van Dijk"),
-    *("Weber", "Yilmaz", "Zeman", "da Costa"),
-)
+    "Adeyemi Bauer Castro Dahl Eriksen Fontaine Gupta Haddad Ivanov Jensen Kimura Larsen Mbeki Novak Okafor "
+    "Petrov Quintero Rossi Schmidt Tanaka Ueda van_Dijk Weber Yilmaz Zeman da_Costa"
+).split()
+"""Underscores stand for blanks."""
 SENTENCES = (
     "The train to the coast leaves at seven.",
     "Bring an umbrella, it will rain tonight.",
@@ -85,14 +70,11 @@ CLIPS = (
 )
 """What people copy."""
 NOTE_TITLES = (
-    *("shopping_list", "book_club_notes", "garden_plan", "birthday_ideas", "bike_repairs", "holiday_budget"),
-    *("piano_practice", "recipe_lentil_soup", "moving_checklist", "film_wishlist", "chess_openings", "team_retro"),
-    *("language_goals", "house_insurance", "hiking_routes", "camera_settings"),
-)
-NOTE_FOLDERS = (
-    *("Ideas", "Journal", "Kitchen", "Lectures", "Letters"),
-    *("Meetings", "Projects", "Reading", "Receipts", "Travel"),
-)
+    "shopping_list book_club_notes garden_plan birthday_ideas bike_repairs holiday_budget piano_practice "
+    "recipe_lentil_soup moving_checklist film_wishlist chess_openings team_retro language_goals house_insurance "
+    "hiking_routes camera_settings"
+).split()
+NOTE_FOLDERS = ("Ideas Journal Kitchen Lectures Letters Meetings Projects Reading Receipts Travel").split()
 FILES_BY_FOLDER: dict[str, tuple[str, ...]] = {
     "Alarms": ("rooster.mp3", "soft_bells.mp3", "sunrise.mp3", "kitchen_timer.mp3", "weekday_wakeup.mp3"),
     "Audiobooks": ("sea_stories.mp3", "short_history.mp3", "island_chapter_2.mp3", "poems_read_aloud.mp3"),
@@ -109,19 +91,19 @@ FILES_BY_FOLDER: dict[str, tuple[str, ...]] = {
 }
 """Files that could lie in Android's standard folders."""
 _ADJECTIVES = (
-    *("amber", "brave", "calm", "clever", "crisp", "early", "gentle", "golden", "hidden", "kind", "lucky", "mellow"),
-    *("nimble", "quiet", "rapid", "silver", "sunny", "tidy", "vivid", "warm"),
-)
+    "amber brave calm clever crisp early gentle golden hidden kind lucky mellow nimble quiet rapid silver sunny "
+    "tidy vivid warm"
+).split()
 _NOUNS = (
-    *("anchor", "basket", "candle", "daisy", "ember", "falcon", "garden", "harbor", "island", "jigsaw", "kettle"),
-    *("lantern", "meadow", "nectar", "otter", "pebble", "quill", "ribbon", "saddle", "teapot"),
-)
+    "anchor basket candle daisy ember falcon garden harbor island jigsaw kettle lantern meadow nectar otter "
+    "pebble quill ribbon saddle teapot"
+).split()
 _MARKS = ("backup", "copy", "final", "draft")
 
 
 def draw_name(rng: random.Random) -> str:
     """A person's name: given name, blank, family name."""
-    return f"{rng.choice(_GIVEN)} {rng.choice(_FAMILY)}"
+    return f"{rng.choice(_GIVEN)} {rng.choice(_FAMILY).replace('_', ' ')}"
 
 
 def draw_number(rng: random.Random) -> str:

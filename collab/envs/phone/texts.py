@@ -91,8 +91,8 @@ def add_message(
     else:
         thread = known.thread
         phone = update(phone, THREADS, lambda row: row["_id"] == thread, date=date)
-    values = {"thread_id": thread, "address": address, "date": date, "read": int(read), "type": type, "body": body}
-    return insert(phone, SMS, **values)[0]
+    phone, _ = insert(phone, SMS, thread_id=thread, address=address, date=date, read=int(read), type=type, body=body)
+    return phone
 
 
 def mark_read(phone: Phone, thread: int) -> Phone:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collab.envs.phone.app import App
-from collab.envs.phone.apps import camera, clipper, clock, contacts, dialer, messages, settings, system
+from collab.envs.phone.apps import camera, clipper, clock, contacts, dialer, files, markor, messages, settings, system
 from collab.envs.phone.apps.launcher import launcher
 from collab.envs.phone.apps.system import TEXT_MENU
 from collab.envs.phone.widgets import Screen
@@ -14,6 +14,8 @@ INSTALLED: tuple[App, ...] = (
     clock.APP,
     contacts.APP,
     dialer.APP,
+    files.APP,
+    markor.APP,
     messages.APP,
     settings.APP,
 )

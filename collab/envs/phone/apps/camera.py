@@ -38,7 +38,7 @@ def main(phone: Phone, page: Page) -> View:
 
 
 def _permission_dialog(permission: str, question: str) -> View:
-    allow = partial(remember, package=PACKAGE, **{permission: True})
+    allow = partial(_decide, permission=permission, granted=True)
     return View(
         title=question,
         style="dialog",
@@ -53,7 +53,11 @@ def _permission_dialog(permission: str, question: str) -> View:
 
 def _deny(phone: Phone, permission: str) -> Phone:
     """Without the camera the app closes; without the location it works."""
-    return pop(phone) if permission == "camera" else remember(phone, PACKAGE, **{permission: False})
+    return pop(phone) if permission == "camera" else _decide(phone, permission, granted=False)
+
+
+def _decide(phone: Phone, permission: str, *, granted: bool) -> Phone:
+    return remember(phone, PACKAGE, **{permission: granted})
 
 
 def _shoot(phone: Phone) -> Phone:

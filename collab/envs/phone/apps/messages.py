@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from collab.envs.phone.app import App
-from collab.envs.phone.databases import remove
+from collab.envs.phone.databases import remove, rows
 from collab.envs.phone.people import digits, name_of, people
 from collab.envs.phone.pools import SENTENCES, draw_number
 from collab.envs.phone.state import Page, Phone, Row, keep, pop, push, put_field, swap, toast
@@ -162,12 +162,8 @@ def _unselect(phone: Phone) -> Phone:
 
 
 def _copy(phone: Phone) -> Phone:
-    found = conversation_with(phone, str(phone.page.data["address"]))
-    body = (
-        next((str(one["body"]) for one in found.messages if one["_id"] == phone.page.data["chosen"]), "")
-        if found
-        else ""
-    )
+    chosen = phone.page.data["chosen"]
+    body = next((str(one["body"]) for one in rows(phone, SMS) if one["_id"] == chosen), "")
     return toast(_unselect(replace(phone, clipboard=body)), "Value copied to clipboard")
 
 

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import itertools
 
-from collab.envs.phone.tasks import clipboard, clock, contacts, sms, system
+from collab.envs.phone.tasks import (
+    clipboard,
+    clock,
+    contacts,
+    files,
+    markor_editing,
+    markor_tidying,
+    markor_writing,
+    sms,
+    system,
+)
 from collab.envs.phone.tasks.spec import TaskSpec
 
-_GROUPS = (clipboard.TASKS, clock.TASKS, contacts.TASKS, sms.TASKS, system.TASKS)
+_GROUPS = (
+    clipboard.TASKS,
+    clock.TASKS,
+    contacts.TASKS,
+    files.TASKS,
+    markor_editing.TASKS,
+    markor_tidying.TASKS,
+    markor_writing.TASKS,
+    sms.TASKS,
+    system.TASKS,
+)
 TASKS: tuple[TaskSpec, ...] = tuple(sorted(itertools.chain(*_GROUPS), key=lambda spec: spec.name))
 """In the order of their names."""
 BY_NAME = {spec.name: spec for spec in TASKS}

@@ -22,7 +22,7 @@ def _score(start: Phone, end: Phone, params: Params) -> float:
     return float(similar(end.clipboard, str(params["clipboard_content"])))
 
 
-def _plan(frame: Frame, params: Params) -> Action:
+def _plan(frame: Frame, params: Params, start: Phone) -> Action:
     if _score(frame.phone, frame.phone, params):
         return plans.done()
     if not plans.in_app(frame, PACKAGE):

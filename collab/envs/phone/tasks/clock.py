@@ -28,7 +28,7 @@ def _digits(params: Params) -> str:
     return f"{int(params['hours']):02d}{int(params['minutes']):02d}{int(params['seconds']):02d}".lstrip("0")
 
 
-def _timer_plan(frame: Frame, params: Params) -> Action:
+def _timer_plan(frame: Frame, params: Params, start: Phone) -> Action:
     step = _to_tab(frame, "timer")
     if step is not None:
         return step
@@ -53,7 +53,7 @@ def _draw_timer(rng: random.Random) -> dict[str, int]:
     return {"hours": rng.randint(0, 23), "minutes": rng.randint(0, 59), "seconds": rng.randint(1, 59)}
 
 
-def _stopwatch_plan(frame: Frame, params: Params, *, run: bool) -> Action:
+def _stopwatch_plan(frame: Frame, params: Params, start: Phone, *, run: bool) -> Action:
     step = _to_tab(frame, "stopwatch")
     if step is not None:
         return step
@@ -69,7 +69,7 @@ TASKS: tuple[TaskSpec, ...] = (
         goal=phrasings(
             "Prepare a timer of {hours} h, {minutes} min and {seconds} s in the clock app, but leave it unstarted.",
             "Enter {hours} hours {minutes} minutes {seconds} seconds as a new timer. It must not run yet.",
-            "In the clock, type in a timer for {hours} hours, {minutes} minutes, {seconds} seconds without pressing start.",
+            "Type in a timer for {hours} hours, {minutes} minutes, {seconds} seconds without pressing start.",
         ),
         draw=_draw_timer,
         prepare=as_it_is,
@@ -89,7 +89,7 @@ TASKS: tuple[TaskSpec, ...] = (
         draw=nothing_drawn,
         prepare=as_it_is,
         score=lambda start, end, params: float(_on_tab(end, "stopwatch") and not stopwatch_runs(end)),
-        plan=lambda frame, params: _stopwatch_plan(frame, params, run=False),
+        plan=lambda frame, params, start: _stopwatch_plan(frame, params, start, run=False),
         verify=True,
     ),
     TaskSpec(
@@ -101,6 +101,6 @@ TASKS: tuple[TaskSpec, ...] = (
         draw=nothing_drawn,
         prepare=as_it_is,
         score=lambda start, end, params: float(_on_tab(end, "stopwatch") and stopwatch_runs(end)),
-        plan=lambda frame, params: _stopwatch_plan(frame, params, run=True),
+        plan=lambda frame, params, start: _stopwatch_plan(frame, params, start, run=True),
     ),
 )

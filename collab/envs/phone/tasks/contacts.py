@@ -43,7 +43,7 @@ def _stored(phone: Phone, params: Params) -> bool:
     return any((one.name, digits(one.number)) == wanted for one in people(phone))
 
 
-def _add_plan(frame: Frame, params: Params) -> Action:
+def _add_plan(frame: Frame, params: Params, start: Phone) -> Action:
     if _stored(frame.phone, params):
         return plans.done()
     first, _, last = str(params["name"]).partition(" ")
@@ -51,7 +51,7 @@ def _add_plan(frame: Frame, params: Params) -> Action:
     return step or plans.aim(frame, _ID + "toolbar_button")
 
 
-def _draft_plan(frame: Frame, params: Params) -> Action:
+def _draft_plan(frame: Frame, params: Params, start: Phone) -> Action:
     if frame.page.screen == "contacts.label":
         return plans.aim(frame, f"{_ID}label/{params['phone_label']}")
     step = _to_form(frame) or _fill_form(frame, str(params["first"]), str(params["last"]), str(params["phone"]))
@@ -103,7 +103,8 @@ TASKS: tuple[TaskSpec, ...] = (
         goal=phrasings(
             "Fill in the form for a new contact, first name {first}, last name {last}, phone {phone} with the label "
             "{phone_label}, and leave it open without saving.",
-            "Start a new contact: {first} (first name), {last} (last name), {phone} as {phone_label} number. Don't save.",
+            "Begin a new contact without saving it: {first} (first name), {last} (last name), {phone} as {phone_label} "
+            "number.",
             "On the screen for creating a contact, enter First name: {first}, Last name: {last}, Phone: {phone}, "
             "Phone label: {phone_label}. Stop before saving it.",
         ),

@@ -74,21 +74,21 @@ def _write(frame: Frame, message: str | None) -> Action:
     return step or plans.aim(frame, _ID + "thread_send_message")
 
 
-def _send_plan(frame: Frame, params: Params) -> Action:
+def _send_plan(frame: Frame, params: Params, start: Phone) -> Action:
     number, message = str(params["number"]), str(params["message"])
     if not was_sent(frame.phone, number, message):
         return send_plan(frame, number, message)
     return plans.done() if plans.in_app(frame, PACKAGE) else plans.open_app("Simple SMS Messenger")
 
 
-def _clipboard_plan(frame: Frame, params: Params) -> Action:
+def _clipboard_plan(frame: Frame, params: Params, start: Phone) -> Action:
     number, message = str(params["number"]), str(params["message"])
     if was_sent(frame.phone, number, message) or frame.phone.clipboard != message:
-        return _send_plan(frame, params)
+        return _send_plan(frame, params, start)
     return send_plan(frame, number, None)
 
 
-def _address_plan(frame: Frame, params: Params) -> Action:
+def _address_plan(frame: Frame, params: Params, start: Phone) -> Action:
     """First read what was received, then send it on."""
     source = _conversation_of(frame.phone, str(params["name2"]))
     if source is not None and source.unread:
@@ -97,11 +97,11 @@ def _address_plan(frame: Frame, params: Params) -> Action:
         if frame.page.screen != "messages.list":
             return plans.back()
         return plans.aim(frame, f"{_ID}conversation/{source.thread}")
-    return _send_plan(frame, params)
+    return _send_plan(frame, params, start)
 
 
-def _resend_plan(frame: Frame, params: Params) -> Action:
-    if len(sent(frame.phone)) > 1:
+def _resend_plan(frame: Frame, params: Params, start: Phone) -> Action:
+    if len(sent(frame.phone)) > len(sent(start)):
         return plans.done()
     return send_plan(frame, str(params["number"]), str(params["message"]))
 

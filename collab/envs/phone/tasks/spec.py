@@ -16,7 +16,7 @@ Params: TypeAlias = Mapping[str, Any]
 Draw: TypeAlias = Callable[[random.Random], dict[str, Any]]
 Prepare: TypeAlias = Callable[[Phone, Params, random.Random], Phone]
 Score: TypeAlias = Callable[[Phone, Phone, Params], float]
-Plan: TypeAlias = Callable[[Frame, Params], Action]
+Plan: TypeAlias = Callable[[Frame, Params, Phone], Action]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class TaskSpec:
     score: Score
     """(phone at the start, phone at the end, parameters) → [0, 1]."""
     plan: Plan
-    """The next best action from any state, by looking at the screen; raises `Lost` when there is none."""
+    """(what is on the screen, parameters, phone at the start) → the next best action; raises `Lost` when there is
+    none."""
     verify: bool = False
     """Whether the goal already holds at the start and only has to be confirmed."""
 

@@ -35,7 +35,7 @@ _BRIGHTNESS_ROUTE = {
 # -------------------------------------------------------------------------------------------------------- switches
 
 
-def _switch_plan(frame: Frame, params: Params, *, name: str, on: bool) -> Action:
+def _switch_plan(frame: Frame, params: Params, start: Phone, *, name: str, on: bool) -> Action:
     step = plans.follow(frame, "Settings", PACKAGE, _ROUTES[name])
     if step is not None:
         return step
@@ -78,7 +78,7 @@ def _switch_task(kind: str, name: str, word: str, *, verify: bool, difficulty: s
 # ------------------------------------------------------------------------------------------------------ brightness
 
 
-def _brightness_plan(frame: Frame, params: Params, *, level: int) -> Action:
+def _brightness_plan(frame: Frame, params: Params, start: Phone, *, level: int) -> Action:
     step = plans.follow(frame, "Settings", PACKAGE, _BRIGHTNESS_ROUTE)
     if step is not None:
         return step
@@ -112,27 +112,27 @@ def _brightness_task(word: str, *, verify: bool) -> TaskSpec:
 # ------------------------------------------------------------------------------------------------------ composites
 
 
-def _both_plan(frame: Frame, params: Params) -> Action:
+def _both_plan(frame: Frame, params: Params, start: Phone) -> Action:
     if frame.phone.settings[WIFI] != "0":
-        return _switch_plan(frame, params, name=WIFI, on=False)
-    return _switch_plan(frame, params, name=BLUETOOTH, on=True)
+        return _switch_plan(frame, params, start, name=WIFI, on=False)
+    return _switch_plan(frame, params, start, name=BLUETOOTH, on=True)
 
 
 def _both_score(start: Phone, end: Phone, params: Params) -> float:
     return (float(end.settings[WIFI] == "0") + float(end.settings[BLUETOOTH] == "1")) / 2
 
 
-def _wifi_then_app_plan(frame: Frame, params: Params) -> Action:
+def _wifi_then_app_plan(frame: Frame, params: Params, start: Phone) -> Action:
     if frame.phone.settings[WIFI] == "0":
-        return _switch_plan(frame, params, name=WIFI, on=True)
-    return open_plan(frame, params)
+        return _switch_plan(frame, params, start, name=WIFI, on=True)
+    return open_plan(frame, params, start)
 
 
 def _wifi_then_app_score(start: Phone, end: Phone, params: Params) -> float:
     return (float(end.settings[WIFI] in ("1", "2")) + open_score(start, end, params)) / 2
 
 
-def open_plan(frame: Frame, params: Params) -> Action:
+def open_plan(frame: Frame, params: Params, start: Phone) -> Action:
     """Open the app and grant what it asks for."""
     app = BY_NAME[str(params["app_name"])]
     if not plans.in_app(frame, app.package):
