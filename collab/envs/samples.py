@@ -1,4 +1,4 @@
-"""Random valid actions: what a clumsy user would do. Used to rehearse, to test and to measure."""
+"""Random actions: valid ones, as a clumsy user would take, and junk. Used to rehearse, to test and to measure."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ def random_action(
         fields[space.index_field] = rng.randrange(len(observation.elements))
     return space.make(spec.name, **fields)
 
+
+def junk_action(space: ActionSpace, observation: Observation, rng: random.Random) -> Action | None:
+    """Draw an action that parses, whether it makes sense or not.
+
+    Nothing at all (None), elements that are not there, points beside the screen, texts that need care, and, more
+    often than not, a random valid action, which may end the episode.
+    """
+    aimed = [spec.name for spec in space.specs if spec.target == "required" and not spec.fields]
+    dice = rng.random()
+    if dice < 0.1 or not aimed:
+        return None
+    if dice < 0.25:
+        beyond = len(observation.elements) + rng.choice((0, 1, 10_000))
+        return space.make(rng.choice(aimed), **{space.index_field: beyond})
+    if dice < 0.4 and space.points:
+        x = rng.choice((-1, 0, observation.width - 1, observation.width, 10**6))
+        y = rng.choice((-5.5, 0, observation.height / 2, observation.height))
+        return space.make(rng.choice(aimed), x=x, y=y)
+    return random_action(space, observation, rng, words=NASTY_WORDS)
+
+
+NASTY_WORDS = ("", " ", "x" * 500, "a\nb\t'\"\\", "😀 שלום", "%s {0} <b>", "'; DROP TABLE notes; --")
+"""Texts that break careless code."""
 
 ENDINGS = frozenset({"status", "finish"})
 """Action types by which an agent ends its episode."""
