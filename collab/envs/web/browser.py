@@ -230,6 +230,7 @@ class Browser:
 
     async def context(self, **options: Any) -> BrowserContext:
         """A fresh context (cookies, storage, cache of its own); `options` as in Playwright's `new_context`."""
+        await self._running()  # tells when Playwright is missing
         from playwright.async_api import Error
 
         for last_try in (False, True):
@@ -243,9 +244,9 @@ class Browser:
 
     async def page(self, **options: Any) -> Page:
         """A fresh page in a context of its own; close it with `close_page`."""
+        context = await self.context(**options)
         from playwright.async_api import Error
 
-        context = await self.context(**options)
         try:
             return await context.new_page()
         except Error as error:
