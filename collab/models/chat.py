@@ -1,0 +1,181 @@
+"""Prompts as token ids: a checkpoint's chat template and tokenizer, used so that prompts share exact prefixes.
+
+The template is rendered once around a marker and split there. What stands before the marker (system text, the opening
+of the user turn), the shared part, each segment and the closing piece are then tokenised one by one: the ids of a
+piece depend on nothing but itself, so two prompts that begin with the same pieces begin with the same ids.
+
+Only the template's own text may contain control tokens. Whatever else a prompt holds (a web page, a message) is data:
+"<|im_end|>" on a page becomes the plain characters of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from collab.errors import ConfigError, MissingExtra
+from collab.types import Prompt, Segment
+
+_MARKER = "collab-7d0f4be1-user-text"
+"""Stands for the user's text while the template is rendered; plain characters, so that no template alters it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptIds:
+    """A prompt as token ids, in the pieces in which it was tokenised."""
+
+    pieces: tuple[tuple[int, ...], ...]
+    """Head with the shared part, then one piece per segment, then the closing piece."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All ids in one."""
+        return tuple(token for piece in self.pieces for token in piece)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+
+class ChatTokenizer:
+    """The tokenizer and the chat template of one checkpoint.
+
+    Raises:
+        ConfigError: the tokenizer cannot be read, or has no chat template.
+        MissingExtra: transformers is not installed.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise MissingExtra.of("transformers", "train", "a local model") from None
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=Path(path).is_dir())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ConfigError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from None
+        if not self._tokenizer.chat_template:
+            raise ConfigError(
+                f"{path}: the tokenizer has no chat template; use a checkpoint made for chat, "
+                "or put a chat_template.jinja beside it"
+            )
+        self.path = path
+        self.fingerprint = _fingerprint(self._tokenizer)
+        """Equal for tokenizers that give equal ids; stored with every id list."""
+        added = self._tokenizer.added_tokens_decoder
+        self.control = frozenset(id for id, token in added.items() if token.special)
+        """Ids with a meaning of their own, such as the ends of turns."""
+        self._frame = lru_cache(maxsize=8)(self._render_frame)
+        self._encode_template = lru_cache(maxsize=16)(self._encode_raw)
+        self._encode_data = lru_cache(maxsize=256)(self._encode_plain)
+        self._frame("Rules.")  # a template that cannot be used should say so now
+        self.size: int = max(self._tokenizer.get_vocab().values()) + 1
+        """One more than the largest id."""
+        self.turn_ends = self._turn_ends()
+        """Ids that end a reply: the tokenizer's own, and the one that the template closes a reply with."""
+
+    def prompt_ids(self, prompt: Prompt) -> PromptIds:
+        """Token ids of a prompt. Texts that agents share give equal pieces."""
+        head, tail = self._frame(prompt.system)
+        opening = self._encode_template(head) + self._encode_data(prompt.shared)
+        return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_template(tail)))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text as data."""
+        return self._encode_plain(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens shown; bytes that are no character come out as U+FFFD."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    # -------------------------------------------------------------------------------------------------- helpers
+
+    def _segment(self, segment: Segment) -> tuple[int, ...]:
+        """A message stands in the tokens it was generated in, unless they are foreign or would act as control."""
+        if segment.tokens is not None and segment.tokenizer == self.fingerprint:
+            if self.control.isdisjoint(segment.tokens):
+                return segment.tokens
+        return self._encode_data(segment.text)
+
+    def _encode_plain(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+    def _encode_raw(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
+
+    def _render_frame(self, system: str) -> tuple[str, str]:
+        """What stands before and after the user's text; the system text goes there when the template has no place."""
+        user = {"role": "user", "content": _MARKER}
+        if system:
+            try:
+                text = self._render([{"role": "system", "content": system}, user])
+                if system.strip() in text:
+                    return self._split(text)
+            except (jinja2.TemplateError, ValueError):
+                pass  # the template refuses the role; if it refuses the other form too, that one says why
+            user = {"role": "user", "content": f"{system}\n\n{_MARKER}"}
+        try:
+            return self._split(self._render([user]))
+        except (jinja2.TemplateError, ValueError) as error:
+            raise ConfigError(f"{self.path}: the chat template cannot be used: {_first_line(error)}") from None
+
+    def _turn_ends(self) -> frozenset[int]:
+        closing = self._encode_template(self._after_reply())
+        by_template = {closing[0]} & self.control if closing else set()
+        own = self._tokenizer.eos_token_id
+        return frozenset(by_template if own is None else by_template | {own})
+
+    def _after_reply(self) -> str:
+        user = {"role": "user", "content": "Hello."}
+        try:
+            text = self._render([user, {"role": "assistant", "content": _MARKER}], opening=False)
+            return self._split(text)[1]
+        except (jinja2.TemplateError, ValueError):
+            return ""  # a template without replies: the configured ends must do
+
+    def _render(self, messages: list[dict[str, str]], opening: bool = True) -> str:
+        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opening)
+        return text
+
+    def _split(self, text: str) -> tuple[str, str]:
+        before, found, after = text.rpartition(_MARKER)
+        if not found:
+            raise ValueError("it does not show the user's text")
+        return before, after
+
+
+def _fingerprint(tokenizer: Any) -> str:
+    """SHA-256 over everything that decides ids: vocabulary, merges and rules, without padding and truncation."""
+    if tokenizer.is_fast:
+        rules = json.loads(tokenizer.backend_tokenizer.to_str())
+        rules = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}
+    else:
+        rules = {"vocabulary": tokenizer.get_vocab(), "control": tokenizer.all_special_ids}
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers from drawing progress bars: the terminal belongs to whoever runs the rollout."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
