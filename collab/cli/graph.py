@@ -98,7 +98,7 @@ def validate_graphs(
         emit({name: {"ok": problem is None, "problem": problem} for name, problem in problems.items()})
     for name, problem in problems.items():
         if problem is not None:
-            fail(problem if name in problem else f"{name}: {problem}")
+            fail(f"{name}: {problem}")
         elif not as_json:
             say(f"{name}: ok")
     if any(problems.values()):

@@ -1,0 +1,229 @@
+"""Playing, measuring, comparing, looking at what was recorded and going on with it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.cli.main import main
+
+LIBRARY = str(Path(__file__).parent / "library")
+REHEARSAL = "rehearsal: not a language model"
+
+Result = tuple[int, str, str]
+
+
+@pytest.fixture
+def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        code = main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def read(result: Result, code: int = 0) -> Any:
+    assert result[0] == code
+    return json.loads(result[1])
+
+
+def outcomes(found: Any) -> dict[str, Any]:
+    return {one["id"]: (one["seed"], one["success"], one["steps"]) for one in found["episodes"]}
+
+
+# -------------------------------------------------------------------------------------------------------- rollout
+
+
+def test_rollout_records_a_run_and_says_where(collab):
+    code, out, err = collab("rollout", "--env", "corridor", "--episodes", "4", "--out", "first")
+    assert code == 0
+    assert f"fake[corridor]  ({REHEARSAL})" in out
+    assert "run      first" in out
+    assert err == "playing 4 episodes of corridor with rehearsal on team, recorded in first\n"
+    assert (Path("first") / "run.json").is_file()
+
+
+def test_rollout_as_json_is_one_document_that_counts_what_was_spent(collab):
+    found = read(collab("rollout", "--env", "corridor", "--agents", "parrot", "--tasks", "TypeWord", "--json"))
+    assert found["run"].startswith("runs/")
+    assert found["note"] is None
+    assert found["stopped"] is None
+    assert found["spent"]["calls"] == 12 * found["spent"]["steps"]
+    assert found["spent"]["prompt_tokens"] > found["spent"]["completion_tokens"] > 0
+
+
+def test_the_same_seed_gives_the_same_episodes(collab):
+    command = ("rollout", "--env", "corridor", "--episodes", "6", "--json", "--seed")
+    first, again, other = (outcomes(read(collab(*command, seed))) for seed in ("5", "5", "6"))
+    assert first == again
+    assert {seed for seed, _, _ in first.values()}.isdisjoint(seed for seed, _, _ in other.values())
+
+
+def test_every_task_is_played_once_unless_a_number_is_given(collab):
+    assert len(read(collab("rollout", "--env", "corridor", "--json"))["episodes"]) == 3
+    chosen = collab("rollout", "--env", "corridor", "--tasks", "tag:press,TypeWord", "--json")
+    assert len(read(chosen)["episodes"]) == 3
+    assert len(read(collab("rollout", "--env", "corridor", "--set", "episodes=2", "--json"))["episodes"]) == 2
+
+
+def test_settings_reach_the_run(collab):
+    one_round = collab(
+        "rollout", "--env", "corridor", "--set", "graph.rounds=1", "--set", "agents.*.history=0", "--json"
+    )
+    assert read(one_round)["spent"]["calls"] == 4 * read(one_round)["spent"]["steps"]
+
+
+def test_different_agents_can_fill_the_slots(collab):
+    agents = "ada=parrot,ben=parrot,cyd=rehearsal,dee=rehearsal"
+    assert collab("rollout", "--env", "corridor", "--agents", agents, "--out", "mixed")[0] == 0
+    assert "parrot" in read(collab("runs", "list", "mixed", "--json"))[0]["agents"]
+
+
+def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
+    whole = read(collab("rollout", "--env", "corridor", "--agents", "parrot", "--episodes", "6", "--json"))
+    options = ("--env", "corridor", "--agents", "parrot", "--episodes", "6", "--concurrency", "1", "--out", "short")
+    code, out, err = collab("rollout", *options, "--budget", "tokens=200000", "--json")
+    stopped = json.loads(out)
+    assert code == 1
+    assert "budget used up" in stopped["stopped"]
+    assert stopped["resume"] == "collab runs resume short"
+    assert "go on with: collab runs resume short" in err
+    assert len(stopped["episodes"]) < 6
+    for _ in range(4):  # the budget counts anew in every process
+        code, out, _ = collab("runs", "resume", "short", "--json")
+        if code == 0:
+            break
+    assert outcomes(json.loads(out)) == outcomes(whole)
+
+
+def test_broken_episodes_are_told_apart_from_missed_ones(collab):
+    code, out, _ = collab("rollout", "--env", "corridor", "--backend", "broken", "--episodes", "3")
+    assert code == 0
+    assert "3 broken: EnvironmentFailure: fake environment: broke at step 1" in out
+    assert "nan" not in out
+
+
+def test_ten_failures_in_a_row_stop_the_run(collab):
+    code, _, err = collab("rollout", "--env", "corridor", "--backend", "broken", "--episodes", "30")
+    assert code == 1
+    assert "10 infrastructure failures in a row" in err
+    assert "go on with: collab runs resume runs/" in err
+
+
+# ----------------------------------------------------------------------------------------------------------- eval
+
+
+def test_eval_shows_intervals_tasks_difficulties_and_seeds(collab):
+    code, out, _ = collab("eval", "--env", "corridor", "--agents", "parrot", "--episodes", "6")
+    assert code == 0
+    assert "success  0.0% [0.0%, 39.0%] (0/6)" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["easy", "0.0%", "0.0%", "-", "49.0%", "0/4"] in lines
+    assert ["TypeWord", "0.0%", "0.0%", "-", "65.8%", "0/2"] in lines
+    assert ["TypeWord/1", "no"] in [line[:1] + line[2:3] for line in lines], "every episode is listed"
+
+
+def test_eval_uses_the_evaluation_seed_and_lists_the_seeds(collab):
+    found = read(collab("eval", "--env", "corridor", "--agents", "parrot", "--json"))
+    assert found["by_difficulty"]["easy"] == {
+        "value": 0,
+        "interval": [0, pytest.approx(0.6576, abs=1e-4)],
+        "successes": 0,
+        "episodes": 2,
+    }
+    again = read(collab("eval", "--env", "corridor", "--agents", "parrot", "--seed", "30", "--json"))
+    assert outcomes(found) == outcomes(again)
+
+
+def test_a_rehearsal_is_called_one_everywhere(collab):
+    assert REHEARSAL in collab("eval", "--env", "corridor", "--out", "one")[1]
+    assert read(collab("eval", "--env", "corridor", "--json"))["note"] == REHEARSAL
+    assert REHEARSAL in collab("runs", "list", ".")[1]
+    assert REHEARSAL in collab("runs", "show", "one")[1]
+    assert REHEARSAL in collab("runs", "show", "one", "--episode", "TypeWord/0")[1]
+    assert REHEARSAL in collab("runs", "show", "one", "--episode", "TypeWord/0", "--step", "0")[1]
+    assert read(collab("runs", "show", "one", "--json"))["note"] == REHEARSAL
+    assert REHEARSAL in collab("rollout", "--env", "corridor")[1]
+
+
+def test_two_runs_are_compared_over_equal_instances(collab):
+    collab("eval", "--env", "corridor", "--agents", "parrot", "--out", "one")
+    collab("eval", "--env", "corridor", "--agents", "parrot", "--graph", "single", "--out", "two")
+    code, out, _ = collab("eval", "--compare", "one", "two")
+    assert code == 0
+    assert "difference  +0.0% [+0.0%, +0.0%] (second minus first, 3 equal instances)" in out
+    found = read(collab("eval", "--compare", "one", "two", "--json"))
+    assert (found["pairs"], found["difference"], found["first"]["run"]) == (3, 0, "one")
+
+
+def test_a_comparison_refuses_rehearsals(collab):
+    collab("eval", "--env", "corridor", "--agents", "parrot", "--out", "one")
+    collab("eval", "--env", "corridor", "--out", "two")
+    for force in ([], ["--force"]):
+        code, out, err = collab("eval", "--compare", "one", "two", *force)
+        assert (code, out) == (2, "")
+        assert err == "error: a rehearsal follows the solutions: it is not a result and cannot be compared\n"
+
+
+def test_a_comparison_of_broken_runs_needs_force(collab):
+    for name in ("one", "two"):
+        collab("eval", "--env", "corridor", "--agents", "parrot", "--backend", "broken", "--out", name)
+    code, _, err = collab("eval", "--compare", "one", "two")
+    assert code == 2
+    assert "--force" in err
+    assert collab("eval", "--compare", "one", "two", "--force")[0] == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- runs
+
+
+def test_runs_are_listed_oldest_first_and_broken_folders_skipped(collab):
+    for name in ("b", "a"):
+        collab("rollout", "--env", "corridor", "--episodes", "1", "--out", f"runs/{name}")
+    Path("runs/odd").mkdir()
+    Path("runs/odd/run.json").write_text("not JSON")
+    code, out, err = collab("runs", "list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["runs/b", "runs/a"]
+    assert err.startswith("skipped: runs/odd/run.json: not JSON")
+
+
+def test_no_runs_is_no_error(collab):
+    assert collab("runs", "list") == (0, "no runs in runs; make one with: collab rollout\n", "")
+    assert read(collab("runs", "list", "--json")) == []
+
+
+def test_a_run_can_be_looked_at_closer_and_closer(collab):
+    collab("rollout", "--env", "corridor", "--episodes", "3", "--out", "one")
+    whole = read(collab("runs", "show", "one", "--json"))
+    assert (whole["status"], whole["problems"]) == ("finished", [])
+    episode = read(collab("runs", "show", "one", "--episode", "OpenDoors/0", "--json"))
+    assert len(episode["steps"]) == {one["id"]: one["steps"] for one in whole["episodes"]}["OpenDoors/0"]
+    step = read(collab("runs", "show", "one", "--episode", "OpenDoors/0", "--step", "1", "--json"))["step"]
+    assert len(step["cells"]) == 12
+    assert step["observation"].startswith("Screen: Room ")
+    _, out, _ = collab("runs", "show", "one", "--episode", "OpenDoors/0", "--step", "1")
+    assert "ada, round 2 (heard ada 1" in out
+    assert "/12 votes; effect: " in out
+
+
+def test_resuming_a_finished_run_changes_nothing(collab):
+    first = read(collab("eval", "--env", "corridor", "--out", "one", "--json"))
+    again = read(collab("runs", "resume", "one", "--json"))
+    assert outcomes(first) == outcomes(again)
+    assert again["spent"]["calls"] == 0
+
+
+def test_export_writes_tables(collab):
+    pytest.importorskip("pyarrow")
+    collab("rollout", "--env", "corridor", "--episodes", "2", "--out", "one")
+    found = read(collab("runs", "export", "one", "--parquet", "tables", "--json"))
+    assert found["note"] == REHEARSAL
+    assert [Path(file).name for file in found["files"]] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
+    assert all(Path(file).stat().st_size for file in found["files"])
