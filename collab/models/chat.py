@@ -47,19 +47,28 @@ class PromptIds:
 class ChatTokenizer:
     """The tokenizer and the chat template of one checkpoint.
 
+    Args:
+        path: directory, or a model hub id.
+        download: whether a hub id may be fetched; otherwise only what is cached on this machine is looked at.
+
     Raises:
         ConfigError: the tokenizer cannot be read, or has no chat template.
         MissingExtra: transformers is not installed.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, download: bool = False) -> None:
         try:
             from transformers import AutoTokenizer
         except ImportError:
             raise MissingExtra.of("transformers", "train", "a local model") from None
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=Path(path).is_dir())
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=not download)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            if not download and not Path(path).is_dir():
+                raise ConfigError(
+                    f"{path}: no such directory, and no model of that name in this machine's cache; "
+                    "check path, or set download: true to fetch it from the model hub"
+                ) from None
             raise ConfigError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from None
         if not self._tokenizer.chat_template:
             raise ConfigError(
@@ -67,6 +76,7 @@ class ChatTokenizer:
                 "or put a chat_template.jinja beside it"
             )
         self.path = path
+        self.download = download
         self.fingerprint = _fingerprint(self._tokenizer)
         """Equal for tokenizers that give equal ids; stored with every id list."""
         added = self._tokenizer.added_tokens_decoder

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,7 +81,7 @@ class Engine:
         self.chat = chat
         self.device = _device(device)
         self.dtype = _dtype(dtype, self.device)
-        self._model = _load(chat.path, adapter, self.device, self.dtype)
+        self._model = _load(chat, adapter, self.device, self.dtype)
         config = self._model.config.get_text_config()
         self.context: int = config.max_position_embeddings
         """Longest sequence in tokens."""
@@ -226,14 +225,14 @@ def _result(row: _Row) -> Answer | ModelFailure:
     return row.result
 
 
-def _load(path: str, adapter: str | None, device: torch.device, dtype: torch.dtype | str) -> Any:
+def _load(chat: ChatTokenizer, adapter: str | None, device: torch.device, dtype: torch.dtype | str) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     try:
         with quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(
-                path, local_files_only=Path(path).is_dir(), use_safetensors=True, dtype=dtype
+                chat.path, local_files_only=not chat.download, use_safetensors=True, dtype=dtype
             )
             if adapter is not None:
                 from peft import PeftModel
@@ -241,7 +240,7 @@ def _load(path: str, adapter: str | None, device: torch.device, dtype: torch.dty
                 model = PeftModel.from_pretrained(model, adapter)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        what = path if adapter is None else f"{path} with adapter {adapter}"
+        what = chat.path if adapter is None else f"{chat.path} with adapter {adapter}"
         raise ConfigError(f"{what}: the weights cannot be loaded: {lines[0]}") from None
     return model.to(device).eval()
 

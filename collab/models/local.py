@@ -49,13 +49,14 @@ class LocalModel:
     """A checkpoint answered in batches by torch.
 
     Args:
-        path: directory with config.json, safetensors weights and tokenizer; or a model hub id, which needs a network.
+        path: directory with config.json, safetensors weights and tokenizer; or a model hub id.
         adapter: directory of a PEFT adapter (safetensors).
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
         dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
         max_batch: requests answered together at most.
         determinism: "fast" answers in batches; "exact" one by one, so that a reply depends on its request alone.
         wait_ms: how long the first waiting request waits for companions.
+        download: whether a hub id may be fetched over the network; otherwise it must be in this machine's cache.
 
     Raises:
         ConfigError: the directory, its weights' format or its chat template does not fit.
@@ -74,6 +75,7 @@ class LocalModel:
         max_batch: int = 16,
         determinism: Literal["fast", "exact"] = "fast",
         wait_ms: float = 2,
+        download: bool = False,
     ) -> None:
         if max_batch < 1 or wait_ms < 0:
             raise ConfigError(f"local: max_batch {max_batch} (allowed: from 1), wait_ms {wait_ms:g} (from 0)")
@@ -84,7 +86,7 @@ class LocalModel:
         _check_files(path, adapter)
         self.policy = PolicyRef(base=path, adapter=adapter)
         self.meter = Meter()
-        self.chat = ChatTokenizer(path)
+        self.chat = ChatTokenizer(path, download)
         """Tokenizer and template."""
         self._load = (adapter, device, dtype)
         self._exact = determinism == "exact"
@@ -256,7 +258,7 @@ def _check_files(path: str, adapter: str | None) -> None:
             raise ConfigError(f"{path}: no *.safetensors weights; other formats can hold code and are not loaded")
         if not any((folder / name).is_file() for name in _TOKENIZERS):
             raise ConfigError(f"{path}: no tokenizer ({', '.join(_TOKENIZERS)}); copy the one of its base model")
-    elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():
+    elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
         raise ConfigError(f"{path}: no such model directory")
     if adapter is not None and not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")

@@ -302,6 +302,8 @@ def test_an_incomplete_directory_is_named(checkpoint: Path, tmp_path: Path, miss
 def test_paths_that_are_not_there(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such model directory"):
         LocalModel(path=str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="set download: true"):
+        LocalModel(path="nobody/no-such-model")
     with pytest.raises(ConfigError, match="an adapter is a PEFT directory"):
         LocalModel(path=str(checkpoint), adapter=str(tmp_path))
 
