@@ -7,32 +7,33 @@ import random
 from functools import partial
 
 from collab.envs.phone.app import App
+from collab.envs.phone.apps.markor_dialogs import (
+    ask_delete,
+    ask_move,
+    ask_rename,
+    delete_dialog,
+    entry_key,
+    move_dialog,
+    new,
+    new_dialog,
+    rename_dialog,
+    type_menu,
+    unselect,
+)
+from collab.envs.phone.apps.markor_editor import PACKAGE, editor, open_note
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.pools import SENTENCES, draw_note_name
-from collab.envs.phone.state import Page, Phone, edit_page, keep, pop, push, put_field, recall, remember, toast
+from collab.envs.phone.state import Page, Phone, keep, pop, push, recall, remember
 from collab.envs.phone.storage import (
     children,
-    delete,
-    folder_of,
-    is_file,
     is_folder,
-    make_folder,
-    move,
     name_of,
-    read,
     write,
 )
-from collab.envs.phone.widgets import Item, Node, View, button, icon, item, radio, text, text_field
+from collab.envs.phone.widgets import Item, Node, View, icon, item, radio, text
 
-PACKAGE = "net.gsantner.markor"
 _ID = PACKAGE + ":id/"
-_TYPES = {"Markdown": ".md", "Plain text": ".txt"}
 _ORDERS = {"name": "Name", "date": "Date, newest first"}
-
-
-def entry_key(path: str) -> str:
-    """Key of a note or folder in a list."""
-    return f"{_ID}item{path.removeprefix(MARKOR)}"
 
 
 # ------------------------------------------------------------------------------------------------------- the list
@@ -51,14 +52,14 @@ def note_list(phone: Phone, page: Page) -> View:
             title=f"{len(chosen)} selected",
             body=body,
             actions=_selection_actions(folder, chosen),
-            navigation=icon("Done", _ID + "action_mode_close", _unselect),
-            back=_unselect,
+            navigation=icon("Done", _ID + "action_mode_close", unselect),
+            back=unselect,
         )
     return View(
         title="Markor" if folder == MARKOR else name_of(folder),
         body=body,
         actions=(icon("Sort by", _ID + "action_sort", partial(push, page=Page(screen="markor.sort"))),),
-        fab=icon("Create a new file or folder", _ID + "fab_add_new_item", partial(_new, folder=folder)),
+        fab=icon("Create a new file or folder", _ID + "fab_add_new_item", partial(new, folder=folder)),
     )
 
 
@@ -79,12 +80,12 @@ def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
 
 
 def _selection_actions(folder: str, chosen: tuple[str, ...]) -> tuple[Node, ...]:
-    rename = icon("Rename", _ID + "action_rename", partial(_ask_rename, path=chosen[0]))
+    rename = icon("Rename", _ID + "action_rename", partial(ask_rename, path=chosen[0]))
     return (
         *((rename,) if len(chosen) == 1 else ()),
         icon("Select all", _ID + "action_select_all", partial(_select_all, folder=folder)),
-        icon("Move", _ID + "action_move", partial(_ask_move, folder=folder, paths=chosen)),
-        icon("Delete", _ID + "action_delete", partial(_ask_delete, paths=chosen)),
+        icon("Move", _ID + "action_move", partial(ask_move, folder=folder, paths=chosen)),
+        icon("Delete", _ID + "action_delete", partial(ask_delete, paths=chosen)),
     )
 
 
@@ -95,10 +96,6 @@ def _enter(phone: Phone, path: str) -> Phone:
 def _toggle(phone: Phone, path: str) -> Phone:
     chosen: tuple[str, ...] = phone.page.data.get("chosen", ())
     return keep(phone, chosen=tuple(one for one in chosen if one != path) if path in chosen else (*chosen, path))
-
-
-def _unselect(phone: Phone) -> Phone:
-    return keep(phone, chosen=())
 
 
 def _select_all(phone: Phone, folder: str) -> Phone:
@@ -117,191 +114,6 @@ def sort_menu(phone: Phone, page: Page) -> View:
 
 def _sort(phone: Phone, order: str) -> Phone:
     return pop(remember(phone, PACKAGE, order=order))
-
-
-# ---------------------------------------------------------------------------------------------------- new entries
-
-
-def new_dialog(phone: Phone, page: Page) -> View:
-    """Name and extension of a new note, or the name of a new folder."""
-    extension = page.fields.get("extension", "")
-    kind = next((name for name, suffix in _TYPES.items() if suffix == extension), "Other")
-    return View(
-        title="New file or folder",
-        style="dialog",
-        body=[
-            text_field(page, "name", "Name", _ID + "new_file_dialog__name"),
-            text_field(page, "extension", "File extension", _ID + "new_file_dialog__ext"),
-            item("Type", _ID + "new_file_dialog__type", partial(push, page=Page(screen="markor.type")), value=kind),
-        ],
-        actions=(
-            button("Folder", _ID + "new_file_dialog__folder", _create_folder),
-            button("Cancel", _ID + "new_file_dialog__cancel", pop),
-            button("OK", _ID + "new_file_dialog__ok", _create_note),
-        ),
-    )
-
-
-def type_menu(phone: Phone, page: Page) -> View:
-    """Kinds of notes; a choice sets the extension."""
-    body: list[Item] = [
-        item(name, f"{_ID}type/{suffix}", partial(_set_type, suffix=suffix)) for name, suffix in _TYPES.items()
-    ]
-    return View(title="Type", style="menu", body=body)
-
-
-def _set_type(phone: Phone, suffix: str) -> Phone:
-    return put_field(pop(phone), "extension", suffix)
-
-
-def _new(phone: Phone, folder: str) -> Phone:
-    page = Page(screen="markor.new", data={"folder": folder}, fields={"extension": ".md"}, focus="name")
-    return push(phone, page)
-
-
-def _create_note(phone: Phone) -> Phone:
-    page = phone.page
-    name = page.fields.get("name", "").strip()
-    path = f"{page.data['folder']}/{name}{page.fields.get('extension', '').strip()}"
-    problem = _problem(phone, name, path)
-    if problem:
-        return toast(phone, problem)
-    return open_note(pop(write(phone, path, "")), path)
-
-
-def _create_folder(phone: Phone) -> Phone:
-    name = phone.page.fields.get("name", "").strip()
-    path = f"{phone.page.data['folder']}/{name}"
-    problem = _problem(phone, name, path)
-    return toast(phone, problem) if problem else pop(make_folder(phone, path))
-
-
-def _problem(phone: Phone, name: str, path: str) -> str | None:
-    if not name or "/" in path.removeprefix(folder_of(path) + "/") or "/" in name or name in (".", ".."):
-        return "Enter a valid name"
-    return "There is already a file or folder with this name" if path in phone.files else None
-
-
-# ------------------------------------------------------------------------------------------------------ the editor
-
-
-def editor(phone: Phone, page: Page) -> View:
-    """A note as text; it is stored by Save, and when the editor goes out of sight."""
-    path = str(page.data["path"])
-    return View(
-        title=name_of(path),
-        body=[text_field(page, "content", "Note", _ID + "document__edit", multiline=True)],
-        actions=(icon("Save", _ID + "action_save", _save_by_hand),),
-        leave=_save,
-    )
-
-
-def open_note(phone: Phone, path: str) -> Phone:
-    """Open a note in the editor; Markor remembers which notes were opened."""
-    recents = tuple(one for one in recall(phone, PACKAGE, "recents", ()) if one != path)
-    phone = remember(phone, PACKAGE, recents=(path, *recents))
-    return push(phone, Page(screen="markor.editor", data={"path": path}, fields={"content": read(phone, path)}))
-
-
-def was_opened(phone: Phone, path: str) -> bool:
-    """Whether a note has been opened in the editor."""
-    return path in recall(phone, PACKAGE, "recents", ())
-
-
-def _save(phone: Phone) -> Phone:
-    path, content = str(phone.page.data["path"]), phone.page.fields.get("content", "")
-    unchanged = is_file(phone, path) and read(phone, path) == content
-    return phone if unchanged or is_folder(phone, path) else write(phone, path, content)
-
-
-def _save_by_hand(phone: Phone) -> Phone:
-    saved = _save(phone)
-    return phone if saved is phone else toast(saved, "Saved")
-
-
-# ------------------------------------------------------------------------------------------- rename, move, delete
-
-
-def rename_dialog(phone: Phone, page: Page) -> View:
-    """The new name of a note or folder, extension included."""
-    return View(
-        title="Rename",
-        style="dialog",
-        body=[text_field(page, "name", "New name", _ID + "rename__name", enter=_rename)],
-        actions=(button("Cancel", _ID + "rename__cancel", pop), button("OK", _ID + "rename__ok", _rename)),
-    )
-
-
-def _ask_rename(phone: Phone, path: str) -> Phone:
-    page = Page(screen="markor.rename", data={"path": path}, fields={"name": name_of(path)}, focus="name")
-    return push(phone, page)
-
-
-def _rename(phone: Phone) -> Phone:
-    path, name = str(phone.page.data["path"]), phone.page.fields.get("name", "").strip()
-    target = f"{folder_of(path)}/{name}"
-    if target == path:
-        return _unselect(pop(phone))
-    problem = _problem(phone, name, target)
-    return toast(phone, problem) if problem else _unselect(pop(move(phone, path, target)))
-
-
-def delete_dialog(phone: Phone, page: Page) -> View:
-    """The question before notes are deleted; it names them."""
-    paths: tuple[str, ...] = page.data["paths"]
-    return View(
-        title="Confirm delete",
-        style="dialog",
-        body=[text("\n".join(name_of(path) for path in paths), _ID + "message")],
-        actions=(button("Cancel", _ID + "delete__cancel", pop), button("OK", _ID + "delete__ok", _delete)),
-    )
-
-
-def _ask_delete(phone: Phone, paths: tuple[str, ...]) -> Phone:
-    return push(phone, Page(screen="markor.delete", data={"paths": paths}))
-
-
-def _delete(phone: Phone) -> Phone:
-    paths: tuple[str, ...] = phone.page.data["paths"]
-    for path in paths:
-        phone = delete(phone, path)
-    return _unselect(pop(phone))
-
-
-def move_dialog(phone: Phone, page: Page) -> View:
-    """The folder to move to: walk there, then confirm."""
-    folder = str(page.data["folder"])
-    body: list[Item] = [
-        item(name_of(path), entry_key(path), partial(_walk, folder=path))
-        for path, entry in children(phone, folder)
-        if entry.content is None
-    ]
-    if folder != MARKOR:
-        body.insert(0, item("..", _ID + "parent", partial(_walk, folder=folder_of(folder))))
-    if not body:
-        body.append(text("No folders here", _ID + "empty"))
-    return View(
-        title=f"Move to: {'Markor' if folder == MARKOR else name_of(folder)}",
-        style="dialog",
-        body=body,
-        actions=(button("Cancel", _ID + "move__cancel", pop), button("OK", _ID + "move__ok", _move)),
-    )
-
-
-def _ask_move(phone: Phone, folder: str, paths: tuple[str, ...]) -> Phone:
-    return push(phone, Page(screen="markor.move", data={"folder": folder, "paths": paths}))
-
-
-def _walk(phone: Phone, folder: str) -> Phone:
-    return edit_page(keep(phone, folder=folder), scroll=0)
-
-
-def _move(phone: Phone) -> Phone:
-    folder, paths = str(phone.page.data["folder"]), phone.page.data["paths"]
-    moved = phone
-    for path in paths:
-        moved = move(moved, path, f"{folder}/{name_of(path)}")
-    return toast(phone, "Could not move") if moved is phone else _unselect(pop(moved))
 
 
 def _noise(phone: Phone, rng: random.Random) -> Phone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from collab.envs.phone.apps.markor import PACKAGE
+from collab.envs.phone.apps.markor_editor import PACKAGE
 from collab.envs.phone.pools import (
     SENTENCES,
     draw_note_name,

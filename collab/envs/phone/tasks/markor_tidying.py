@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from collab.envs.phone.apps.markor import PACKAGE, entry_key
+from collab.envs.phone.apps.markor_dialogs import entry_key
+from collab.envs.phone.apps.markor_editor import PACKAGE
 from collab.envs.phone.notes import MARKOR, note_files
 from collab.envs.phone.pools import (
     NOTE_FOLDERS,
@@ -46,7 +47,8 @@ def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:
 
 
 def _delete_newest_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    path = _newest(start)
+    added = sorted(note_files(frame.phone).keys() - note_files(start).keys())
+    path = added[0] if added else _newest(start)
     return _delete(frame, path) if path in frame.phone.files else plans.done()
 
 
@@ -122,11 +124,11 @@ def _move_score(start: Phone, end: Phone, params: Params) -> float:
 
 
 def _prepare_folder(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    return noise(empty(phone), rng, MARKOR, "file.md")
+    return noise(empty(phone), rng, MARKOR, "file.md", count=rng.randint(1, 20))
 
 
 def _prepare_few(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    return noise(empty(phone), rng, MARKOR, draw_word(rng, 5), most=rng.randint(2, 6))
+    return noise(empty(phone), rng, MARKOR, draw_word(rng, 5), count=rng.randint(2, 6))
 
 
 def _prepare_newest(phone: Phone, params: Params, rng: random.Random) -> Phone:
@@ -145,7 +147,7 @@ def _prepare_move(phone: Phone, params: Params, rng: random.Random) -> Phone:
     phone = write(empty(phone), source, draw_word(rng, 20) + "\n")
     for name in (str(params["destination_folder"]), *rng.sample(NOTE_FOLDERS, 2)):
         phone = make_folder(phone, f"{MARKOR}/{name}")
-    phone = noise(phone, rng, folder_of(source), str(params["file_name"]))
+    phone = noise(phone, rng, folder_of(source), str(params["file_name"]), count=rng.randint(1, 20))
     return make_folder(phone, folder_of(target))
 
 

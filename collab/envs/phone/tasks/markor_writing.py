@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from functools import partial
 
-from collab.envs.phone.apps.markor import PACKAGE, was_opened
+from collab.envs.phone.apps.markor_editor import PACKAGE, was_opened
 from collab.envs.phone.apps.messages import PACKAGE as SMS_PACKAGE
 from collab.envs.phone.pools import (
     SENTENCES,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from collab.envs.phone.apps.markor import PACKAGE, entry_key
+from collab.envs.phone.apps.markor_dialogs import entry_key
+from collab.envs.phone.apps.markor_editor import PACKAGE
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.pools import (
     NOTE_TITLES,
@@ -104,15 +105,15 @@ def empty(phone: Phone) -> Phone:
     return make_folder(delete(phone, MARKOR), MARKOR)
 
 
-def noise(phone: Phone, rng: random.Random, folder: str, base: str, most: int = 20) -> Phone:
-    """Up to `most` notes whose names look like other notes, and sometimes like the one the task is about."""
-    for _ in range(rng.randint(1, most)):
+def noise(phone: Phone, rng: random.Random, folder: str, base: str, count: int) -> Phone:
+    """`count` notes whose names look like other notes, and sometimes like the one the task is about."""
+    names = set[str]()
+    while len(names) < count:
         name = draw_variant(rng, rng.choice(TITLES) if rng.random() < 0.85 else base)
-        name = name if "." in name else f"{name}.md"
+        names.add(name if "." in name else f"{name}.md")
+    for name in sorted(names - {base}):
         when = phone.now_ms - rng.randint(60, 40_000) * _MINUTE_MS
-        path = f"{folder}/{name}"
-        if path not in phone.files and name != base:
-            phone = write(phone, path, draw_word(rng, 20) + "\n", changed_ms=when)
+        phone = write(phone, f"{folder}/{name}", draw_word(rng, 20) + "\n", changed_ms=when)
     return phone
 
 
@@ -120,7 +121,7 @@ def prepare_note(phone: Phone, params: Params, rng: random.Random, *, name: str,
     """One note among noise; its content is a parameter, or drawn."""
     text = rng.choice(SENTENCES) if content is None else str(params[content])
     phone = write(empty(phone), note(params, name), text + "\n")
-    return noise(phone, rng, MARKOR, str(params[name]))
+    return noise(phone, rng, MARKOR, str(params[name]), count=rng.randint(1, 20))
 
 
 def holds(name: str, text: str) -> Score:
