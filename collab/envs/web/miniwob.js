@@ -49,6 +49,12 @@
   const DRAGGED = ["ui-draggable", "ui-draggable-handle"];
   const annotate = () => {
     for (const part of document.querySelectorAll(".ui-dialog, .ui-dialog-titlebar")) part.classList.remove(...DRAGGED);
+    for (const handle of document.querySelectorAll(".ui-slider-handle")) {
+      const slider = jQuery(handle).parent();
+      handle.setAttribute("role", "slider");
+      handle.setAttribute("aria-label", "slider");
+      handle.setAttribute("aria-valuenow", slider.slider("value"));
+    }
     for (const el of document.querySelectorAll("#area div, #area span")) {
       if (!el.onclick || el.childElementCount || el.textContent.trim()) continue;
       const name = colourName(getComputedStyle(el).backgroundColor);
@@ -63,20 +69,46 @@
                       reward: Number(WOB_REWARD_GLOBAL) || 0, reason: String(WOB_REWARD_REASON ?? "") };
     return [JSON.stringify(episode), __collabLook({ ignore: IGNORED })];
   };
+  // An icon takes no room before it has arrived: all that the page may ever show are fetched first, and kept.
+  const kept = [];
+  const fetchPictures = () => {
+    const named = new Set(document.documentElement.outerHTML.match(/\.\.\/common\/[\w.\/-]+\.(png|gif|svg|jpg)/g));
+    for (const address of named) { const picture = new Image(); picture.src = address; kept.push(picture); }
+    return arrived(kept);
+  };
+  const arrived = (pictures) => Promise.allSettled(pictures.filter((one) => !one.complete).map((one) => one.decode()));
+
+  // What was typed into a field hides what its page writes there later, until its form is reset.
+  const emptyFields = () => {
+    const form = document.createElement("form");
+    form.id = "all-fields";
+    document.body.append(form);
+    const fields = [...document.querySelectorAll("input, textarea, select")].filter((field) => !field.form);
+    for (const field of fields) field.setAttribute("form", form.id);
+    form.reset();
+    for (const field of fields) field.removeAttribute("form");
+    form.remove();
+  };
+
   let ownLimit = null;
-  const start = ({ seed, timeLimit, mode, settle, fresh }) => {
+  const start = async ({ seed, timeLimit, mode, settle, fresh }) => {
+    if (fresh) await fetchPictures();
     core.endEpisode(0);
+    document.body.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));  // closes what is open
     if (!fresh) {
       pageClock.advance(DRAIN_MS);
       if (!pageClock.rewind()) return null;
+      emptyFields();
     }
     if (document.activeElement) document.activeElement.blur();
+    for (const el of document.querySelectorAll("#wrap, #wrap *")) if (el.scrollTop || el.scrollLeft) el.scrollTo(0, 0);
     history.replaceState(null, "", location.pathname);
     ownLimit ??= core.EPISODE_MAX_TIME;
     core.EPISODE_MAX_TIME = timeLimit ? ownLimit : LONGEST_MS;
     core.setDataMode(mode);
     Math.seedrandom(seed);
     core.startEpisodeReal();
+    await arrived([...document.images]);
     pageClock.advance(settle);
     const told = core.getUtterance();
     goal = typeof told === "string" ? told : told.utterance;

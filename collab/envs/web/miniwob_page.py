@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.miniwob_site import Site
+from collab.envs.web.miniwob_tasks import RELOADED
 from collab.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class MiniwobPage:
     async def start(self, name: str, seed: int) -> Shown:
         """Begin an episode; in the page where it lets itself be reset, else by loading it again."""
         await self._mouse_event("mouseMoved", self._corner())
-        if name == self._name:
+        if name == self._name and name not in RELOADED:
             shown = await self._begin(seed, fresh=False)
             if shown is not None:
                 return shown

@@ -41,6 +41,17 @@ DESKTOP = tuple(
 ALL = tuple(sorted(PHONE + DESKTOP))
 """All 130 pages."""
 
+RELOADED = frozenset(
+    """
+    click-menu drag-items drag-items-grid drag-sort-numbers form-sequence hot-cold navigate-tree simon-says
+    text-editor use-colorwheel use-colorwheel-2 use-slider use-slider-2
+    """.split()
+)
+"""Pages that add to what the last episode left (handlers, a widget's state) and so must be loaded again for each.
+
+Pages with timers that never end (terminal, stock-market …) are found out by the page clock and loaded again, too.
+"""
+
 _WORDS = {
     "drag": "drag-box drag-circle drag-cube drag-items drag-items-grid drag-shapes drag-shapes-2 drag-single-shape "
     "drag-sort-numbers draw-circle draw-line highlight-text highlight-text-2 resize-textarea use-slider use-slider-2 "

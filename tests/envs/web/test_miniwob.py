@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from collab.envs.actions import WEB
+from collab.envs.base import Forkable, HasGoal, HasOracle, HasScreenshot
+from collab.envs.samples import random_action
+from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, outcome
+from collab.envs.web.miniwob_page import Episode
+from collab.envs.web.miniwob_tasks import ALL, DESKTOP, PHONE
+from collab.envs.web.solutions import SOLVED
+from collab.errors import EnvironmentFailure, UnknownName
+from collab.types import StepResult
+
+FEW = ("click-button", "click-dialog", "email-inbox", "login-user", "choose-list", "search-engine", "use-slider")
+"""Pages of different kinds, for the checks that are too slow for all."""
+
+
+def play(check: Callable[[MiniwobSuite], Awaitable[None]], **options: object) -> None:
+    """Run a check on a suite of its own."""
+
+    async def run() -> None:
+        suite = MiniwobSuite(**options)  # type: ignore[arg-type]
+        try:
+            await check(suite)
+        finally:
+            await suite.close()
+
+    asyncio.run(run())
+
+
+async def follow(environment: MiniwobEnvironment) -> StepResult:
+    """Do what the oracle says until the end."""
+    while True:
+        plan = environment.oracle()
+        assert plan, (environment.goal(), plan)
+        result = await environment.step(plan[0])
+        if result.done:
+            return result
+
+
+# -------------------------------------------------------------------------------------------- without a browser
+
+
+def test_names() -> None:
+    assert len(ALL) == 130
+    assert len(PHONE) == 91
+    assert not set(PHONE) & set(DESKTOP)
+    suite = MiniwobSuite()
+    infos = suite.tasks()
+    assert [info.name for info in infos] == list(ALL)
+    assert {info.name for info in infos if info.oracle} == SOLVED
+    assert len([info for info in infos if "click" in info.tags]) > 30
+    assert {"email-inbox", "email-inbox-reply"} <= {info.name for info in infos if "email" in info.tags}
+
+
+def test_an_instance_is_a_name_and_a_seed() -> None:
+    suite = MiniwobSuite(max_steps=7)
+    task = suite.instance("click-test", 3)
+    assert (task.name, task.seed, task.goal, task.max_steps) == ("click-test", 3, "", 7)
+    with pytest.raises(UnknownName, match="did you mean click-test"):
+        suite.instance("click-tset", 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reward", "rule", "success", "score"),
+    [
+        (1.0, 0.4, "raw==1", True, 1.0),
+        (0.6, 0.6, "raw==1", False, 0.6),
+        (0.6, 0.6, "raw>0", True, 0.6),
+        (1.0, 0.4, "original", True, 0.4),
+        (-1.0, -1.0, "raw>0", False, 0.0),
+    ],
+)
+def test_reward_rules(raw: float, reward: float, rule: str, success: bool, score: float) -> None:
+    ended = Episode(goal="", done=True, raw=raw, reward=reward, reason="")
+    judged = outcome(ended, rule)  # type: ignore[arg-type]
+    assert (judged.success, judged.score) == (success, score)
+    running = Episode(goal="", done=False, raw=raw, reward=reward, reason="")
+    assert not outcome(running, rule).success  # type: ignore[arg-type]
+
+
+# ----------------------------------------------------------------------------------------------- with a browser
+
+
+@pytest.mark.browser
+def test_an_episode() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        first = await environment.reset(suite.instance("click-button", 7))
+        assert isinstance(environment, (Forkable, HasGoal))
+        assert isinstance(environment, HasOracle)
+        assert isinstance(environment, HasScreenshot)
+        assert environment.goal() == 'Click on the "Next" button.'
+        assert 'button "Next" [1]' in first.text
+        assert "127.0.0.1" not in first.text
+        looked = await environment.step(None)
+        assert (looked.done, looked.info["effect"]) == (False, "nothing changed")
+        result = await environment.step(WEB.make("click", id=1))
+        assert result.terminated
+        assert result.outcome is not None
+        assert result.outcome.success
+        assert environment.oracle() == ()
+        with pytest.raises(EnvironmentFailure, match="call reset first"):
+            await environment.step(None)
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_pages_cannot_be_left_and_nonsense_changes_nothing() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        first = await environment.reset(suite.instance("login-user", 7))
+        nonsense = [
+            WEB.make("jump_to", url="http://example.org"),
+            WEB.make("go", direction="backward"),
+            WEB.make("switch_tab", i=1),
+            WEB.make("user_input", message="?"),
+            WEB.make("click", id=99),
+            WEB.make("select", id=0, option="x"),
+            WEB.make("type_string", id=4, content="text for a button"),
+            WEB.make("scroll_page", direction="up"),
+        ]
+        for action in nonsense:
+            result = await environment.step(action)
+            assert result.observation.digest == first.digest, action
+            assert result.info["effect"], action
+            assert not result.done
+        ended = await environment.step(WEB.make("finish"))
+        assert ended.terminated
+        assert ended.outcome is not None
+        assert not ended.outcome.success
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_the_budget_ends_an_episode() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        await environment.reset(suite.instance("click-test-2", 0))
+        results = [await environment.step(None) for _ in range(3)]
+        assert [result.truncated for result in results] == [False, False, True]
+        assert results[-1].outcome is not None
+
+    play(check, max_steps=3)
+
+
+@pytest.mark.browser
+def test_same_seed_same_start_whatever_came_before() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        one, other = await suite.open(), await suite.open()
+        for name in FEW:
+            task = suite.instance(name, 11)
+            first = await one.reset(task)
+            shown, rng = first, random.Random(name)
+            for _ in range(5):
+                result = await one.step(random_action(WEB, shown, rng, ending=False))
+                shown = result.observation
+                if result.done:
+                    break
+            assert (await one.reset(task)).elements == first.elements, name
+            assert (await other.reset(task)).elements == first.elements, name
+            goal = other.goal()
+            assert ((await other.reset(suite.instance(name, 12))).digest, other.goal()) != (first.digest, goal), name
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_a_fork_equals_its_original_and_is_independent() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        await environment.reset(suite.instance("search-engine", 4))
+        plan = environment.oracle()
+        assert plan is not None
+        for action in plan[:2]:
+            await environment.step(action)
+        twin = await environment.fork()
+        assert (await follow(twin)).terminated
+        await twin.close()
+        ended = await follow(environment)
+        assert ended.outcome is not None
+        assert ended.outcome.success
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_a_crashed_page_is_a_failure_and_is_replaced() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        task = suite.instance("click-test-2", 0)
+        first = await environment.reset(task)
+        assert environment._page is not None
+        await environment._page.tab.context.close()
+        with pytest.raises(EnvironmentFailure, match="click-test-2"):
+            await environment.step(WEB.make("click", id=0))
+        with pytest.raises(EnvironmentFailure, match="call reset first"):
+            await environment.step(None)
+        assert (await environment.reset(task)).digest == first.digest
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_a_page_that_hangs_is_given_up_in_time() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        task = suite.instance("click-test-2", 0)
+        first = await environment.reset(task)
+        assert environment._page is not None
+        await environment._page.tab.evaluate("() => { setTimeout(() => { for (;;); }, 100); }")
+        with pytest.raises(EnvironmentFailure, match="timed out"):
+            await environment.step(None)
+        assert (await environment.reset(task)).digest == first.digest
+
+    play(check, timeout_s=2.0)
+
+
+@pytest.mark.browser
+def test_more_episodes_than_tabs_is_said_not_hung() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        one, other = await suite.open(), await suite.open()
+        await one.reset(suite.instance("click-test", 0))
+        suite._tabs._patience_s = 0.2
+        with pytest.raises(EnvironmentFailure, match="all 1 tabs are in use"):
+            await other.reset(suite.instance("click-test", 0))
+        await one.close()
+        suite._tabs._patience_s = 60
+        assert (await other.reset(suite.instance("click-test", 0))).elements
+
+    play(check, pages=1)
+
+
+@pytest.mark.browser
+def test_the_page_counts_time_only_by_the_original_rule() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        await environment.reset(suite.instance("click-test-2", 0))
+        for _ in range(19):
+            result = await environment.step(None)
+            if result.done:
+                break
+        assert result.terminated
+        assert result.outcome is not None
+        assert result.outcome.score == 0
+
+    play(check, reward="original")
+
+
+@pytest.mark.browser
+def test_a_screenshot_is_a_picture_of_the_window() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        await environment.reset(suite.instance("click-shape", 0))
+        plain, marked = await environment.screenshot(), await environment.screenshot(marks=True)
+        assert plain[:8] == marked[:8] == b"\x89PNG\r\n\x1a\n"
+        assert plain != marked
+
+    play(check)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["click-color", "click-tab-2", "enter-date", "search-engine", "choose-list"])
+def test_a_solution_solves(name: str) -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        for seed in range(3):
+            await environment.reset(suite.instance(name, seed))
+            result = await follow(environment)
+            assert result.outcome is not None
+            assert result.outcome.success, (seed, environment.goal())
+
+    play(check)
+
+
+# --------------------------------------------------------------------------------------------------- all pages
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_solution_solves_ten_seeds() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        failed = []
+        for name in sorted(SOLVED):
+            for seed in range(100, 110):
+                await environment.reset(suite.instance(name, seed))
+                result = await follow(environment)
+                if result.outcome is None or not result.outcome.success:
+                    failed.append((name, seed))
+        assert not failed
+
+    play(check)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_page_starts_repeats_forks_and_survives() -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        same = []
+        for name in ALL:
+            task = suite.instance(name, 5)
+            first = await environment.reset(task)
+            goal = environment.goal()
+            assert goal, name
+            assert first.elements, name
+            shown, rng, twin = first, random.Random(name), None
+            for number in range(6):
+                result = await environment.step(random_action(WEB, shown, rng, ending=False))
+                shown = result.observation
+                if result.done:
+                    break
+                if number == 3:
+                    twin = await environment.fork()
+                    await twin.close()
+            assert (await environment.reset(task)).elements == first.elements, name
+            again = await environment.reset(suite.instance(name, 6))
+            if (again.digest, environment.goal()) == (first.digest, goal):
+                same.append(name)
+        assert len(same) < 20, same
+
+    play(check)
