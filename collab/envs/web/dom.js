@@ -237,6 +237,7 @@
   const scrollBy = (direction) => {
     const room = (el) => (direction > 0 ? el.scrollHeight - el.clientHeight - el.scrollTop : el.scrollTop) >= 1;
     const screen = [0, 0, innerWidth, innerHeight], page = document.scrollingElement || document.documentElement;
+    if (!page || !document.body) return { moved: 0 };
     const size = (el) => { const box = clip(rectOf(el, [0, 0]), screen); return box ? (box[2] - box[0]) * (box[3] - box[1]) : 0; };
     const isHeld = [page, document.body].some((el) => /hidden|clip/.test(styleOf(el).overflowY));
     const areas = () => [...document.querySelectorAll("body *")].filter((el) => room(el) && scrolls(el, styleOf(el)) && size(el))
@@ -433,7 +434,7 @@
 
   const screen = [0, 0, innerWidth, innerHeight];
   if (document.body) visit(document.body, { origin: [0, 0], clip: screen, fixed: screen, placed: screen }, new Run(document.body), null);
-  const page = document.scrollingElement || document.documentElement;
+  const page = document.scrollingElement || document.documentElement || { scrollTop: 0, scrollHeight: 0, clientHeight: 0 };
   return JSON.stringify({
     title: short(document.title), url: location.href, width: innerWidth, height: innerHeight, elements: found,
     above: Math.round(page.scrollTop), below: Math.max(0, Math.round(page.scrollHeight - page.clientHeight - page.scrollTop)),

@@ -400,8 +400,8 @@ def test_names_that_lead_inside_are_refused_at_the_gate(on_page: Callable[..., N
 
 
 def test_page_windows_are_bounded_and_one_tab_always_stays(on_page: Callable[..., None]) -> None:
-    html = """<button onclick="for (let i = 0; i < 9; i++) open('/page')">Many</button>
-        <button onclick="close()">Close</button>"""
+    html = """<button onclick="for (let i = 0; i < 9; i++) window.open('/page')">Many</button>
+        <button onclick="window.close()">Close</button>"""
 
     async def script(player: Player) -> None:
         await player.start("page")
@@ -457,6 +457,15 @@ def test_a_page_that_never_rests_is_seen_after_a_bounded_time(on_page: Callable[
         assert 0.4 < asyncio.get_running_loop().time() - began < 3
 
     on_page("<p id=n></p><script>setInterval(() => n.textContent = Math.random(), 20)</script>", script, settle_s=0.5)
+
+
+def test_a_page_that_wipes_itself_out_is_empty(on_page: Callable[..., None]) -> None:
+    async def script(player: Player) -> None:
+        await player.start("page")
+        await player.do("click", "Wipe")
+        assert player.seen.elements == ()
+
+    on_page("""<button onclick="document.open()">Wipe</button>""", script)
 
 
 def test_what_loads_late_is_waited_for(on_page: Callable[..., None], server: Server) -> None:
