@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from collab.envs.actions import ActionSpace
 from collab.types import Action, Observation, ParseFailure
 
-_MARKER = re.compile(r"action\s*\**\s*:\s*\**", re.IGNORECASE)
-_REASON = re.compile(r"^\s*\**\s*(?:reason|thought)\s*\**\s*:\s*\**\s*", re.IGNORECASE)
-_CALL = re.compile(r"[A-Za-z_]\w*\s*\(")
+# Possessive quantifiers (*+) keep these linear on hostile text.
+_MARKER = re.compile(r"^[ \t*#>`-]*+action[\s*]*+:[\s*]*+", re.IGNORECASE | re.MULTILINE)
+"""At the start of a line; elsewhere it may stand inside the action itself ("action: …" in a typed text)."""
+_REASON = re.compile(r"[\s*]*+(?:reason|thought)[\s*]*+:[\s*]*+", re.IGNORECASE)
+_CALL = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_]*+\s*+\(")
+_LONGEST = 100_000
+"""Characters of a reply that is read at all."""
 _ATTEMPTS = 20
 """How many places of a reply are tried; bounds the work on hostile text."""
 
@@ -38,6 +42,9 @@ def read_reply(text: str, space: ActionSpace, observation: Observation) -> Parse
     """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action."""
     if not text.strip():
         return _failed("", ParseFailure(kind="empty", detail="the reply is empty"))
+    if len(text) > _LONGEST:
+        detail = f"the reply has {len(text)} characters, at most {_LONGEST} are read"
+        return _failed("", ParseFailure(kind="malformed", detail=detail))
     marker = _last_marker(text)
     start = marker.end() if marker else 0
     found = list(_candidates(text, start, space))
@@ -66,18 +73,13 @@ def _failed(reason: str, failure: ParseFailure) -> ParsedReply:
 
 def _clean(reason: str) -> str:
     without_fence = re.sub(r"```\w*\s*$", "", reason)
-    return _REASON.sub("", without_fence, count=1).strip().strip("*`").strip()
+    label = _REASON.match(without_fence)
+    return without_fence[label.end() if label else 0 :].strip().strip("*`").strip()
 
 
 def _last_marker(text: str) -> re.Match[str] | None:
-    """The last marker that is not inside the action itself ("action: …" may stand in a typed text)."""
-    at_line_start = [match for match in _MARKER.finditer(text) if _opens_line(text, match.start())]
-    return at_line_start[-1] if at_line_start else None
-
-
-def _opens_line(text: str, position: int) -> bool:
-    line = text[text.rfind("\n", 0, position) + 1 : position]
-    return not line.strip(" \t*#>-`")
+    matches = list(_MARKER.finditer(text))
+    return matches[-1] if matches else None
 
 
 def _candidates(text: str, start: int, space: ActionSpace) -> Iterator[tuple[int, int]]:
