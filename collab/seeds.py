@@ -14,7 +14,7 @@ from dataclasses import dataclass
 def derive(seed: int, purpose: str, *names: str | int) -> int:
     """Return a 32-bit seed: the first four bytes of SHA-256 over the run seed, the purpose and its names."""
     text = "\x1f".join([str(seed), purpose, *(str(name) for name in names)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big")
 
 
 @dataclass(frozen=True, slots=True)

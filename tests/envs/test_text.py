@@ -1,0 +1,70 @@
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collab.envs.text import describe_screen, flat, line
+from collab.types import Element
+
+anything = st.text(st.characters())
+elements = st.builds(
+    lambda label, value, flags: Element(index=7, role="input", label=label, value=value, flags=tuple(flags)),
+    anything,
+    st.none() | anything,
+    st.lists(st.sampled_from(["checked", "focused", "surface"]), max_size=2),
+)
+
+
+def test_label_before_index():
+    assert line(Element(index=7, role="button", label="Save")) == 'button "Save" [7]'
+    assert (
+        line(Element(index=8, role="input", label="Name", value="Ada", flags=("focused",)))
+        == 'input "Name": "Ada" [8] (focused)'
+    )
+
+
+def test_what_is_missing_is_left_out():
+    assert line(Element(index=0, role="image", label="")) == "image [0]"
+    assert line(Element(index=0, role="input", label="Name", value="")) == 'input "Name": "" [0]'
+    assert line(Element(index=1, role="slider", label="", value="30%")) == 'slider: "30%" [1]'
+
+
+def test_flags_in_their_order_without_the_hidden_ones():
+    flags = ("checked", "disabled", "surface")
+    assert line(Element(index=0, role="switch", label="Wi-Fi", flags=flags)) == 'switch "Wi-Fi" [0] (checked, disabled)'
+    assert line(Element(index=0, role="canvas", label="", flags=("surface",))) == "canvas [0]"
+
+
+def test_a_screen():
+    two = [Element(index=0, role="text", label="a\nb"), Element(index=1, role="button", label="OK")]
+    assert describe_screen("Notes:\tnew", two, ["Message: saved"]) == (
+        'Screen: Notes: new\nMessage: saved\ntext "a b" [0]\nbutton "OK" [1]'
+    )
+
+
+def test_flat():
+    assert flat("one  two\n\nthree\t") == "one two three"
+    assert flat("as it is ") == "as it is "
+    assert flat("a\x00b\x1b[31m\u2028c\ud800") == "a b [31m c"
+    assert flat("👨‍👩‍👧 שלום naïve") == "👨‍👩‍👧 שלום naïve"
+
+
+@settings(deadline=None, max_examples=300)
+@given(anything)
+def test_flat_is_one_line_that_can_be_stored_and_stays(text):
+    once = flat(text)
+    assert len(once.splitlines()) <= 1
+    once.encode()
+    assert flat(once) == once
+    assert not re.search(r"[\x00-\x1f\x7f]|  ", once)
+
+
+@settings(deadline=None, max_examples=300)
+@given(elements)
+def test_every_element_is_one_line_with_its_index(element):
+    text = line(element)
+    assert len(text.splitlines()) == 1
+    assert text.startswith("input")
+    assert "[7]" in text
+    assert "surface" not in text or "surface" in element.label + (element.value or "")
+    text.encode()
