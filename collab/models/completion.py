@@ -88,6 +88,22 @@ class Completion(BaseModel):
         return (logprobs.content or []) if logprobs else []
 
 
+class ModelCard(BaseModel):
+    """One model that a server offers."""
+
+    id: str
+    parent: str | None = None
+    """vLLM lists an adapter as a model whose parent is its base."""
+    max_model_len: int | None = None
+    """Longest sequence in tokens; None when the server does not say."""
+
+
+class ModelList(BaseModel):
+    """What a server offers."""
+
+    data: list[ModelCard] = []
+
+
 def chat_messages(request: Request) -> list[dict[str, Any]]:
     """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
     prompt = request.prompt

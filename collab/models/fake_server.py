@@ -24,7 +24,7 @@ FIELDS = {
     "response_format": "response_format",
     "token_ids": "return_token_ids",
 }
-"""What can be supported, and the field that asks for it; "images" is the fifth."""
+"""What can be supported, and the field that asks for it; "images" and "adapters" show otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class FakeServer:
     """Runs in threads of its own on a free port of 127.0.0.1.
 
     Args:
-        supports: of "seed", "logprobs", "response_format", "token_ids", "images"; the rest is refused with 400.
+        supports: of "seed", "logprobs", "response_format", "token_ids", "images" and "adapters"; the rest is refused
+            with 400.
         ignores: the rest is accepted and ignored instead of refused.
         delay_s: seconds that every answer takes.
     """
@@ -93,6 +94,13 @@ class FakeServer:
             with self._lock:
                 self._active -= 1
 
+    def offers(self) -> dict[str, Any]:
+        """The list of models."""
+        cards: list[dict[str, Any]] = [{"id": "fake", "max_model_len": 4096}]
+        if "adapters" in self._supports:
+            cards.append({"id": "fake-adapter", "parent": "fake"})
+        return {"object": "list", "data": cards}
+
     def _refusal(self, body: dict[str, Any]) -> Fault | None:
         wanted = {name for name, field_ in FIELDS.items() if field_ in body} | (
             {"images"} if _pictures(body) else set()
@@ -136,6 +144,9 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # or every answer waits 40 ms for an acknowledgement
+
+        def do_GET(self) -> None:
+            self._send(200, {}, json.dumps(server.offers()))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

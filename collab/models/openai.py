@@ -15,15 +15,15 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from collab.envs.text import flat
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Reply, Request
-from collab.models.completion import Completion, chat_messages, read_completion
+from collab.models.completion import Completion, ModelList, chat_messages, read_completion
 from collab.models.estimate import estimate_tokens
 from collab.models.meter import Meter
 from collab.models.probe import Findings, probe_server
@@ -31,6 +31,8 @@ from collab.models.redact import redact
 from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
 from collab.seeds import derive
 from collab.types import PolicyRef
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 _DEFAULT_URL = "https://api.openai.com/v1"
 _NO_KEY = "none"
@@ -189,12 +191,16 @@ class OpenAIModel:
         if self._found is None:
             session = self._open()
             if session.probing is None or session.probing.done():
-                session.probing = asyncio.ensure_future(probe_server(self._ask_probe))
+                session.probing = asyncio.ensure_future(probe_server(self.policy.base, self._ask_probe, self._offers))
             self._found = await asyncio.shield(session.probing)
         return self._found
 
     async def _ask_probe(self, body: dict[str, Any]) -> Completion:
         return await self._ask(body, seed=0)
+
+    async def _offers(self) -> ModelList:
+        client = self._open().client
+        return await self._retried(lambda: client.get("/models", cast_to=object), ModelList, seed=0)
 
     async def _ask(self, body: dict[str, Any], seed: int) -> Completion:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much."""
@@ -202,12 +208,8 @@ class OpenAIModel:
         started = time.perf_counter()
         payload = {"model": self.policy.base, **body, **self._extra}
         async with session.slots:
-            completion = await with_retries(
-                lambda: self._attempt(session.client, payload),
-                retries=self._retries,
-                rng=random.Random(derive(seed, "retry")),
-                wait=self.wait,
-                on_retry=self.meter.retried,
+            completion = await self._retried(
+                lambda: session.client.post("/chat/completions", cast_to=object, body=payload), Completion, seed
             )
         self.meter.answered(
             latency_s=time.perf_counter() - started,
@@ -217,12 +219,20 @@ class OpenAIModel:
         )
         return completion
 
-    async def _attempt(self, client: openai.AsyncOpenAI, payload: dict[str, Any]) -> Completion:
+    async def _retried(self, send: Callable[[], Awaitable[object]], schema: type[Answer], seed: int) -> Answer:
+        return await with_retries(
+            lambda: self._attempt(send, schema),
+            retries=self._retries,
+            rng=random.Random(derive(seed, "retry")),
+            wait=self.wait,
+            on_retry=self.meter.retried,
+        )
+
+    async def _attempt(self, send: Callable[[], Awaitable[object]], schema: type[Answer]) -> Answer:
         """One request. TryAgain where another may succeed, ServerRefusal where not."""
         try:
             async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
-                answer = await client.post("/chat/completions", cast_to=object, body=payload)
-            return Completion.model_validate(answer)
+                return schema.model_validate(await send())
         except (TimeoutError, openai.APITimeoutError):
             raise TryAgain(f"{self._who} gave no answer within {self._timeout_s:g} s") from None
         except openai.APIConnectionError as error:
@@ -231,7 +241,7 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             raise self._status(error) from None
         except (ValidationError, ValueError, openai.APIResponseValidationError):
-            raise TryAgain(f"{self._who} sent a broken answer (not a chat completion)") from None
+            raise TryAgain(f"{self._who} sent a broken answer: not the JSON of a chat-completions server") from None
 
     def _status(self, error: openai.APIStatusError) -> TryAgain | ServerRefusal:
         status = error.status_code

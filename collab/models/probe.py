@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collab.models.base import Capabilities
-from collab.models.completion import Completion, data_url
+from collab.models.completion import Completion, ModelList, data_url
 from collab.models.retry import ServerRefusal
 
 Ask = Callable[[dict[str, Any]], Awaitable[Completion]]
 """Sends a request body (without the model's name); raises ServerRefusal when the server says no."""
+
+Offers = Callable[[], Awaitable[ModelList]]
+"""Asks which models the server has; raises ServerRefusal when it does not tell."""
 
 _HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Say hello."}]
 _LETTERS: list[dict[str, Any]] = [{"role": "user", "content": "Write twelve random letters."}]
@@ -50,8 +53,11 @@ class Findings:
     """How the server calls the limit of the reply's length; OpenAI renamed it."""
 
 
-async def probe_server(ask: Ask) -> Findings:
+async def probe_server(model: str, ask: Ask, offers: Offers) -> Findings:
     """Ask a server what it can.
+
+    Args:
+        model: name of the model that will be asked.
 
     Raises:
         ModelFailure: it does not answer a plain request, or stops answering in between.
@@ -74,6 +80,7 @@ async def probe_server(ask: Ask) -> Findings:
         seed=await question("seed", letters, same_again) and await question("same seed again", letters, same_again),
         images=await question("images", {**hello, "messages": _picture_messages()}, lambda answer: _saw(answer, plain)),
         token_ids=await question("token ids", {**hello, "return_token_ids": True}, lambda answer: answer.has_ids),
+        adapters=await interview.adapters(model, offers),
         notes=(),
     )
     return Findings(capabilities=replace(capabilities, notes=tuple(interview.notes)), length_field=length)
@@ -95,6 +102,19 @@ class _Interview:
             return False
         self.notes.append(f"{name}: {'yes' if found else 'accepted and ignored'}")
         return found
+
+    async def adapters(self, model: str, offers: Offers) -> bool:
+        """Whether the server has adapters loaded; notes the model's context where the server tells it."""
+        try:
+            cards = (await offers()).data
+        except ServerRefusal as refusal:
+            self.notes.append(f"list of models: refused ({refusal.status})")
+            return False
+        names = [card.id for card in cards if card.parent is not None]
+        self.notes.append(f"adapters: {', '.join(names) or 'none listed'}")
+        lengths = [card.max_model_len for card in cards if card.id == model and card.max_model_len is not None]
+        self.notes.extend(f"context: {length} tokens" for length in lengths)
+        return bool(names)
 
 
 async def _plain(ask: Ask) -> tuple[str, Completion]:

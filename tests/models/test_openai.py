@@ -88,10 +88,12 @@ def test_a_plain_server_gets_plain_fields_only(server: FakeServer) -> None:
 
 
 def test_a_rich_server_gets_seed_and_gives_logprobs_and_ids() -> None:
-    with FakeServer({"seed", "logprobs", "token_ids", "response_format", "images"}) as server:
+    with FakeServer({"seed", "logprobs", "token_ids", "response_format", "images", "adapters"}) as server:
         model = model_of(server, usd_per_million_prompt=2.0, usd_per_million_completion=10.0)
         able = play(model, model.probe)
         assert (able.seed, able.logprobs, able.token_ids, able.structured, able.images) == (True,) * 5
+        assert able.adapters
+        assert {"adapters: fake-adapter", "context: 4096 tokens"} < set(able.notes)
         reply = play(model, lambda: model.generate(request(sampling=Sampling(temperature=1.0), seed=9)))
     assert server.requests[-1]["seed"] == 9
     assert reply.tokens == tuple(b"Task: greet. Go.")  # without the end of the turn
@@ -113,7 +115,7 @@ def test_the_probe_believes_answers_not_acceptance(ignores: bool) -> None:
     with FakeServer(ignores=ignores) as server:
         model = model_of(server)
         able = play(model, model.probe)
-    assert not any((able.logprobs, able.structured, able.images, able.token_ids))
+    assert not any((able.logprobs, able.structured, able.images, able.token_ids, able.adapters))
     assert able.seed == ignores  # an echo server says the same under any seed
     word = "accepted and ignored" if ignores else "refused (400)"
     assert f"logprobs: {word}" in able.notes
