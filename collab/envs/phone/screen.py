@@ -17,6 +17,8 @@ from collab.envs.text import describe_screen
 from collab.types import Box, Element, Observation
 
 RENDERER = "simphone-1"
+OVERLAYS = ("dialog", "menu", "sheet")
+"""Styles of views that leave the page below them partly in sight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +75,13 @@ def look(phone: Phone) -> Frame:
 
 
 def leave(phone: Phone) -> Phone:
-    """Let the page in front do what it does when it goes out of sight (an editor saves)."""
-    handler = view_of(phone).leave
-    return handler(phone) if handler else phone
+    """Let the page that goes out of sight do what it then does (an editor saves); it may lie under a dialog."""
+    view = view_of(phone)
+    if view.leave is not None:
+        return view.leave(phone)
+    if view.style in OVERLAYS and len(phone.stacks[phone.foreground]) > 1:
+        return replace(leave(pop(phone)), stacks=phone.stacks)
+    return phone
 
 
 def go_back(phone: Phone) -> Phone:
@@ -85,7 +91,7 @@ def go_back(phone: Phone) -> Phone:
     view = view_of(phone)
     if view.back is not None:
         return view.back(phone)
-    return pop(leave(phone))
+    return pop(view.leave(phone) if view.leave else phone)
 
 
 def press_back(phone: Phone) -> Phone:
@@ -122,7 +128,7 @@ def _flags(node: Node, page: Page) -> tuple[str, ...]:
     return flags
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def _element(
     index: int, role: str, label: str, box: Box, value: str | None, flags: tuple[str, ...], key: str
 ) -> Element:
@@ -145,7 +151,7 @@ def _drawing(phone: Phone, view: View, placed: Placed, app: str) -> dict[str, ob
         "app": app,
         "app_bar": view.title if view.style == "screen" else None,
         "keyboard": phone.keyboard,
-        "dialog": list(placed.window) if view.style in ("dialog", "menu", "sheet") else None,
+        "dialog": list(placed.window) if view.style in OVERLAYS else None,
         "dark": phone.settings.get("secure/dark_theme") == "1",
         "clock": clock_text(phone),
         "toast": phone.notice,

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from collab.envs.phone.apps import BY_NAME, TEXT_MENU
 from collab.envs.phone.layout import KEYBOARD_TOP
-from collab.envs.phone.screen import Frame, go_back, input_nodes, leave, look, view_of
+from collab.envs.phone.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
 from collab.envs.phone.state import Page, Phone, edit_page, focus_on, go_home, push, put_field, start
 from collab.envs.phone.widgets import Node
 from collab.types import Action, ElementTarget, Point
@@ -77,7 +77,7 @@ def _tap(frame: Frame, action: Action) -> Phone:
 
 def _tap_outside(frame: Frame, action: Action) -> Phone:
     """A tap beside a dialog or menu closes it; anywhere else on nothing it does nothing."""
-    if frame.view.style in ("dialog", "menu", "sheet") and isinstance(action.target, Point):
+    if frame.view.style in OVERLAYS and isinstance(action.target, Point):
         below_keyboard = frame.phone.keyboard and action.target.y >= KEYBOARD_TOP
         if not frame.placed.window.contains(action.target.x, action.target.y) and not below_keyboard:
             return go_back(replace(frame.phone, keyboard=False))

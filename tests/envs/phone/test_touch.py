@@ -115,6 +115,15 @@ def new_note(name: str) -> SimPhone:
     return phone
 
 
+def test_an_editor_under_a_menu_is_saved_too_when_the_app_is_left() -> None:
+    phone = new_note("plan")
+    do(phone, "input_text", MARKOR_ID + "document__edit", text="first")
+    do(phone, "long_press", MARKOR_ID + "document__edit")
+    assert phone.phone.page.screen == "system.text_menu"
+    open_app(phone, "Settings")
+    assert read(phone.phone, f"{MARKOR}/plan.md") == "first\n"
+
+
 # -------------------------------------------------------------------------------------------------------- keyboard
 
 
@@ -149,7 +158,7 @@ def test_scrolling_shows_what_is_hidden_and_stops_at_the_ends() -> None:
     assert phone.frame.placed.hidden[about] == "down"
     assert "There is more below." in phone.frame.observation.text
     assert do(phone, "scroll", direction="up").info["effect"] == "nothing changed"
-    assert do(phone, "scroll", direction="down").info["effect"] == "scrolled"
+    assert do(phone, "scroll", direction="down").info["effect"] == "scrolled down"
     assert phone.frame.index(about) is not None
     assert phone.frame.placed.hidden[SETTINGS + "network"] == "up"
     assert do(phone, "scroll", direction="down").info["effect"] == "nothing changed"

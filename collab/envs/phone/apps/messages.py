@@ -38,7 +38,7 @@ def conversation_list(phone: Phone, page: Page) -> View:
     return View(
         title="Messages",
         body=body,
-        fab=icon("Start a conversation", _ID + "conversations_fab", _new),
+        fab=icon("New conversation", _ID + "conversations_fab", _new),
     )
 
 
