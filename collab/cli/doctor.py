@@ -177,7 +177,7 @@ def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
 
 async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Check:
     """Find out what one server supports; one attempt and a short wait, whatever the file says."""
-    from collab.errors import CollabError, ModelFailure, boundary
+    from collab.errors import ModelFailure, RunError, UsageError, boundary
     from collab.models.base import Model
     from collab.resolve import build
 
@@ -190,8 +190,11 @@ async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Chec
                     capabilities = await model.probe()
         finally:
             await model.close()
-    except CollabError as error:
-        mend = "start the server, or correct base_url, model or key in that file; then: collab agents check " + name
+    except UsageError as error:  # its last clause says what to do
+        mend = str(error).rpartition("; ")[2]
+        return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
+    except RunError as error:
+        mend = f"start the server, or correct base_url and model in that file; then: collab agents check {name}"
         return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
     detail = f"{model.policy.base} answers; supports {_able(capabilities)}"
     return Check(area="models", name=f"agents/{name}", status="ok", detail=detail)

@@ -117,7 +117,7 @@ def check_environments(
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
     wanted = options.listed(tasks)
-    reports = [_check(definitions, name, backend, wanted, effort, timeout) for name in chosen]
+    reports = [asyncio.run(_check(definitions, name, backend, wanted, effort, timeout)) for name in chosen]
     if as_json:
         emit([data(report) | {"ok": report.ok} for report in reports])
     else:
@@ -134,13 +134,7 @@ class _Effort:
     quick: bool
 
 
-def _check(
-    definitions: Library, name: str, backend: str | None, tasks: list[str], effort: _Effort, timeout_s: float
-) -> CheckReport:
-    return asyncio.run(_check_one(definitions, name, backend, tasks, effort, timeout_s))
-
-
-async def _check_one(
+async def _check(
     definitions: Library, name: str, backend: str | None, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env

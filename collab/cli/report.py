@@ -82,10 +82,9 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
     """Environment, the mark of a rehearsal, and the success rate."""
     say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
     say(f"success  {report.planned}")
-    if len(report.results) < report.planned.episodes:
-        say(
-            f"         {len(report.results)} of {report.planned.episodes} episodes are over; the others count as missed"
-        )
+    over, planned = len(report.results), report.planned.episodes
+    if over < planned:
+        say(f"         {over} of {planned} episodes are over; the others count as not solved")
     if report.broken:
         done = f"{report.completed} of completed episodes; " if report.completed.episodes else ""
         say(f"         {done}{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")

@@ -204,6 +204,13 @@ def test_doctor_shows_the_capabilities_of_a_server_that_answers(collab, tmp_path
     assert "fake answers; supports seed" in out
 
 
+def test_doctor_says_which_key_is_missing(collab, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    _, out, _ = collab("doctor", "--timeout", "1")
+    assert "the environment variable OPENAI_API_KEY is not set" in out
+    assert "agents/openai: export your key in it" in out
+
+
 def test_doctor_without_a_browser_gives_the_command(collab, monkeypatch):
     def nothing() -> None:
         raise UsageError("there is no browser")

@@ -1,0 +1,301 @@
+"""Whatever goes wrong: one clear line on stderr, the right exit code, no traceback, nothing lost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+
+LIBRARY = str(Path(__file__).parent / "library")
+COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
+
+BLIND = """
+import os, sys
+
+class Blind:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        hidden = name.partition(".")[0] in os.environ["HIDDEN"].split(",")
+        return None if hidden else self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Blind(finder) for finder in sys.meta_path]
+"""
+"""A sitecustomize that hides installed packages."""
+
+
+@pytest.fixture(autouse=True)
+def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """The one line that a command ends with."""
+    assert main(arguments) == code
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert lines[-1].startswith("error: ")
+    assert sum(line.startswith("error: ") for line in lines) == 1
+    assert "Traceback" not in shown.err
+    return lines[-1]
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+# ------------------------------------------------------------------------------------------------- names and numbers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["rolout"], "Did you mean 'rollout'?"),
+        (["graph", "shw", "team"], "Did you mean 'show'?"),
+        (["rollout", "--episods", "3"], "--episodes"),
+        (["rollout", "--episodes", "three"], "'--episodes'"),
+        (["rollout", "--episodes", "0"], "greater than or equal to 1"),
+        (["rollout", "--concurrency", "0"], "greater than or equal to 1"),
+        (["graph", "show"], "Missing argument 'NAME'"),
+        (["runs", "export", "x"], "Missing option '--parquet'"),
+        (["graph", "show", "teem"], "no graph called 'teem'; did you mean team?"),
+        (["rollout", "--env", "coridor"], "no environment called 'coridor'; did you mean corridor"),
+        (["rollout", "--env", "corridor", "--agents", "parot"], "no agents file called 'parot'; did you mean parrot?"),
+        (["rollout", "--env", "corridor", "--tasks", "OpenDors"], "did you mean OpenDoors"),
+        (["rollout", "--env", "corridor", "--tasks", "tag:prss"], "did you mean press?"),
+        (["rollout", "--env", "corridor", "--backend", "slwo"], "did you mean slow?"),
+        (["env", "tasks", "corridor", "--backend", "slwo"], "did you mean slow?"),
+        (["rollout", "--env", "corridor", "--agents", "ada=parrot"], "nobody speaks for: ben, cyd, dee"),
+        (["rollout", "--env", "corridor", "--agents", "bob=parrot"], "the graph has no slot 'bob'"),
+        (["rollout", "--env", "corridor", "--budget", "dollars=3"], "known: minutes, tokens, usd"),
+        (["rollout", "--env", "corridor", "--budget", "usd=much"], "not a number"),
+        (["rollout", "--env", "corridor", "--budget", "tokens=-1"], "greater than 0"),
+        (["rollout", "--env", "corridor", "--set", "graf.rounds=2"], "did you mean graph?"),
+        (["rollout", "--env", "corridor", "--set", "graph.rounds"], "write it as a.b=value"),
+        (["rollout", "--env", "corridor", "--set", "graph.rounds=two"], "graph.rounds"),
+        (["rollout", "--library", "nowhere"], "no such folder"),
+        (["env", "check"], "--all"),
+        (["env", "check", "corridor", "--seeds", "x"], "write whole numbers with commas"),
+        (["runs", "show", "nowhere"], "not a run directory"),
+        (["runs", "resume", "nowhere"], "not a run directory"),
+        (["eval", "--compare", "nowhere", "nowhere"], "not a run directory"),
+        (["eval", "--compare", "nowhere"], "'--compare'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_starts_nothing(capsys, somewhere, arguments, hint):
+    assert hint in complaint(capsys, *arguments)
+    assert not (somewhere / "runs").exists()
+
+
+def test_a_run_directory_is_never_written_over(capsys, somewhere):
+    (somewhere / "mine").mkdir()
+    (somewhere / "mine" / "thesis.txt").write_text("two years of work")
+    assert "is there already" in complaint(capsys, "rollout", "--env", "corridor", "--out", "mine")
+    assert [path.name for path in (somewhere / "mine").iterdir()] == ["thesis.txt"]
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_cyclic_graph_is_named_with_its_cycle(capsys):
+    line = complaint(capsys, "rollout", "--env", "corridor", "--graph", "cycle")
+    assert "ada → ben → cyd → ada" in line
+
+
+def test_an_edge_to_a_stranger_is_named(capsys):
+    assert "no slot called 'bob'" in complaint(capsys, "graph", "show", "stranger")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "backend: fake\nbackends: {fake: {kind: fake}}\ntask: all\n",
+            ":3: task: no key called 'task'; did you mean tasks?",
+        ),
+        ("backend: fake\nbackends:\n  fake: {kind: fake, opts: {}}\n", ":3: backends.fake.opts: unknown key 'opts'"),
+        ("backend: fake\nbackends: {fake: {kind: fake}}\nlimits:\n  step_s: -1\n", ":4: limits.step_s"),
+        ("backend: fake\nbackend: fake\n", ":2: the key 'backend' stands twice"),
+        ("backend: [fake\n", "not YAML"),
+        (
+            "backend: fake\nbackends: {fake: {kind: fakery}}\n",
+            "no kind of environments called 'fakery'; did you mean fake",
+        ),
+        ("backend: fake\nbackends: {fake: {kind: fake, options: {fail_att: 3}}}\n", "fail_att"),
+        ("backend: fake\nbackends: {fake: {kind: fake, options: {fail_at: soon}}}\n", "fail_at"),
+        ("backend: fake\nbackends: {fake: {kind: 'no.such:Thing'}}\n", "no.such:Thing cannot be imported"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(capsys, somewhere, text, expected):
+    path = somewhere / "mine.yaml"
+    path.write_text(text)
+    line = complaint(capsys, "rollout", "--env", str(path))
+    assert expected in line
+
+
+def test_a_damaged_run_cannot_be_read_but_says_why(capsys, somewhere):
+    (somewhere / "run").mkdir()
+    head = somewhere / "run" / "run.json"
+    head.write_text("{")
+    assert "not JSON" in complaint(capsys, "runs", "show", "run")
+    head.write_text(json.dumps({"format_version": "99.0"}))
+    assert "99.0" in complaint(capsys, "runs", "resume", "run")
+
+
+def test_a_half_written_line_is_told_and_the_rest_is_shown(capsys, somewhere):
+    assert main(["rollout", "--env", "corridor", "--episodes", "2", "--out", "run"]) == 0
+    segment = next(path for path in (somewhere / "run").rglob("*.jsonl"))
+    segment.write_bytes(segment.read_bytes()[:-40])
+    for leftover in (somewhere / "run").glob("index.sqlite*"):
+        leftover.unlink()
+    capsys.readouterr()
+    assert main(["runs", "show", "run"]) == 0
+    shown = capsys.readouterr()
+    assert "PressButton/0" in shown.out
+    assert shown.err.startswith("unreadable: ")
+
+
+# ----------------------------------------------------------------------------------------- what is missing or is dead
+
+
+@pytest.fixture
+def hidden(somewhere: Path):
+    """Runs a command in a process that does not find some packages."""
+    (somewhere / "sitecustomize.py").write_text(BLIND)
+
+    def call(packages: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return start(*arguments, HIDDEN=packages, PYTHONPATH=str(somewhere))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("packages", "arguments", "extra"),
+    [
+        ("playwright", ["rollout", "--env", "miniwob", "--agents", "parrot", "--tasks", "click-button"], "web"),
+        ("torch,transformers", ["agents", "check", "local.yaml"], "train"),
+        ("pyarrow", ["runs", "export", "run", "--parquet", "tables"], "parquet"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_command(hidden, somewhere, packages, arguments, extra):
+    (somewhere / "local.yaml").write_text(f"kind: local\noptions: {{path: {somewhere}}}\n")
+    assert main(["rollout", "--env", "corridor", "--episodes", "1", "--out", "run"]) == 0
+    done = hidden(packages, *arguments)
+    assert done.returncode == 2
+    assert f"which is not installed; run: pip install 'collab-marl[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_no_browser_is_told_with_what_installs_one(somewhere):
+    command = ["rollout", "--env", "miniwob", "--agents", "parrot", "--tasks", "click-button"]
+    done = start(*command, COLLAB_BROWSER=str(somewhere / "nowhere"), PATH="")
+    assert done.returncode == 2
+    assert "playwright install chromium" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", [["agents", "check", "dead"], ["rollout", "--env", "corridor", "--agents", "dead"]])
+def test_a_dead_server_is_told_with_its_address(capsys, command):
+    assert "http://127.0.0.1:1/v1" in complaint(capsys, *command, code=1)
+
+
+def test_an_unset_key_is_named(capsys, monkeypatch, somewhere):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (somewhere / "remote.yaml").write_text("kind: openai\noptions: {model: some-model}\n")
+    assert "OPENAI_API_KEY" in complaint(capsys, "agents", "check", "remote.yaml")
+
+
+# --------------------------------------------------------------------------------------------------------------- output
+
+
+def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(somewhere):
+    limited = ["import resource", "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"]
+    script = "; ".join([*limited, "from collab.cli.main import run", "run()"])
+    command = ["rollout", "--env", "corridor", "--episodes", "12", "--concurrency", "1", "--out", "run"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert last.startswith("error: ")
+    assert "collab runs resume run" in last
+    recorded = json.loads(start("runs", "show", "run", "--json").stdout)["episodes"]
+    assert 0 < len(recorded) < 12
+    whole = json.loads(start("rollout", "--env", "corridor", "--episodes", "12", "--json").stdout)["episodes"]
+    resumed = start("runs", "resume", "run", "--json")
+    assert resumed.returncode == 0
+    assert json.loads(resumed.stdout)["episodes"] == whole
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_one_line(form):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "graph", "list", *form], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_a_reader_who_leaves_is_no_drama():
+    process = subprocess.Popen(
+        [*COMMAND, "graph", "list", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 1
+
+
+def test_a_terminal_without_unicode_gets_question_marks():
+    done = start("graph", "show", "cycle", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 2
+    assert "ada ? ben ? cyd ? ada" in done.stderr
+    assert json.loads(start("graph", "list", "--json", PYTHONIOENCODING="ascii").stdout)
+
+
+def test_text_from_outside_cannot_steer_the_terminal(capsys, somewhere):
+    (somewhere / "odd.yaml").write_text('description: "\\e[2J\\e[31mred [bold]x[/bold] :smile:"\nslots: [ada]\n')
+    own = somewhere / "own"
+    (own / "graphs").mkdir(parents=True)
+    (somewhere / "odd.yaml").rename(own / "graphs" / "odd.yaml")
+    assert main(["graph", "list", "--library", str(own)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[bold]x[/bold] :smile:" in out
+
+
+# -------------------------------------------------------------------------------------------------------------- bugs
+
+
+def test_a_bug_is_one_line_unless_a_traceback_is_asked_for(capsys, monkeypatch):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("collab.resolve.build_dag", broken)
+    monkeypatch.delenv("COLLAB_DEBUG", raising=False)
+    line = complaint(capsys, "graph", "show", "team", code=1)
+    assert line.startswith("error: ZeroDivisionError: division by zero (a bug of collab: run again with COLLAB_DEBUG=1")
+    monkeypatch.setenv("COLLAB_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["graph", "show", "team"])

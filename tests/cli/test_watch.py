@@ -1,0 +1,138 @@
+"""Progress on a terminal and in a log, and Ctrl-C that loses nothing."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collab.cli import watch
+from collab.cli.main import main
+from collab.collector import Progress
+
+LIBRARY = str(Path(__file__).parent / "library")
+COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
+SLOW = ["rollout", "--env", "corridor", "--backend", "slow", "--episodes", "12", "--out", "run"]
+
+
+@pytest.fixture(autouse=True)
+def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_progress_tells_everything_there_is_to_know():
+    progress = Progress(planned=20, done=5, succeeded=4, broken=1, calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
+    progress.started = time.monotonic() - 10
+    assert watch.describe(progress) == (
+        "5/20 episodes | 80% success so far | 1 broken | 1200 calls, 2.00M tokens, 120.0 calls/s | 0.50 USD | 0:30 left"
+    )
+    assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])
+def test_short_numbers(number, text):
+    assert watch.short(number) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (7.4, "0:07"), (750, "12:30"), (3723, "1:02:03")])
+def test_durations(seconds, text):
+    assert watch.clock(seconds) == text
+
+
+def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
+    monkeypatch.setattr(watch._Lines, "interval_s", 0.05)
+    assert main([*SLOW[:5], "--episodes", "4", "--json"]) == 0
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert lines[0].startswith("playing 4 episodes of corridor")
+    assert len(lines) > 2
+    assert all(re.match(r"\d+/4 episodes \| ", line) for line in lines[1:])
+    assert "\x1b" not in shown.err
+    json.loads(shown.out)
+
+
+def test_on_a_terminal_progress_is_one_live_line():
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *SLOW[:5], "--episodes", "6"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+    while process.poll() is None or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                seen += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert b"playing 6 episodes" in seen
+    assert b"calls/s" in seen
+    assert b"\x1b[2K" in seen, "the line is written over"
+
+
+def begin(run: Path) -> "subprocess.Popen[str]":
+    """A slow run that has played something."""
+    process = subprocess.Popen([*COMMAND, *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not any(
+        b'"episode_finished"' in path.read_bytes() for path in run.rglob("*.jsonl")
+    ):
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_ctrl_c_stops_cleanly_and_resuming_loses_nothing(somewhere, capsys, number):
+    process = begin(somewhere / "run")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert "press Ctrl-C again to leave at once" in err
+    assert err.splitlines()[-1] == "stopped: stopped on request; go on with: collab runs resume run"
+    assert "the others count as not solved" in out
+    assert main(["runs", "list", "run", "--json"]) == 0
+    assert 0 < json.loads(capsys.readouterr().out)[0]["done"] < 12
+    assert main(["runs", "resume", "run", "--json"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert main([*SLOW[:3], "--episodes", "12", "--json"]) == 0
+    assert resumed["episodes"] == json.loads(capsys.readouterr().out)["episodes"]
+
+
+def test_the_second_ctrl_c_leaves_at_once(somewhere, monkeypatch):
+    stubborn = "\n".join(
+        [
+            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs",
+            "async def start(*_, watch, stop, **__):",
+            "    print('ready', flush=True)",
+            "    await asyncio.sleep(60)",
+            "runs.start = start",
+            "from collab.cli.main import run; run()",
+        ]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", stubborn, *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith("stopping: ")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert err == "error: interrupted; go on with: collab runs resume run\n"
