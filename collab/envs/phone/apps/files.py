@@ -8,6 +8,7 @@ from functools import partial
 
 from collab.envs.phone.app import App
 from collab.envs.phone.pools import FILES_BY_FOLDER
+from collab.envs.phone.selection import select, toggle, unselect
 from collab.envs.phone.state import Page, Phone, edit_page, keep, pop, push, swap, toast
 from collab.envs.phone.storage import ROOT, children, delete, folder_of, is_folder, move, name_of, write
 from collab.envs.phone.widgets import Item, Line, Node, View, button, icon, item, line, text, text_field
@@ -51,31 +52,32 @@ def roots(phone: Phone, page: Page) -> View:
 def folder_list(phone: Phone, page: Page) -> View:
     """One folder; a long press starts the selection."""
     folder = str(page.data["folder"])
-    chosen: tuple[str, ...] = page.data.get("chosen", ())
-    body: list[Item] = [_entry(phone, path, path in chosen, bool(chosen)) for path, _ in children(phone, folder)] or [
-        text("No items", _ID + "empty")
-    ]
-    if not chosen:
+    selected = chosen(page)
+    entries = [path for path, _ in children(phone, folder)]
+    body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
+    if not body:
+        body = [text("No items", _ID + "empty")]
+    if not selected:
         return View(title=_title(folder), body=body)
-    more = Page(screen="files.menu", data={"folder": folder, "paths": chosen})
+    more = Page(screen="files.menu", data={"folder": folder, "paths": selected})
     return View(
-        title=f"{len(chosen)} selected",
+        title=f"{len(selected)} selected",
         body=body,
         actions=(
-            icon("Delete", _ID + "action_menu_delete", partial(_ask, screen="files.delete", paths=chosen)),
+            icon("Delete", _ID + "action_menu_delete", partial(_ask, screen="files.delete", paths=selected)),
             icon("More options", _ID + "more", partial(push, page=more)),
         ),
-        navigation=icon("Done", _ID + "action_mode_close", _unselect),
-        back=_unselect,
+        navigation=icon("Done", _ID + "action_mode_close", unselect),
+        back=unselect,
     )
 
 
 def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
     folder = is_folder(phone, path)
-    toggle = partial(_toggle, path=path)
-    tap = toggle if selecting else partial(_enter, path=path) if folder else _open_file
+    choose = partial(toggle, name=path)
+    tap = choose if selecting else partial(_enter, path=path) if folder else _open_file
     value = "Folder" if folder else f"{len(phone.files[path].content or '')} B"
-    return item(name_of(path), entry_key(path), tap, value=value, hold=toggle, selected=selected)
+    return item(name_of(path), entry_key(path), tap, value=value, hold=choose, selected=selected)
 
 
 def _title(folder: str) -> str:
@@ -97,15 +99,6 @@ def _enter(phone: Phone, path: str) -> Phone:
 
 def _open_file(phone: Phone) -> Phone:
     return toast(phone, "No app can open this file")
-
-
-def _toggle(phone: Phone, path: str) -> Phone:
-    chosen: tuple[str, ...] = phone.page.data.get("chosen", ())
-    return keep(phone, chosen=tuple(one for one in chosen if one != path) if path in chosen else (*chosen, path))
-
-
-def _unselect(phone: Phone) -> Phone:
-    return keep(phone, chosen=())
 
 
 def _ask(phone: Phone, screen: str, paths: tuple[str, ...]) -> Phone:
@@ -130,7 +123,7 @@ def menu(phone: Phone, page: Page) -> View:
 
 
 def _select_all(phone: Phone, folder: str) -> Phone:
-    return keep(pop(phone), chosen=tuple(path for path, _ in children(phone, folder)))
+    return select(pop(phone), tuple(path for path, _ in children(phone, folder)))
 
 
 def delete_dialog(phone: Phone, page: Page) -> View:
@@ -149,7 +142,7 @@ def _delete(phone: Phone) -> Phone:
     paths: tuple[str, ...] = phone.page.data["paths"]
     for path in paths:
         phone = delete(phone, path)
-    return toast(_unselect(pop(phone)), f"Deleted {len(paths)} item{'s' * (len(paths) > 1)}")
+    return toast(unselect(pop(phone)), f"Deleted {len(paths)} item{'s' * (len(paths) > 1)}")
 
 
 def rename_dialog(phone: Phone, page: Page) -> View:
@@ -165,7 +158,7 @@ def rename_dialog(phone: Phone, page: Page) -> View:
 def _rename(phone: Phone) -> Phone:
     path, name = str(phone.page.data["path"]), phone.page.fields.get("name", "").strip()
     moved = move(phone, path, f"{folder_of(path)}/{name}") if name and "/" not in name else phone
-    return toast(phone, "Choose another name") if moved is phone else _unselect(pop(moved))
+    return toast(phone, "Choose another name") if moved is phone else unselect(pop(moved))
 
 
 def picker(phone: Phone, page: Page) -> View:
@@ -202,7 +195,7 @@ def _move(phone: Phone) -> Phone:
         moved = move(moved, path, f"{folder}/{name_of(path)}")
     if moved is phone:
         return toast(phone, "These items cannot be moved here")
-    return toast(_unselect(pop(moved)), f"Moved to {_title(folder)}")
+    return toast(unselect(pop(moved)), f"Moved to {_title(folder)}")
 
 
 def _noise(phone: Phone, rng: random.Random) -> Phone:

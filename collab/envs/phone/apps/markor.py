@@ -18,18 +18,13 @@ from collab.envs.phone.apps.markor_dialogs import (
     new_dialog,
     rename_dialog,
     type_menu,
-    unselect,
 )
 from collab.envs.phone.apps.markor_editor import PACKAGE, editor, open_note
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.pools import SENTENCES, draw_note_name
-from collab.envs.phone.state import Page, Phone, keep, pop, push, recall, remember
-from collab.envs.phone.storage import (
-    children,
-    is_folder,
-    name_of,
-    write,
-)
+from collab.envs.phone.selection import chosen, select, toggle, unselect
+from collab.envs.phone.state import Page, Phone, pop, push, recall, remember
+from collab.envs.phone.storage import children, is_folder, name_of, write
 from collab.envs.phone.widgets import Item, Node, View, icon, item, radio, text
 
 _ID = PACKAGE + ":id/"
@@ -42,16 +37,16 @@ _ORDERS = {"name": "Name", "date": "Date, newest first"}
 def note_list(phone: Phone, page: Page) -> View:
     """One folder; a long press starts the selection."""
     folder = str(page.data["folder"])
-    chosen: tuple[str, ...] = page.data.get("chosen", ())
+    selected = chosen(page)
     entries = _ordered(phone, folder)
-    body: list[Item] = [_entry(phone, path, path in chosen, bool(chosen)) for path in entries]
+    body: list[Item] = [_entry(phone, path, path in selected, bool(selected)) for path in entries]
     if not body:
         body = [text("This folder is empty", _ID + "empty")]
-    if chosen:
+    if selected:
         return View(
-            title=f"{len(chosen)} selected",
+            title=f"{len(selected)} selected",
             body=body,
-            actions=_selection_actions(folder, chosen),
+            actions=_selection_actions(folder, selected),
             navigation=icon("Done", _ID + "action_mode_close", unselect),
             back=unselect,
         )
@@ -73,19 +68,19 @@ def _ordered(phone: Phone, folder: str) -> list[str]:
 def _entry(phone: Phone, path: str, selected: bool, selecting: bool) -> Node:
     folder = is_folder(phone, path)
     when = datetime.datetime.fromtimestamp(phone.files[path].changed_ms / 1000, tz=datetime.UTC)
-    toggle = partial(_toggle, path=path)
-    tap = toggle if selecting else partial(_enter if folder else open_note, path=path)
+    choose = partial(toggle, name=path)
+    tap = choose if selecting else partial(_enter if folder else open_note, path=path)
     value = "Folder" if folder else f"{when:%Y-%m-%d %H:%M}"
-    return item(name_of(path), entry_key(path), tap, value=value, hold=toggle, selected=selected)
+    return item(name_of(path), entry_key(path), tap, value=value, hold=choose, selected=selected)
 
 
-def _selection_actions(folder: str, chosen: tuple[str, ...]) -> tuple[Node, ...]:
-    rename = icon("Rename", _ID + "action_rename", partial(ask_rename, path=chosen[0]))
+def _selection_actions(folder: str, paths: tuple[str, ...]) -> tuple[Node, ...]:
+    rename = icon("Rename", _ID + "action_rename", partial(ask_rename, path=paths[0]))
     return (
-        *((rename,) if len(chosen) == 1 else ()),
+        *((rename,) if len(paths) == 1 else ()),
         icon("Select all", _ID + "action_select_all", partial(_select_all, folder=folder)),
-        icon("Move", _ID + "action_move", partial(ask_move, folder=folder, paths=chosen)),
-        icon("Delete", _ID + "action_delete", partial(ask_delete, paths=chosen)),
+        icon("Move", _ID + "action_move", partial(ask_move, folder=folder, paths=paths)),
+        icon("Delete", _ID + "action_delete", partial(ask_delete, paths=paths)),
     )
 
 
@@ -93,13 +88,8 @@ def _enter(phone: Phone, path: str) -> Phone:
     return push(phone, Page(screen="markor.list", data={"folder": path}))
 
 
-def _toggle(phone: Phone, path: str) -> Phone:
-    chosen: tuple[str, ...] = phone.page.data.get("chosen", ())
-    return keep(phone, chosen=tuple(one for one in chosen if one != path) if path in chosen else (*chosen, path))
-
-
 def _select_all(phone: Phone, folder: str) -> Phone:
-    return keep(phone, chosen=tuple(_ordered(phone, folder)))
+    return select(phone, tuple(_ordered(phone, folder)))
 
 
 def sort_menu(phone: Phone, page: Page) -> View:

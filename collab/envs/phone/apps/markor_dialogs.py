@@ -6,16 +6,9 @@ from functools import partial
 
 from collab.envs.phone.apps.markor_editor import PACKAGE, open_note
 from collab.envs.phone.notes import MARKOR
+from collab.envs.phone.selection import unselect
 from collab.envs.phone.state import Page, Phone, edit_page, keep, pop, push, put_field, toast
-from collab.envs.phone.storage import (
-    children,
-    delete,
-    folder_of,
-    make_folder,
-    move,
-    name_of,
-    write,
-)
+from collab.envs.phone.storage import children, delete, folder_of, make_folder, move, name_of, write
 from collab.envs.phone.widgets import Item, View, button, item, text, text_field
 
 _ID = PACKAGE + ":id/"
@@ -25,11 +18,6 @@ _TYPES = {"Markdown": ".md", "Plain text": ".txt"}
 def entry_key(path: str) -> str:
     """Key of a note or folder in a list."""
     return f"{_ID}item{path.removeprefix(MARKOR)}"
-
-
-def unselect(phone: Phone) -> Phone:
-    """End the selection."""
-    return keep(phone, chosen=())
 
 
 # ---------------------------------------------------------------------------------------------------- new entries

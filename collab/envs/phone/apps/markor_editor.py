@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from collab.envs.phone.state import Page, Phone, push, recall, remember, toast
-from collab.envs.phone.storage import (
-    is_file,
-    is_folder,
-    name_of,
-    read,
-    write,
-)
+from collab.envs.phone.storage import is_file, is_folder, name_of, read, write
 from collab.envs.phone.widgets import View, icon, text_field
 
 PACKAGE = "net.gsantner.markor"

@@ -8,6 +8,7 @@ from functools import partial
 from collab.envs.phone.apps.files import PACKAGE, STORAGE, entry_key
 from collab.envs.phone.pools import FILES_BY_FOLDER, draw_file_name, draw_other, draw_variant
 from collab.envs.phone.screen import Frame
+from collab.envs.phone.selection import chosen
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import ROOT, STANDARD_FOLDERS, delete, folder_of, make_folder, write
 from collab.envs.phone.tasks import plans
@@ -28,7 +29,7 @@ def _to_folder(frame: Frame, folder: str) -> Action | None:
         return plans.aim(frame, _ID + "roots")
     if frame.page.screen == "files.roots":
         return plans.aim(frame, f"{_ID}root/{STORAGE}")
-    if frame.page.screen != "files.folder" or frame.page.data.get("chosen"):
+    if frame.page.screen != "files.folder" or chosen(frame.page):
         return plans.back()
     here = str(frame.page.data["folder"])
     if here == folder:
@@ -42,7 +43,7 @@ def _to_folder(frame: Frame, folder: str) -> Action | None:
 def _select(frame: Frame, path: str) -> Action | None:
     """Select exactly one file; None when it is selected."""
     on_list = plans.in_app(frame, PACKAGE) and frame.page.screen == "files.folder"
-    if on_list and frame.page.data.get("chosen") == (path,):
+    if on_list and chosen(frame.page) == (path,):
         return None
     if path not in frame.phone.files:
         raise plans.Lost(f"{path} does not exist any more")

@@ -6,21 +6,12 @@ import random
 from functools import partial
 
 from collab.envs.phone.apps.markor_editor import PACKAGE
-from collab.envs.phone.pools import (
-    SENTENCES,
-    draw_note_name,
-    draw_word,
-)
+from collab.envs.phone.pools import SENTENCES, draw_note_name, draw_word
 from collab.envs.phone.screen import Frame
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import is_file, read
 from collab.envs.phone.tasks import plans
-from collab.envs.phone.tasks.notebook import (
-    note,
-    open_note,
-    prepare_note,
-    select,
-)
+from collab.envs.phone.tasks.notebook import note, open_note, prepare_note, select
 from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
 from collab.types import Action
 

@@ -8,26 +8,13 @@ from functools import partial
 from collab.envs.phone.apps.markor_dialogs import entry_key
 from collab.envs.phone.apps.markor_editor import PACKAGE
 from collab.envs.phone.notes import MARKOR, note_files
-from collab.envs.phone.pools import (
-    NOTE_FOLDERS,
-    SENTENCES,
-    draw_note_name,
-    draw_other,
-    draw_word,
-)
+from collab.envs.phone.pools import NOTE_FOLDERS, SENTENCES, draw_note_name, draw_other, draw_word
 from collab.envs.phone.screen import Frame
+from collab.envs.phone.selection import chosen
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import folder_of, make_folder, write
 from collab.envs.phone.tasks import plans
-from collab.envs.phone.tasks.notebook import (
-    TITLES,
-    empty,
-    noise,
-    note,
-    prepare_note,
-    select,
-    to_folder,
-)
+from collab.envs.phone.tasks.notebook import TITLES, empty, noise, note, prepare_note, select, to_folder
 from collab.envs.phone.tasks.spec import Params, TaskSpec, nothing_drawn, phrasings
 from collab.types import Action
 
@@ -61,11 +48,11 @@ def _delete_all_plan(frame: Frame, params: Params, start: Phone) -> Action:
     step = to_folder(frame, MARKOR, keep_selection=True)
     if step is not None:
         return step
-    chosen = frame.page.data.get("chosen", ())
-    if not chosen:
+    selected = chosen(frame.page)
+    if not selected:
         first = next((key for key in map(entry_key, left) if frame.index(key) is not None), entry_key(min(left)))
         return plans.aim(frame, first, "long_press")
-    return plans.aim(frame, _ID + ("action_delete" if set(left) <= set(chosen) else "action_select_all"))
+    return plans.aim(frame, _ID + ("action_delete" if set(left) <= set(selected) else "action_select_all"))
 
 
 def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:

@@ -8,23 +8,12 @@ from functools import partial
 
 from collab.envs.phone.apps.markor_editor import PACKAGE, was_opened
 from collab.envs.phone.apps.messages import PACKAGE as SMS_PACKAGE
-from collab.envs.phone.pools import (
-    SENTENCES,
-    draw_note_name,
-    draw_number,
-    draw_word,
-)
+from collab.envs.phone.pools import SENTENCES, draw_note_name, draw_number, draw_word
 from collab.envs.phone.screen import Frame
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import read, write
 from collab.envs.phone.tasks import plans, sms
-from collab.envs.phone.tasks.notebook import (
-    create_with,
-    empty,
-    holds,
-    note,
-    open_note,
-)
+from collab.envs.phone.tasks.notebook import create_with, empty, holds, note, open_note
 from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
 from collab.types import Action
 

@@ -7,13 +7,9 @@ import random
 from collab.envs.phone.apps.markor_dialogs import entry_key
 from collab.envs.phone.apps.markor_editor import PACKAGE
 from collab.envs.phone.notes import MARKOR
-from collab.envs.phone.pools import (
-    NOTE_TITLES,
-    SENTENCES,
-    draw_variant,
-    draw_word,
-)
+from collab.envs.phone.pools import NOTE_TITLES, SENTENCES, draw_variant, draw_word
 from collab.envs.phone.screen import Frame
+from collab.envs.phone.selection import chosen
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import delete, folder_of, is_file, make_folder, read, write
 from collab.envs.phone.tasks import plans
@@ -39,7 +35,7 @@ def to_folder(frame: Frame, folder: str, *, keep_selection: bool = False) -> Act
         return plans.aim(frame, "android:id/up")
     if frame.page.screen != "markor.list":
         return plans.back()
-    if frame.page.data.get("chosen") and not keep_selection:
+    if chosen(frame.page) and not keep_selection:
         return plans.back()
     here = str(frame.page.data["folder"])
     if here == folder:
@@ -62,7 +58,7 @@ def open_note(frame: Frame, path: str) -> Action | None:
 def select(frame: Frame, path: str) -> Action | None:
     """Select exactly one entry of its folder; None when it is selected."""
     on_list = plans.in_app(frame, PACKAGE) and frame.page.screen == "markor.list"
-    if on_list and frame.page.data.get("chosen") == (path,):
+    if on_list and chosen(frame.page) == (path,):
         return None
     if path not in frame.phone.files:
         raise plans.Lost(f"{path} does not exist any more")
