@@ -8,7 +8,7 @@ from functools import partial
 
 from collab.envs.phone.app import App
 from collab.envs.phone.pools import FILES_BY_FOLDER
-from collab.envs.phone.selection import select, toggle, unselect
+from collab.envs.phone.selection import chosen, select, toggle, unselect
 from collab.envs.phone.state import Page, Phone, edit_page, keep, pop, push, swap, toast
 from collab.envs.phone.storage import ROOT, children, delete, folder_of, is_folder, move, name_of, write
 from collab.envs.phone.widgets import Item, Line, Node, View, button, icon, item, line, text, text_field
