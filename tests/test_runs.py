@@ -106,26 +106,55 @@ def recorded_steps(run: Path) -> int:
         return sum(one.steps for one in reader.episodes())
 
 
-@pytest.mark.parametrize("moments", [(4,), (2, 15), (9, 10, 20)])
+def kill_when(run: Path, library: Path, moment: int, script: str) -> None:
+    """Start a process and kill it once the run holds `moment` steps."""
+    process = subprocess.Popen([sys.executable, "-c", script, str(library), str(run)])
+    deadline = time.monotonic() + 100
+    while recorded_steps(run) < moment and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def check_resumed(killed: Path, whole: Path, library: Path) -> None:
+    """Resume a killed run: it ends like the whole one, and nothing that was recorded is asked for again."""
+    dead = RunStore.open(killed).reader()
+    assert dead.status == "dead"
+    before = {(one.id, step.index): step.matrix for one in dead.episodes() for step in dead.trajectory(one.id).steps}
+    result = asyncio.run(resume(killed, Library(own=library)))
+    assert result.stopped is None
+    assert result.progress.steps > 0, "something was left to do"
+    assert hash_of(killed) == hash_of(whole)
+    after = RunStore.open(killed).reader()
+    assert all(after.step(id, step).matrix == matrix for (id, step), matrix in before.items())
+
+
+@pytest.mark.parametrize("moments", [(4,), (2, 15, 20)])
 def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: Path, moments: tuple[int, ...]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     play(library, whole, env="slow", episodes=12, concurrency=3)
     for number, moment in enumerate(moments):
-        code = PLAY if number == 0 else RESUME
-        process = subprocess.Popen([sys.executable, "-c", code, str(library), str(killed)])
-        deadline = time.monotonic() + 60
-        while recorded_steps(killed) < moment and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    dead = RunStore.open(killed).reader()
-    before = {(one.id, step.index): step.matrix for one in dead.episodes() for step in dead.trajectory(one.id).steps}
-    assert dead.status == "dead"
-    result = asyncio.run(resume(killed, Library(own=library)))
-    assert result.stopped is None
-    assert hash_of(killed) == hash_of(whole)
-    after = RunStore.open(killed).reader()
-    assert all(after.step(id, step).matrix == matrix for (id, step), matrix in before.items()), "nothing asked twice"
+        kill_when(killed, library, moment, PLAY if number == 0 else RESUME)
+    check_resumed(killed, whole, library)
+
+
+@pytest.mark.slow
+def test_kill_and_resume_with_a_language_model(library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from collab.models.tiny import make_tiny_checkpoint
+
+    checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)
+    options = f"{{path: {checkpoint}, determinism: exact}}"
+    sampling = "{temperature: 1.0, max_tokens: 24}"
+    (library / "agents" / "actor.yaml").write_text(f"kind: local\noptions: {options}\nsampling: {sampling}\n")
+    (library / "graphs").mkdir()
+    (library / "graphs" / "team.yaml").write_text("slots: [ada, ben]\nrounds: 2\nedges: [[ada, ben]]\n")
+    (library / "envs" / "slow.yaml").write_text(DEFINITIONS["envs/slow.yaml"] + "limits: {max_steps: 2}\n")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    play(library, whole, env="slow", episodes=12, concurrency=3)
+    for script, moment in ((PLAY, 5), (RESUME, 12)):
+        kill_when(killed, library, moment, script)
+    check_resumed(killed, whole, library)
 
 
 def test_broken_episodes_are_played_again(library: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -71,7 +70,7 @@ def common(one: Tokens, two: Tokens) -> int:
 
 
 def test_all_twelve_cells_share_rules_task_history_and_screen(step: tuple) -> None:
-    matrix, read, _ = step
+    _, read, _ = step
     first = read[CellRef("ada", 0)]
     shared = min(common(first, ids) for ids in read.values())
     header = len(first) - common(first, read[CellRef("ben", 0)])
@@ -100,7 +99,7 @@ def test_a_message_stands_in_the_tokens_in_which_it_was_generated(step: tuple) -
 
 
 def test_what_an_agent_reads_next_begins_with_what_it_said_last(step: tuple) -> None:
-    matrix, read, wrote = step
+    _, read, wrote = step
     shared = min(common(read[CellRef("ada", 0)], ids) for ids in read.values())
     for slot, round in itertools.product(DAG.slots, (1, 2)):
         last = wrote[CellRef(slot, round - 1)]
