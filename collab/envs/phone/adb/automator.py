@@ -1,0 +1,405 @@
+"""The methods that uiautomator2's client calls on a phone, over JSON-RPC.
+
+A method is a function of the handle and the parameters. Views are touched by their middle, as the real program does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.adb.hierarchy import ViewNode, dump, hierarchy
+from collab.envs.phone.adb.selectors import BadSelector, find, remember
+from collab.envs.phone.screen import foreground_package, look
+from collab.envs.phone.shell import gestures
+from collab.envs.phone.shell.system import PROPERTIES
+from collab.envs.phone.state import HEIGHT, WIDTH, put_field, toast
+from collab.types import Box
+
+MAX_TEXT = 1024 * 1024
+"""Characters that can be typed or pasted at once."""
+MAX_WAIT_S = 120.0
+_POLL_S = 0.05
+_STEP_MS = 5
+"""What one step of a gesture takes."""
+_NO_OBJECT = "androidx.test.uiautomator.UiObjectNotFoundException"
+
+
+class RpcError(Exception):
+    """What a call answers instead of a result."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def call(handle: PhoneHandle, method: str, params: object) -> Any:
+    """Call a method.
+
+    Raises:
+        RpcError: there is no such method, or it cannot do what was asked.
+    """
+    function = _METHODS.get(method)
+    if function is None:
+        raise RpcError(-32601, f"method not found: {method}")
+    given = list(params) if isinstance(params, list) else list(params.values()) if isinstance(params, dict) else []
+    try:
+        result = function(handle, *given)
+        return await result if isinstance(result, Awaitable) else result
+    except BadSelector as problem:
+        raise RpcError(-32602, str(problem)) from None
+    except TypeError as problem:  # the wrong number or kind of parameters
+        raise RpcError(-32602, f"{method}: {problem}") from None
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+def _found(handle: PhoneHandle, selector: object) -> ViewNode:
+    views = find(hierarchy(handle.phone), selector)
+    if not views:
+        raise RpcError(-32001, f"{_NO_OBJECT}: {selector}")
+    return views[0]
+
+
+def _dump(handle: PhoneHandle, compressed: bool = False, max_depth: int = 50, root_in_active: bool = False) -> str:
+    roots = hierarchy(handle.phone)
+    return dump(roots[:1] if root_in_active else roots, max_depth if isinstance(max_depth, int) else 50)
+
+
+def _device_info(handle: PhoneHandle) -> dict[str, Any]:
+    return {
+        "currentPackageName": foreground_package(handle.phone),
+        "displayHeight": HEIGHT,
+        "displayRotation": 0,
+        "displaySizeDpX": 411,
+        "displaySizeDpY": 914,
+        "displayWidth": WIDTH,
+        "productName": PROPERTIES["ro.product.name"],
+        "sdkInt": int(PROPERTIES["ro.build.version.sdk"]),
+        "naturalOrientation": True,
+        "screenOn": True,
+    }
+
+
+def _info(view: ViewNode) -> dict[str, Any]:
+    bounds = _bounds(view.box)
+    return {
+        "bounds": bounds,
+        "visibleBounds": bounds,
+        "childCount": len(view.children),
+        "className": view.kind,
+        "contentDescription": view.description,
+        "packageName": view.package,
+        "resourceName": view.id,
+        "text": view.text,
+        "enabled": "disabled" not in view.flags,
+        "longClickable": "long-clickable" in view.flags,
+        **{name: name in view.flags for name in ("checkable", "checked", "clickable", "focusable", "focused")},
+        **{name: name in view.flags for name in ("scrollable", "selected")},
+    }
+
+
+def _bounds(box: Box) -> dict[str, int]:
+    return {"left": box.left, "top": box.top, "right": box.right, "bottom": box.bottom}
+
+
+def _obj_info(handle: PhoneHandle, selector: object) -> dict[str, Any]:
+    return _info(_found(handle, selector))
+
+
+def _obj_infos(handle: PhoneHandle, selector: object) -> list[dict[str, Any]]:
+    return [_info(view) for view in find(hierarchy(handle.phone), selector)]
+
+
+def _count(handle: PhoneHandle, selector: object) -> int:
+    return len(find(hierarchy(handle.phone), selector))
+
+
+def _exist(handle: PhoneHandle, selector: object) -> bool:
+    return _count(handle, selector) > 0
+
+
+async def _wait(handle: PhoneHandle, selector: object, timeout_ms: float = 0, *, gone: bool = False) -> bool:
+    """Wait until a view is there (or gone): other connections may change the screen meanwhile."""
+    end = time.monotonic() + min(MAX_WAIT_S, max(0.0, timeout_ms / 1000))
+    while _exist(handle, selector) == gone:
+        if time.monotonic() >= end:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
+
+
+async def _wait_gone(handle: PhoneHandle, selector: object, timeout_ms: float = 0) -> bool:
+    return await _wait(handle, selector, timeout_ms, gone=True)
+
+
+def _get_text(handle: PhoneHandle, selector: object) -> str:
+    return _found(handle, selector).text
+
+
+def _screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str:
+    from collab.envs.phone.render import render  # Pillow loads only when somebody looks
+
+    image = render(look(handle.phone).observation).convert("RGB")
+    share = min(1.0, max(0.05, float(scale)))
+    if share < 1:
+        image = image.resize((round(image.width * share), round(image.height * share)))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=min(95, max(1, int(quality))))
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _child_by(word: str) -> Callable[..., str]:
+    def method(handle: PhoneHandle, parent: object, child: object, text: object, scroll: bool = False) -> str:
+        name = remember(parent, child, {word: text})
+        _found(handle, name)
+        return name
+
+    return method
+
+
+# ------------------------------------------------------------------------------------------------------- touching
+
+
+def _click(handle: PhoneHandle, x: object, y: object = None, duration_ms: float = 0) -> bool:
+    if isinstance(x, (dict, str)):
+        place = _found(handle, x).box.center
+        handle.put(gestures.tap(handle.phone, *place))
+    elif float(duration_ms) >= gestures.LONG_PRESS_MS:
+        handle.put(gestures.long_press(handle.phone, _number(x), _number(y)))
+    else:
+        handle.put(gestures.tap(handle.phone, _number(x), _number(y)))
+    return True
+
+
+def _long_click(handle: PhoneHandle, selector: object) -> bool:
+    handle.put(gestures.long_press(handle.phone, *_found(handle, selector).box.center))
+    return True
+
+
+def _number(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e7:
+        return value
+    raise TypeError("a coordinate is no number")
+
+
+def _drag(handle: PhoneHandle, *args: object) -> bool:
+    """A finger from a point to another, in so many steps."""
+    x1, y1, x2, y2, *steps = (_number(arg) for arg in args)
+    handle.put(gestures.drag(handle.phone, (x1, y1), (x2, y2), round((steps[0] if steps else 55) * _STEP_MS)))
+    return True
+
+
+def _swipe(handle: PhoneHandle, first: object, *args: object) -> bool:
+    if not isinstance(first, (dict, str)):
+        return _drag(handle, first, *args)
+    box = _found(handle, first).box
+    x, y = box.center
+    ends = {"up": (x, box.top), "down": (x, box.bottom - 1), "left": (box.left, y), "right": (box.right - 1, y)}
+    return _drag(handle, x, y, *ends.get(str(args[0]) if args else "", (x, y)), 10)
+
+
+def _swipe_points(handle: PhoneHandle, points: object, steps: object = 100) -> bool:
+    if not isinstance(points, list) or len(points) < 4 or len(points) % 2:
+        raise TypeError("not enough points")
+    return _drag(handle, *points[:2], *points[-2:], 10)
+
+
+def _drag_to(handle: PhoneHandle, selector: object, x: object, y: object = 0, steps: object = 100) -> bool:
+    start = _found(handle, selector).box.center
+    end = _found(handle, x).box.center if isinstance(x, (dict, str)) else (_number(x), _number(y))
+    return _drag(handle, *start, *end, 100)
+
+
+def _inject(handle: PhoneHandle, action: int, x: float, y: float, meta: int = 0) -> bool:
+    """One event of a finger: 0 down, 1 up, 2 move; the gesture happens when it is lifted."""
+    if action == 0:
+        handle.finger = (_number(x), _number(y), time.monotonic())
+    elif action == 1 and handle.finger is not None:
+        left, top, since = handle.finger
+        handle.finger = None
+        held_ms = round((time.monotonic() - since) * 1000)
+        handle.put(gestures.drag(handle.phone, (left, top), (_number(x), _number(y)), held_ms))
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ scrolling
+
+
+def _scrolled(handle: PhoneHandle, selector: object, *, forward: bool, vertical: object = True) -> bool:
+    """Scroll the view that matches; whether anything moved."""
+    box = _found(handle, selector).box
+    x, y = box.center
+    before = handle.phone
+    half = max(gestures.SLOP, (box.bottom - box.top) // 3)
+    if vertical is False:
+        half = max(gestures.SLOP, (box.right - box.left) // 3)
+        _drag(handle, x, y, x - half if forward else x + half, y)
+    else:
+        _drag(handle, x, y, x, y - half if forward else y + half)
+    return handle.phone != before
+
+
+def _scroll_forward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
+    return _scrolled(handle, selector, forward=True, vertical=vertical)
+
+
+def _scroll_backward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
+    return _scrolled(handle, selector, forward=False, vertical=vertical)
+
+
+def _scroll_far(forward: bool) -> Callable[..., bool]:
+    def method(
+        handle: PhoneHandle, selector: object, vertical: object = True, swipes: int = 500, steps: object = 55
+    ) -> bool:
+        for _ in range(min(500, max(0, int(swipes)))):
+            if not find(hierarchy(handle.phone), selector):
+                break
+            if not _scrolled(handle, selector, forward=forward, vertical=vertical):
+                break
+        return True
+
+    return method
+
+
+def _scroll_to(handle: PhoneHandle, selector: object, target: object, vertical: object = True) -> bool:
+    """From the beginning down until the target is there."""
+    if _exist(handle, target):
+        return True
+    if not _exist(handle, selector):
+        return False
+    _scroll_far(forward=False)(handle, selector, vertical)
+    while not _exist(handle, target):
+        if not _exist(handle, selector) or not _scrolled(handle, selector, forward=True, vertical=vertical):
+            return _exist(handle, target)
+    return True
+
+
+# --------------------------------------------------------------------------------------------------------- typing
+
+
+def _set_text(handle: PhoneHandle, selector: object, text: object) -> bool:
+    view = _found(handle, selector)
+    field = look(handle.phone).placed.nodes[view.element].field if view.element is not None else None
+    if field is None:
+        return False
+    handle.put(put_field(handle.phone, field, _clean(text)))
+    return True
+
+
+def _clear_field(handle: PhoneHandle, selector: object) -> bool:
+    return _set_text(handle, selector, "")
+
+
+def _clear_input(handle: PhoneHandle) -> bool:
+    handle.put(gestures.put_text(handle.phone, ""))
+    return True
+
+
+def _clean(text: object) -> str:
+    """Text without half characters, which cannot be stored."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT:
+        raise TypeError("text is none, or too long")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _set_clipboard(handle: PhoneHandle, label: object, text: object) -> None:
+    handle.put(replace(handle.phone, clipboard=_clean(text)))
+
+
+def _paste(handle: PhoneHandle) -> bool:
+    handle.put(gestures.type_text(handle.phone, handle.phone.clipboard))
+    return True
+
+
+def _press_key(handle: PhoneHandle, name: object) -> bool:
+    alias = {"delete": "DEL", "del": "DEL", "recent": "APP_SWITCH", "center": "DPAD_CENTER"}.get(str(name), str(name))
+    code = gestures.key_code(alias)
+    return code is not None and _press_code(handle, code)
+
+
+def _press_code(handle: PhoneHandle, code: int, meta: object = None) -> bool:
+    if not isinstance(code, int):
+        raise TypeError("a key code is no number")
+    handle.put(gestures.press(handle.phone, code))
+    return True
+
+
+def _make_toast(handle: PhoneHandle, text: object, duration_ms: object = 1000) -> bool:
+    handle.put(toast(handle.phone, _clean(text)))
+    return True
+
+
+def _clear_toast(handle: PhoneHandle) -> None:
+    handle.put(replace(handle.phone, notice=None))
+
+
+def _nothing(handle: PhoneHandle, *args: object) -> bool:
+    """Accepted: the screen is always on, upright and idle."""
+    return True
+
+
+def _not_there(handle: PhoneHandle, *args: object) -> bool:
+    """The phone has no notification shade."""
+    return False
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "childByDescription": _child_by("description"),
+    "childByInstance": _child_by("place"),
+    "childByText": _child_by("text"),
+    "clearInputText": _clear_input,
+    "clearLastToast": _clear_toast,
+    "clearLastTraversedText": _nothing,
+    "clearTextField": _clear_field,
+    "click": _click,
+    "count": _count,
+    "deviceInfo": _device_info,
+    "drag": _drag,
+    "dragTo": _drag_to,
+    "dumpWindowHierarchy": _dump,
+    "exist": _exist,
+    "flingBackward": _scroll_backward,
+    "flingForward": _scroll_forward,
+    "flingToBeginning": _scroll_far(forward=False),
+    "flingToEnd": _scroll_far(forward=True),
+    "freezeRotation": _nothing,
+    "getClipboard": lambda handle: handle.phone.clipboard,
+    "getLastToast": lambda handle: handle.phone.notice,
+    "getLastTraversedText": lambda handle: None,
+    "getText": _get_text,
+    "injectInputEvent": _inject,
+    "longClick": _long_click,
+    "makeToast": _make_toast,
+    "objInfo": _obj_info,
+    "objInfoOfAllInstances": _obj_infos,
+    "openNotification": _not_there,
+    "openQuickSettings": _not_there,
+    "pasteClipboard": _paste,
+    "pressKey": _press_key,
+    "pressKeyCode": _press_code,
+    "scrollBackward": _scroll_backward,
+    "scrollForward": _scroll_forward,
+    "scrollTo": _scroll_to,
+    "scrollToBeginning": _scroll_far(forward=False),
+    "scrollToEnd": _scroll_far(forward=True),
+    "setClipboard": _set_clipboard,
+    "setOrientation": _nothing,
+    "setText": _set_text,
+    "sleep": _nothing,
+    "swipe": _swipe,
+    "swipePoints": _swipe_points,
+    "takeScreenshot": _screenshot,
+    "waitForExists": _wait,
+    "waitForIdle": _nothing,
+    "waitUntilGone": _wait_gone,
+    "wakeUp": _nothing,
+}
+"""Every method of the program that its client uses."""

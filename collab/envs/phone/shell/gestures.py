@@ -1,0 +1,159 @@
+"""What fingers and keys do to a phone, for every face that has no elements to point at.
+
+Deviation: a drag moves the content by the engine's usual distance, however far the finger went; only on a slider
+does the place count where the finger is lifted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import hypot
+
+from collab.envs.actions import MOBILE, element_at
+from collab.envs.phone.layout import KEYBOARD_TOP
+from collab.envs.phone.screen import input_nodes, look, view_of
+from collab.envs.phone.state import HEIGHT, WIDTH, Phone, focus_on, put_field
+from collab.envs.phone.touch import act, focused_input, press_enter
+
+SLOP = 24
+"""A finger that moves less than this, in pixels, does not drag."""
+LONG_PRESS_MS = 500
+
+KEYS = {
+    "HOME": 3,
+    "BACK": 4,
+    "DPAD_CENTER": 23,
+    "TAB": 61,
+    "SPACE": 62,
+    "ENTER": 66,
+    "DEL": 67,
+    "ESCAPE": 111,
+    "NUMPAD_ENTER": 160,
+    "CUT": 277,
+    "COPY": 278,
+    "PASTE": 279,
+    **{str(digit): 7 + digit for digit in range(10)},
+    **{chr(65 + place): 29 + place for place in range(26)},
+    **dict(COMMA=55, PERIOD=56, MINUS=69, EQUALS=70, SLASH=76, AT=77, PLUS=81, STAR=17, POUND=18, APOSTROPHE=75),
+    **dict(CALL=5, ENDCALL=6, VOLUME_UP=24, VOLUME_DOWN=25, VOLUME_MUTE=164, POWER=26, CAMERA=27, MENU=82, SEARCH=84),
+    **dict(DPAD_UP=19, DPAD_DOWN=20, DPAD_LEFT=21, DPAD_RIGHT=22, MOVE_HOME=122, MOVE_END=123, FORWARD_DEL=112),
+    **dict(APP_SWITCH=187, SLEEP=223, WAKEUP=224, CTRL_LEFT=113, CTRL_RIGHT=114, SHIFT_LEFT=59, UNKNOWN=0),
+}
+"""Android's key codes by name, without KEYCODE_."""
+_LETTERS = {
+    **{7 + digit: str(digit) for digit in range(10)},
+    **{29 + place: chr(97 + place) for place in range(26)},
+    **{62: " ", 55: ",", 56: ".", 69: "-", 70: "=", 76: "/", 77: "@", 81: "+", 17: "*", 18: "#", 75: "'"},
+}
+
+
+def key_code(name: str) -> int | None:
+    """A key by number or name ("66", "ENTER", "KEYCODE_ENTER"); None when there is no such key."""
+    if name.isascii() and name.isdecimal() and len(name) <= 3:
+        return int(name)
+    return KEYS.get(name.upper().removeprefix("KEYCODE_"))
+
+
+def tap(phone: Phone, x: float, y: float) -> Phone:
+    """Touch a pixel shortly; outside the screen nothing happens."""
+    return _touch(phone, "click", x, y)
+
+
+def long_press(phone: Phone, x: float, y: float) -> Phone:
+    """Hold a pixel."""
+    return _touch(phone, "long_press", x, y)
+
+
+def drag(phone: Phone, start: tuple[float, float], end: tuple[float, float], duration_ms: int) -> Phone:
+    """Move a finger over the screen; one that hardly moves taps or holds."""
+    across, down = end[0] - start[0], end[1] - start[1]
+    if hypot(across, down) < SLOP:
+        return long_press(phone, *start) if duration_ms >= LONG_PRESS_MS else tap(phone, *start)
+    if abs(across) > abs(down):
+        slid = _slide(phone, start, end[0])
+        if slid is not None:
+            return slid
+        direction = "right" if across > 0 else "left"
+    else:
+        direction = "down" if down > 0 else "up"
+    frame = look(phone)
+    return act(frame, MOBILE.make("swipe", direction=direction))
+
+
+def _touch(phone: Phone, type: str, x: float, y: float) -> Phone:
+    if not (0 <= x < WIDTH and 0 <= y < HEIGHT) or (phone.keyboard and y >= KEYBOARD_TOP):
+        return phone
+    frame = look(phone)
+    return act(frame, MOBILE.canonical(MOBILE.make(type, x=x, y=y), frame.observation))
+
+
+def _slide(phone: Phone, start: tuple[float, float], to: float) -> Phone | None:
+    """Move the slider under the start; None when there is none."""
+    frame = look(phone)
+    element = element_at(frame.observation, *start)
+    slide = frame.placed.nodes[element.index].slide if element is not None else None
+    if slide is None or element is None or element.box is None:
+        return None
+    share = (to - element.box.left) / max(1, element.box.right - 1 - element.box.left)
+    return slide(_quiet(phone), min(1.0, max(0.0, share)))
+
+
+# ----------------------------------------------------------------------------------------------------------- keys
+
+
+def press(phone: Phone, code: int) -> Phone:
+    """Press a key by its code; keys that mean nothing here do nothing."""
+    actions = {
+        3: "navigate_home",
+        4: "navigate_back",
+        111: "navigate_back",
+        66: "keyboard_enter",
+        160: "keyboard_enter",
+    }
+    if code in actions:
+        return act(look(phone), MOBILE.make(actions[code]))
+    phone = _quiet(phone)
+    if code in _LETTERS:
+        return type_text(phone, _LETTERS[code])
+    if code == KEYS["DEL"]:
+        return put_text(phone, typed(phone)[:-1])
+    if code == KEYS["TAB"]:
+        return _next_field(phone)
+    if code in (KEYS["COPY"], KEYS["CUT"]) and focused_input(phone) is not None:
+        copied = replace(phone, clipboard=typed(phone))
+        return put_text(copied, "") if code == KEYS["CUT"] else copied
+    return type_text(phone, phone.clipboard) if code == KEYS["PASTE"] else phone
+
+
+def type_text(phone: Phone, text: str) -> Phone:
+    """Type at the end of the focused field; a line break is the Enter key. Without a focus nothing happens."""
+    for place, line in enumerate(text.split("\n")):
+        if place:
+            phone = press_enter(phone)
+        if line:
+            phone = put_text(phone, typed(phone) + line)
+    return phone
+
+
+def typed(phone: Phone) -> str:
+    """Text of the focused field; empty without one."""
+    node = focused_input(phone)
+    return "" if node is None or node.field is None else phone.page.fields.get(node.field, "")
+
+
+def put_text(phone: Phone, text: str) -> Phone:
+    """Replace the text of the focused field; without a focus nothing happens."""
+    node = focused_input(phone)
+    return phone if node is None or node.field is None else put_field(phone, node.field, text)
+
+
+def _next_field(phone: Phone) -> Phone:
+    fields = [node.field for node in input_nodes(view_of(phone))]
+    if phone.page.focus not in fields:
+        return phone
+    return focus_on(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
+
+
+def _quiet(phone: Phone) -> Phone:
+    """The phone without the message of the last action."""
+    return replace(phone, notice=None) if phone.notice is not None else phone

@@ -1,0 +1,239 @@
+"""The phone's file system as shells and adb see it: shared storage, app folders, and databases as files.
+
+Everything is computed from the immutable phone; no path ever reaches the machine this runs on. File content that is
+no text keeps its bytes: they are stored as escaped half characters and come back unchanged.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from collab.envs.phone.apps import APPS
+from collab.envs.phone.databases import Table, dump
+from collab.envs.phone.shell.sandbox import database
+from collab.envs.phone.state import START_MS, Phone, Row
+from collab.envs.phone.storage import ROOT
+from collab.envs.phone.storage import delete as delete_entry
+from collab.envs.phone.storage import make_folder as make_entry
+from collab.envs.phone.storage import write as write_entry
+from collab.types import Scalar
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+_ALIASES = {
+    "/sdcard": ROOT,
+    "/mnt/sdcard": ROOT,
+    "/storage/self/primary": ROOT,
+    "/data/media/0": ROOT,
+    "/data/user/0": "/data/data",
+}
+_WRITABLE = (ROOT, "/data/data", "/data/local/tmp")
+
+
+def _tables() -> dict[str, tuple[Table, ...]]:
+    found: dict[str, tuple[Table, ...]] = {}
+    for app in APPS:
+        for table in app.tables:
+            found[table.path] = (*found.get(table.path, ()), table)
+    return found
+
+
+TABLES: Mapping[str, tuple[Table, ...]] = _tables()
+"""Tables of every database, by the path of its file."""
+
+
+def _fixed() -> frozenset[str]:
+    paths = {"/", "/dev", "/proc", "/system/bin", "/data/local/tmp", "/storage/emulated/0"}
+    paths |= {f"/data/data/{app.package}/{name}" for app in APPS for name in ("cache", "files", "databases")}
+    paths |= {posixpath.dirname(path) for path in TABLES}
+    for path in tuple(paths):
+        while path != "/":
+            path = posixpath.dirname(path)
+            paths.add(path)
+    return frozenset(paths)
+
+
+FOLDERS = _fixed()
+"""Folders that are always there."""
+
+
+class TreeProblem(Exception):
+    """A path that cannot be used; the message is what the system says ("No such file or directory")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """What `stat` knows."""
+
+    path: str
+    folder: bool
+    size: int
+    """In bytes."""
+    changed_ms: int
+
+
+def normal(path: str, cwd: str = "/") -> str:
+    """The absolute path, without aliases; `..` ends at the root."""
+    path = posixpath.normpath("/" + posixpath.join(cwd, path).lstrip("/"))
+    for alias, real in _ALIASES.items():
+        if path == alias or path.startswith(alias + "/"):
+            return real + path[len(alias) :]
+    return path
+
+
+def info(phone: Phone, path: str) -> Info | None:
+    """What lies at a normal path; None when there is nothing."""
+    if path in TABLES:
+        return Info(path=path, folder=False, size=len(_dumped(phone, path)), changed_ms=phone.now_ms)
+    entry = phone.files.get(path)
+    if entry is not None:
+        size = 4096 if entry.content is None else len(encode(entry.content))
+        return Info(path=path, folder=entry.content is None, size=size, changed_ms=entry.changed_ms)
+    if path in FOLDERS or any(name.startswith(path.rstrip("/") + "/") for name in phone.files):
+        return Info(path=path, folder=True, size=4096, changed_ms=START_MS)
+    return None
+
+
+def is_folder(phone: Phone, path: str) -> bool:
+    """Whether there is a folder at a normal path."""
+    found = info(phone, path)
+    return found is not None and found.folder
+
+
+def names(phone: Phone, folder: str) -> list[str]:
+    """Names of what lies directly in a folder, sorted."""
+    prefix = folder.rstrip("/") + "/"
+    known = (*phone.files, *FOLDERS, *TABLES)
+    return sorted({path[len(prefix) :].partition("/")[0] for path in known if path.startswith(prefix)} - {""})
+
+
+def walk(phone: Phone, path: str) -> list[str]:
+    """The path and everything below it, folders before what is in them."""
+    if not is_folder(phone, path):
+        return [path]
+    return [path, *(below for name in names(phone, path) for below in walk(phone, posixpath.join(path, name)))]
+
+
+def read_bytes(phone: Phone, path: str) -> bytes:
+    """Content of a file.
+
+    Raises:
+        TreeProblem: it is missing or a folder.
+    """
+    found = info(phone, path)
+    if found is None:
+        raise TreeProblem("No such file or directory")
+    if found.folder:
+        raise TreeProblem("Is a directory")
+    return _dumped(phone, path) if path in TABLES else encode(phone.files[path].content or "")
+
+
+def write_bytes(phone: Phone, path: str, data: bytes, *, parents: bool = False) -> Phone:
+    """Create or overwrite a file; a database takes over the rows it can read.
+
+    Args:
+        parents: create missing folders.
+
+    Raises:
+        TreeProblem: its folder is missing, it is a folder, or nothing may be written there.
+    """
+    _check_writable(path)
+    if len(data) > MAX_FILE_BYTES:
+        raise TreeProblem("No space left on device")
+    if is_folder(phone, path):
+        raise TreeProblem("Is a directory")
+    if path in TABLES:
+        return load_database(phone, path, data)
+    folder = posixpath.dirname(path)
+    if not is_folder(phone, folder):
+        if not parents:
+            raise TreeProblem("No such file or directory")
+        phone = make_folder(phone, folder)
+    return write_entry(phone, path, decode(data))
+
+
+def make_folder(phone: Phone, path: str) -> Phone:
+    """Create a folder and the ones above it; TreeProblem when a file is in the way or it is not allowed there."""
+    if is_folder(phone, path):
+        return phone
+    _check_writable(path)
+    above = path
+    while above != "/":
+        found = info(phone, above)
+        if found is not None and not found.folder:
+            raise TreeProblem("Not a directory" if above != path else "File exists")
+        above = posixpath.dirname(above)
+    return make_entry(phone, path)
+
+
+def delete(phone: Phone, path: str) -> Phone:
+    """Remove a file, or a folder with all that is in it; databases lose their rows, as apps make them anew."""
+    _check_writable(path)
+    gone = [base for base in TABLES if base == path or base.startswith(path + "/")]
+    rows = {key: content for key, content in phone.rows.items() if key[0] not in gone}
+    return delete_entry(replace(phone, rows=rows) if gone else phone, path)
+
+
+def _check_writable(path: str) -> None:
+    if not any(path.startswith(root + "/") for root in _WRITABLE):
+        raise TreeProblem("Permission denied" if path.startswith(("/data", "/storage")) else "Read-only file system")
+
+
+# ------------------------------------------------------------------------------------------------------ databases
+
+
+def load_database(phone: Phone, path: str, data: bytes) -> Phone:
+    """Take over a database file.
+
+    As on Android, a broken database is thrown away and made anew, so nothing is left of it; a table that is missing
+    is empty afterwards; values are read as the column's type, as apps would read them.
+    """
+    tables = {(path, table.name): _rows(table, data) for table in TABLES[path]}
+    return replace(phone, rows={**phone.rows, **tables})
+
+
+def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
+    columns = [f'"{name}"' for name, _ in table.columns]
+    try:
+        with database(data) as connection:
+            found = connection.execute(f'SELECT {", ".join(columns)} FROM "{table.name}" ORDER BY {columns[0]}')
+            return tuple(
+                {name: _typed(value, kind) for (name, kind), value in zip(table.columns, values, strict=True)}
+                for values in found
+            )
+    except (sqlite3.Error, OverflowError):
+        return ()
+
+
+def _typed(value: object, kind: str) -> Scalar:
+    """A value as an app's cursor returns it: text of a number column counts as its leading digits."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str) and kind.upper().startswith("INT"):
+        digits = value.strip()[:18]
+        return int(digits) if digits.lstrip("-").isdecimal() and digits.isascii() else 0
+    if isinstance(value, float) and kind.upper().startswith("INT"):
+        return int(value) if abs(value) < 2**63 else 0
+    return value if isinstance(value, (str, int, float)) else None
+
+
+def _dumped(phone: Phone, path: str) -> bytes:
+    return dump(phone, path, TABLES[path])
+
+
+# ----------------------------------------------------------------------------------------------------------- text
+
+
+def encode(text: str) -> bytes:
+    """Text of a file as bytes; half characters that stand for no byte become question marks."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def decode(data: bytes) -> str:
+    """Bytes as text that `encode` turns back into the same bytes."""
+    return data.decode("utf-8", "surrogateescape")
