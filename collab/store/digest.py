@@ -26,9 +26,10 @@ def run_hash(store: RunStore) -> str:
     digest = hashlib.sha256()
     with store.reader() as reader:
         for summary in reader.episodes():
-            if summary.missing:
-                raise RunFormatError(f"{store.path}: episode {summary.id} lost steps {summary.lost}: no hash")
-            digest.update(trajectory_hash(reader.trajectory(summary.id)).encode())
+            trajectory = reader.trajectory(summary.id)
+            if summary.missing or len(trajectory.steps) != summary.steps:
+                raise RunFormatError(f"{store.path}: steps of episode {summary.id} are lost: a run in part has no hash")
+            digest.update(trajectory_hash(trajectory).encode())
         for label in reader.labels():
             digest.update(_bytes(_label(label)))
     return digest.hexdigest()

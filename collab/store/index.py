@@ -39,15 +39,18 @@ class Index:
         self._committed = time.monotonic()
 
     @classmethod
-    def load(cls, directory: Path) -> Index:
+    def load(cls, directory: Path, *, trust: bool = True) -> Index:
         """The whole run in memory: its own index as far as it goes, the rest from the log. Changes nothing on disk.
+
+        Args:
+            trust: whether to use the run's own index; False reads all from the log.
 
         Raises:
             RunFormatError: a newer major version wrote a part of the log.
             OSError: the log cannot be read.
         """
         index = cls(_connect(":memory:"))
-        if not _copy(directory, index.connection):
+        if not (trust and _copy(directory, index.connection)):
             index.connection.close()
             index = cls(_connect(":memory:"))
             index.connection.executescript(f"{tables.SCHEMA} PRAGMA user_version = {tables.VERSION};")
@@ -137,6 +140,10 @@ def _copy(directory: Path, into: sqlite3.Connection) -> bool:
         return False
     try:
         with contextlib.closing(_connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
+            source.execute("BEGIN")
+            source.execute(
+                "SELECT name FROM segments"
+            ).fetchone()  # takes the lock or fails; backup would wait for ever
             source.backup(into)
         if into.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
             return False

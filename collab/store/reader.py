@@ -10,14 +10,14 @@ A reader changes nothing in the run directory. It shows the run as it was when t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from collab.errors import RunFormatError, UnknownName
-from collab.store import index, log
+from collab.store import log
 from collab.store.blobs import read_blob
 from collab.store.events import (
     BadLine,
@@ -38,7 +38,12 @@ from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
 from collab.store.summary import COLUMNS, EpisodeSummary, Problem, Status, summarise
 from collab.types import Label, Step, Trajectory
 
+_T = TypeVar("_T")
 _E = TypeVar("_E", bound=Event)
+
+
+class _Disagreement(RunFormatError):
+    """The log does not hold what the index says."""
 
 
 class RunReader:
@@ -124,31 +129,16 @@ class RunReader:
 
         Raises:
             UnknownName: the run has no such episode.
-            RunFormatError: the files changed under the reader.
         """
-        rows = self.query(
-            "SELECT key, start_segment, start_offset, start_length, end_segment, end_offset, end_length FROM episodes"
-            " WHERE trajectory = ?",
-            id,
-        )
-        if not rows:
-            raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
-        key, *places = rows[0]
-        steps = self.query("SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step", key)
-        start = self._event(Place(*places[:3]), EpisodeStarted)
-        end = self._event(Place(*places[3:]), EpisodeFinished) if places[3] is not None else None
-        return _trajectory(start, tuple(self._event(Place(*row), StepRecorded).step for row in steps), end)
+        return self._whole(lambda: self._trajectory(id))
 
     def step(self, id: str, step: int) -> Step:
         """One step of an episode; UnknownName when there is none."""
-        rows = self.query(
-            "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?",
-            id,
-            step,
-        )
-        if not rows:
+        sql = "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?"
+        found = self._whole(lambda: [self._event(Place(*row), StepRecorded) for row in self.query(sql, id, step)])
+        if not found:
             raise UnknownName(f"{self.directory}: no step {step} of episode {id}")
-        return self._event(Place(*rows[0]), StepRecorded).step
+        return found[0].step
 
     def trajectories(self) -> Iterator[Trajectory]:
         """All finished episodes, one at a time, in the order of `episodes`."""
@@ -161,21 +151,22 @@ class RunReader:
 
     def labels(self, trajectory: str | None = None) -> list[Label]:
         """Labels of one trajectory or of all, by trajectory and maker; the last by each maker."""
-        rows = self.query(
+        sql = (
             "SELECT segment, offset, length FROM labels WHERE trajectory = coalesce(?, trajectory)"
-            " ORDER BY trajectory, maker",
-            trajectory,
+            " ORDER BY trajectory, maker"
         )
-        return [self._event(Place(*row), LabelRecorded).label for row in rows]
+        found = self._whole(lambda: [self._event(Place(*row), LabelRecorded) for row in self.query(sql, trajectory)])
+        return [event.label for event in found]
 
     # -------------------------------------------------------------------------------------- texts and pictures
 
     def prefix(self, hash: str) -> str:
         """A stored text by its SHA-256; UnknownName when the run has none."""
-        rows = self.query("SELECT segment, offset, length FROM texts WHERE hash = ?", hash)
-        if not rows:
+        sql = "SELECT segment, offset, length FROM texts WHERE hash = ?"
+        found = self._whole(lambda: [self._event(Place(*row), TextRecorded) for row in self.query(sql, hash)])
+        if not found:
             raise UnknownName(f"{self.directory}: no text {hash[:80]!r}")
-        return self._event(Place(*rows[0]), TextRecorded).text
+        return found[0].text
 
     def blob(self, hash: str) -> bytes:
         """A stored picture as WebP bytes; UnknownName when the run has none, UsageError when it is no hash."""
@@ -198,11 +189,37 @@ class RunReader:
         try:
             return read_manifest(self.directory)
         except DamagedHead as error:
-            rows = self.query("SELECT segment, offset, length FROM events WHERE type = 'run_started'")
-            if not rows:
+            sql = "SELECT segment, offset, length FROM events WHERE type = 'run_started'"
+            found = self._whole(lambda: [self._event(Place(*row), RunStarted) for row in self.query(sql)])
+            if not found:
                 raise
             self._head_problem = Problem(file=FILE, line=None, reason=f"{error}; its copy in the log is used")
-            return self._event(Place(*rows[0]), RunStarted).manifest
+            return found[0].manifest
+
+    def _trajectory(self, id: str) -> Trajectory:
+        rows = self.query(
+            "SELECT key, start_segment, start_offset, start_length, end_segment, end_offset, end_length FROM episodes"
+            " WHERE trajectory = ?",
+            id,
+        )
+        if not rows:
+            raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
+        key, *places = rows[0]
+        places_of_steps = self.query("SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step", key)
+        start = self._event(Place(*places[:3]), EpisodeStarted)
+        steps = tuple(self._event(Place(*row), StepRecorded).step for row in places_of_steps)
+        end = self._event(Place(*places[3:]), EpisodeFinished) if places[3] is not None else None
+        return _trajectory(start, steps, end)
+
+    def _whole(self, get: Callable[[], _T]) -> _T:
+        """What `get` returns; when index and log disagree, the log is right and is indexed anew."""
+        with self._mutex:
+            try:
+                return get()
+            except _Disagreement:
+                self.index.close()
+                self.index = Index.load(self.directory, trust=False)
+                return get()
 
     def _event(self, place: Place, kind: type[_E]) -> _E:
         try:
@@ -210,10 +227,7 @@ class RunReader:
         except (OSError, BadLine):
             event = None
         if not isinstance(event, kind):
-            path = self.directory / index.FILE
-            raise RunFormatError(
-                f"{self.directory}/{log.FOLDER}/{place.segment}: changed since it was indexed; delete {path}, try again"
-            )
+            raise _Disagreement(f"{self.directory}/{log.FOLDER}/{place.segment}: changed while it was read; try again")
         return event
 
     def _tails(self) -> list[Problem]:

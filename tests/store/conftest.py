@@ -77,7 +77,7 @@ def make_cell(agent: str, round: int, action: Action | None, **changes: object) 
         "logprobs": (-0.5, -0.25, -0.125),
         "latency_s": 0.5,
     }
-    return Utterance(**(fields | changes))  # type: ignore[arg-type]
+    return Utterance(**(fields | changes))
 
 
 def make_step(index: int, *, privileged: bool = False, screen: Observation | None = None) -> Step:
@@ -138,13 +138,13 @@ def make_label(trajectory: str, *, maker: str = "oracle-1", score: float | None 
 
 def make_manifest(**changes: object) -> Manifest:
     fields = {"command": "rollout", "config": {"env": "fake", "agents": ["ada", "ben"]}, "seed": 3, "planned": 2}
-    return Manifest(**(fields | changes))  # type: ignore[arg-type]
+    return Manifest(**(fields | changes))
 
 
 def begin(writer: RunWriter, id: str = "OpenDoors/0", **changes: object) -> None:
     task, _, number = id.rpartition("/")
     fields = {"episode": int(number), "epoch": 0, "environment": "fake[doors]", "environment_version": "1"}
-    writer.begin_episode(id, make_task(task), **(fields | changes))  # type: ignore[arg-type]
+    writer.begin_episode(id, make_task(task), **(fields | changes))
 
 
 def play(writer: RunWriter, id: str = "OpenDoors/0", steps: Sequence[Step] | int = 3, success: bool = True) -> None:
@@ -152,7 +152,9 @@ def play(writer: RunWriter, id: str = "OpenDoors/0", steps: Sequence[Step] | int
     begin(writer, id)
     for step in [make_step(index) for index in range(steps)] if isinstance(steps, int) else steps:
         writer.step(id, step)
-    outcome = Outcome(success=success, score=float(success), reason="all doors are open" if success else "a door is shut")
+    outcome = Outcome(
+        success=success, score=float(success), reason="all doors are open" if success else "a door is shut"
+    )
     writer.end_episode(id, outcome=outcome, final=make_screen("The end", 0), seconds=2.5)
 
 

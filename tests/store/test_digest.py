@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from collab.errors import RunFormatError
+from collab.store.digest import run_hash
+from collab.store.run import RunStore
+from collab.types import EpisodeError, PolicyRef, Step
+
+
+def edit(step: Step, **changes: object) -> Step:
+    """The same step with one cell changed."""
+    first, *rest = step.matrix.utterances
+    return replace(step, matrix=replace(step.matrix, utterances=(replace(first, **changes), *rest)))
+
+
+def played(path: Path, made: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
+    store = RunStore.create(path, made.manifest())
+    with store.writer() as writer:
+        made.play(writer, "A/0", [change(made.step(0)), made.step(1)])
+        made.play(writer, "B/0", 1)
+        writer.label(made.label("A/0"))
+    return run_hash(store)
+
+
+def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made: SimpleNamespace) -> None:
+    whole = played(tmp_path / "whole", made)
+    store = RunStore.create(tmp_path / "torn", made.manifest(seed=9, planned=None))
+    slower = replace(made.step(0), deliberation_s=99.0, environment_s=0.5)
+    moved = edit(slower, latency_s=7.0, cost_usd=0.1, policy=PolicyRef(base="/elsewhere/tiny"), logprobs=(-0.5,) * 3)
+    with store.writer() as writer:
+        writer.note("begun")
+        made.begin(writer, "B/0")
+        writer.step("B/0", made.step(0))
+        writer.end_episode("B/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
+        writer.label(made.label("A/0", score=0.1))
+        made.begin(writer, "A/0")
+        writer.step("A/0", moved)
+    with store.writer() as writer:
+        writer.resume_episode("A/0")
+        made.play(writer, "B/0", 1)
+        writer.step("A/0", made.step(1))
+        end = RunStore(tmp_path / "whole").reader().trajectory("A/0")
+        writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
+        writer.label(made.label("A/0"))
+    assert run_hash(store) == whole
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda step: edit(step, tokens=(5, 6, 8)),
+        lambda step: edit(step, text="Reason: other."),
+        lambda step: edit(step, seed=12),
+        lambda step: edit(step, policy=PolicyRef(base="tiny", version=1)),
+        lambda step: edit(step, prompt=replace(step.matrix.utterances[0].prompt, prefix="aa" * 32)),
+        lambda step: replace(step, executed=None),
+        lambda step: replace(step, vote=replace(step.vote, tie=True, action=None)),
+        lambda step: replace(step, observation=replace(step.observation, text="another screen")),
+    ],
+)
+def test_what_was_seen_said_and_done_counts(
+    tmp_path: Path, made: SimpleNamespace, change: Callable[[Step], Step]
+) -> None:
+    assert played(tmp_path / "one", made) != played(tmp_path / "other", made, change)
+
+
+def test_labels_count(tmp_path: Path, made: SimpleNamespace) -> None:
+    before = played(tmp_path / "run", made)
+    store = RunStore.open(tmp_path / "run")
+    hashes = [before]
+    for label in (made.label("A/0", score=0.4), made.label("A/0", pairs=False), made.label("B/0")):
+        with store.writer() as writer:
+            writer.label(label)
+        hashes.append(run_hash(store))
+    assert len(set(hashes)) == 4
+
+
+def test_a_run_in_part_has_no_hash(tmp_path: Path, made: SimpleNamespace) -> None:
+    played(tmp_path / "run", made)
+    segment = next((tmp_path / "run" / "events").iterdir())
+    lines = segment.read_bytes().splitlines(keepends=True)
+    lines[2] = b"x" * (len(lines[2]) - 1) + b"\n"
+    segment.write_bytes(b"".join(lines))
+    for _ in range(2):  # with an index that knows nothing of it, then without
+        with pytest.raises(RunFormatError, match="A/0 are lost"):
+            run_hash(RunStore.open(tmp_path / "run"))
+        (tmp_path / "run" / "index.sqlite").unlink(missing_ok=True)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from collab.errors import MissingExtra, StoreFailure
+from collab.store.export import export_parquet
+from collab.store.run import RunStore
+from collab.types import EpisodeError
+
+
+def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with store.writer() as writer:
+        odd = replace(made.step(1), observation=made.screen("lone \ud800"))
+        made.play(writer, "A/0", [made.step(0), odd])
+        made.begin(writer, "A/1")
+        writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="gone", step=0))
+        made.begin(writer, "B/0")
+        writer.step("B/0", made.step(0))
+    files = export_parquet(store, tmp_path / "out")
+    assert [path.name for path in files] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
+    assert sorted((tmp_path / "out").iterdir()) == sorted(files)
+    episodes, steps, cells = (parquet.read_table(path).to_pylist() for path in files)
+    assert [(row["trajectory"], row["state"], row["success"], row["steps"]) for row in episodes] == [
+        ("A/0", "finished", True, 2),
+        ("A/1", "failed", None, 0),
+        ("B/0", "unfinished", None, 1),
+    ]
+    assert (episodes[1]["error"], json.loads(episodes[0]["params"])) == ("ModelFailure", {"rooms": 2})
+    assert [(row["trajectory"], row["step"], row["title"]) for row in steps] == [
+        ("A/0", 0, "Room 0"),
+        ("A/0", 1, "lone ?"),
+        ("B/0", 0, "Room 0"),
+    ]
+    assert len(cells) == 12
+    last = cells[3]
+    assert (last["agent"], last["round"], last["ballot"], last["position"]) == ("ben", 1, 1, 3)
+    assert json.loads(last["action"])["type"] == "input_text"
+    assert (last["tokens"], last["logprobs"]) == ([5, 6, 7], [-0.5, -0.25, -0.125])
+    assert (cells[1]["action"], cells[1]["failure"], cells[1]["ballot"]) == (None, "no_action", None)
+
+
+def test_an_empty_run_gives_empty_tables(store: RunStore, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for path in export_parquet(store, tmp_path / "out"):
+        assert parquet.read_table(path).num_rows == 0
+
+
+def test_a_missing_extra_is_named(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collab.store.export.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"collab-marl\[parquet\]"):
+        export_parquet(store, tmp_path / "out")
+
+
+def test_what_cannot_be_written_is_one_line(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFailure, match="then export again"):
+        export_parquet(store, tmp_path / "file")

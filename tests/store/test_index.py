@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from types import SimpleNamespace
+
+import pytest
+
+from collab.store.index import Index, rebuild
+from collab.store.run import RunStore
+from collab.types import EpisodeError
+
+TABLES = ("segments", "problems", "events", "texts", "episodes", "steps", "cells", "labels", "rewards", "pairs")
+
+
+def dump(store: RunStore, *, trust: bool = True) -> dict[str, list[tuple[object, ...]]]:
+    index = Index.load(store.path, trust=trust)
+    rows = {name: sorted(index.connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in TABLES}
+    index.close()
+    keys = {row[0]: row[1] for row in rows["episodes"]}
+    for name in ("steps", "cells"):  # keys are numbers given in order of arrival
+        rows[name] = sorted(((keys[row[0]], *row[1:]) for row in rows[name]), key=repr)
+    rows["episodes"] = sorted((row[1:] for row in rows["episodes"]), key=repr)
+    return rows
+
+
+def fill(store: RunStore, made: SimpleNamespace) -> None:
+    with store.writer() as writer:
+        made.play(writer, "A/0", 3)
+        writer.text("ab" * 32, "a text with a lone \ud800")
+        made.begin(writer, "A/1")
+        writer.step("A/1", made.step(0))
+        writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="\udcff", step=1))
+        made.begin(writer, "B/0")
+        writer.step("B/0", made.step(0))
+        writer.step("B/0", made.step(1))
+    with store.writer() as writer:
+        made.play(writer, "A/1", 2)
+        writer.resume_episode("B/0", 1)
+        writer.step("B/0", made.step(1))
+        writer.label(made.label("A/0"))
+        writer.label(made.label("A/0", score=None))
+        writer.note("hello")
+        writer.finish()
+
+
+def test_what_the_writer_kept_is_what_the_log_says(store: RunStore, made: SimpleNamespace) -> None:
+    fill(store, made)
+    kept = dump(store)
+    assert kept == dump(store, trust=False)
+    rebuild(store.path)
+    assert dump(store) == kept
+
+
+def test_the_kept_index_is_whole_after_close(store: RunStore, made: SimpleNamespace) -> None:
+    """A reader of a finished run has nothing left to read from the log."""
+    fill(store, made)
+    with sqlite3.connect(store.path / "index.sqlite") as connection:
+        consumed = dict(connection.execute("SELECT name, consumed FROM segments"))
+    assert consumed == {path.name: path.stat().st_size for path in (store.path / "events").iterdir()}
+
+
+def test_an_index_that_lags_behind_is_caught_up(store: RunStore, made: SimpleNamespace) -> None:
+    with store.writer() as writer:
+        made.play(writer, "A/0", 3)
+    early = (store.path / "index.sqlite").read_bytes()
+    with store.writer() as writer:
+        made.play(writer, "A/1", 2)
+        writer.label(made.label("A/1"))
+    late = dump(store)
+    (store.path / "index.sqlite").write_bytes(early)
+    assert dump(store) == late
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "junk", "half", "version", "ahead", "journal", "foreign"])
+def test_an_index_that_does_not_fit_is_built_anew(store: RunStore, made: SimpleNamespace, what: str) -> None:
+    fill(store, made)
+    expected = dump(store)
+    path = store.path / "index.sqlite"
+    content = path.read_bytes()
+    match what:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "junk":
+            path.write_bytes(b"junk" * 5000)
+        case "half":
+            path.write_bytes(content[: len(content) // 2])
+        case "version":
+            with sqlite3.connect(path) as connection:
+                connection.execute("PRAGMA user_version = 99")
+        case "ahead":
+            with sqlite3.connect(path) as connection:
+                connection.execute("UPDATE segments SET consumed = consumed + 1")
+        case "journal":
+            (store.path / "index.sqlite-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + b"\0" * 600)
+        case "foreign":
+            path.unlink()
+            with sqlite3.connect(path) as connection:
+                connection.execute("CREATE TABLE other (x)")
+    assert dump(store) == expected
+    with store.writer() as writer:
+        writer.note("and a writer mends it")
+    assert dump(store) == dump(store, trust=False)
+
+
+def test_a_run_whose_index_cannot_be_kept_is_whole(
+    store: RunStore, made: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    (store.path / "index.sqlite").mkdir()
+    with pytest.raises(Exception, match="cannot write"):
+        store.writer()
+    shutil.rmtree(store.path / "index.sqlite")
+    with store.writer() as writer:
+        made.begin(writer, "A/0")
+        writer.step("A/0", made.step(0))
+        assert writer._index is not None
+        writer._index.connection.execute("DROP TABLE cells")  # as if the file had been spoilt
+        writer.step("A/0", made.step(1))
+        writer.step("A/0", made.step(2))
+    assert "the index cannot be kept" in caplog.text
+    assert not (store.path / "index.sqlite").exists()
+    assert len(store.reader().unfinished()[0].steps) == 3
+
+
+def test_a_reader_in_the_way_delays_a_commit_and_loses_nothing(
+    store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collab.store.index._COMMIT_S", 0.0)
+    with store.writer() as writer:
+        made.begin(writer, "A/0")
+        slow = sqlite3.connect(store.path / "index.sqlite", isolation_level=None)
+        slow.execute("BEGIN")
+        slow.execute("SELECT * FROM segments").fetchone()
+        writer.step("A/0", made.step(0))
+        assert store.reader().episodes()[0].steps == 1
+        slow.close()
+        writer.step("A/0", made.step(1))
+    assert dump(store) == dump(store, trust=False)
+
+
+def test_questions_a_viewer_asks(store: RunStore, made: SimpleNamespace) -> None:
+    fill(store, made)
+    reader = store.reader()
+    assert reader.query(
+        "SELECT action, failure, ballot FROM cells JOIN episodes USING (key) WHERE step = 0 LIMIT 4"
+    ) == [
+        ("click [0]", None, 0),
+        (None, "no_action", None),
+        ("click [0]", None, 0),
+        ("input_text text='hello' clear_text=True", None, 1),
+    ]
+    assert reader.query("SELECT agreement, abstained, ballots FROM steps LIMIT 1") == [(0.5, 1, 2)]
+    assert reader.query("SELECT agent, round, score, missing FROM rewards WHERE trajectory = 'A/0'") == [
+        ("ada", 0, None, "no answer"),
+        ("ben", 1, 0.0, None),
+    ]
