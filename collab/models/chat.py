@@ -4,8 +4,8 @@ The template is rendered once around a marker and split there. What stands befor
 of the user turn), the shared part, each segment and the closing piece are then tokenised one by one: the ids of a
 piece depend on nothing but itself, so two prompts that begin with the same pieces begin with the same ids.
 
-Only the template's own text may contain control tokens. Whatever else a prompt holds (a web page, a message) is data:
-"<|im_end|>" on a page becomes the plain characters of it.
+Only the template's own text and the rules in the system text may contain control tokens. Whatever else a prompt holds
+(a web page, a message) is data: "<|im_end|>" on a page becomes the plain characters of it.
 """
 
 from __future__ import annotations

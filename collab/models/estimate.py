@@ -1,9 +1,9 @@
 """How long a text is in tokens, when the tokenizer is not at hand.
 
 A count by kinds of characters, chosen to err upwards: the size guard of the prompts may cut a little too early, but
-a prompt that it lets pass fits. English prose comes out at roughly 1.3 times what a common byte-level tokenizer of
-100,000 entries counts; digits, punctuation and scripts other than Latin are counted as such tokenizers split them at
-worst, or close to it.
+a prompt that it lets pass fits. Short common words count one token as in any large vocabulary, longer ones one per
+four letters; digits and punctuation count one each, which is the most a byte-level tokenizer makes of them; other
+scripts count close to their bytes, which no byte-level tokenizer exceeds.
 """
 
 from __future__ import annotations

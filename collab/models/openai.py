@@ -10,6 +10,7 @@ The key comes from the environment, and no message that leaves this module conta
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -73,7 +74,8 @@ class OpenAIModel:
         extra: further fields of the request body, as the server knows them (`top_k`, `chat_template_kwargs` …).
 
     Raises:
-        ConfigError: a number is out of range, or OpenAI's own server is meant and the key is not set.
+        ConfigError: a number is out of range, base_url is no address, or OpenAI's own server is meant and the key is
+            not set.
     """
 
     privileged = False
@@ -97,7 +99,11 @@ class OpenAIModel:
                 f"openai: concurrency {concurrency} (allowed: from 1), timeout_s {timeout_s:g} (above 0), "
                 f"retries {retries} (from 0)"
             )
-        key = os.environ.get(api_key_env, "") if api_key_env else ""
+        key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
+        if not key.isascii():
+            raise ConfigError(f"openai: the value of {api_key_env} is no key: keys are plain ASCII")
+        if base_url is not None and not base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
         if not key and base_url is None:
             raise ConfigError(
                 f"openai: the environment variable {api_key_env or 'OPENAI_API_KEY'} is not set; "
@@ -236,16 +242,16 @@ class OpenAIModel:
         except (TimeoutError, openai.APITimeoutError):
             raise TryAgain(f"{self._who} gave no answer within {self._timeout_s:g} s") from None
         except openai.APIConnectionError as error:
-            cause = self._clean(error.__cause__ or error)
-            raise TryAgain(f"{self._who} cannot be reached: {cause}; is the server running?") from None
+            cause = self._clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
+            raise TryAgain(f"{self._who} cannot be reached: {cause}; start the server or correct base_url") from None
         except openai.APIStatusError as error:
             raise self._status(error) from None
-        except (ValidationError, ValueError, openai.APIResponseValidationError):
+        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
             raise TryAgain(f"{self._who} sent a broken answer: not the JSON of a chat-completions server") from None
 
     def _status(self, error: openai.APIStatusError) -> TryAgain | ServerRefusal:
         status = error.status_code
-        message = f"{self._who} answered {status}: {self._clean(error)}"
+        message = f"{self._who} answered {status}: {self._clean(_said(error))}"
         if status in (408, 429) or status >= 500:
             return TryAgain(message, status=status, after_s=retry_after_s(error.response.headers))
         hint = f"; {_HINTS[status]}" if status in _HINTS else ""
@@ -255,9 +261,9 @@ class OpenAIModel:
     def _who(self) -> str:
         return f"{self.policy.base} at {redact(self._url, self._key)}"
 
-    def _clean(self, error: BaseException) -> str:
-        """A foreign error in one short line without secrets."""
-        text = redact(flat(str(error)), self._key) or type(error).__name__
+    def _clean(self, text: str) -> str:
+        """Foreign text in one short line without secrets."""
+        text = redact(flat(text), self._key)
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
     def _cost(self, completion: Completion) -> float | None:
@@ -275,3 +281,9 @@ class OpenAIModel:
             client = openai.AsyncOpenAI(api_key=self._key, base_url=self._url, max_retries=0, timeout=self._timeout_s)
             self._session = _Session(loop=loop, client=client, slots=asyncio.Semaphore(self._concurrency))
         return self._session
+
+
+def _said(error: openai.APIStatusError) -> str:
+    """What the server wrote: the message of an OpenAI-style or FastAPI-style error, else whatever there is."""
+    body = error.body if isinstance(error.body, dict) else {}
+    return str(body.get("message") or body.get("detail") or error)

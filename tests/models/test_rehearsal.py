@@ -1,5 +1,6 @@
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -19,18 +20,28 @@ SCREEN = Observation(space="mobile", title="Home", elements=ELEMENTS, text="")
 PROMPT = Prompt(system="", shared="", segments=())
 
 
-def ask(
+def ask_all(
     solution: tuple[Action, ...] | None,
+    seeds: range,
     *,
-    seed: int = 0,
     temperature: float = 0.0,
     model: RehearsalModel | None = None,
     space: ActionSpace = MOBILE,
     screen: Observation = SCREEN,
-) -> Reply:
+) -> list[Reply]:
+    speaker = model or RehearsalModel(error_base=0)
     privilege = Privilege(oracle=lambda: solution, observation=screen, space=space)
-    request = Request(prompt=PROMPT, sampling=Sampling(temperature=temperature), seed=seed, privilege=privilege)
-    return asyncio.run((model or RehearsalModel(error_base=0)).generate(request))
+    sampling = Sampling(temperature=temperature)
+
+    async def scene() -> list[Reply]:
+        requests = [Request(prompt=PROMPT, sampling=sampling, seed=seed, privilege=privilege) for seed in seeds]
+        return [await speaker.generate(request) for request in requests]
+
+    return asyncio.run(scene())
+
+
+def ask(solution: tuple[Action, ...] | None, seed: int = 0, **options: Any) -> Reply:
+    return ask_all(solution, range(seed, seed + 1), **options)[0]
 
 
 def action_of(reply: Reply, space: ActionSpace = MOBILE, screen: Observation = SCREEN) -> Action:
@@ -41,7 +52,7 @@ def action_of(reply: Reply, space: ActionSpace = MOBILE, screen: Observation = S
 
 def test_without_errors_it_follows_the_oracle() -> None:
     steps = (MOBILE.make("click", index=3), MOBILE.make("navigate_back"))
-    assert {action_of(ask(steps, seed=seed)) for seed in range(50)} == {steps[0]}
+    assert {action_of(reply) for reply in ask_all(steps, range(50))} == {steps[0]}
 
 
 @pytest.mark.parametrize(
@@ -65,9 +76,8 @@ def test_error_rate_grows_with_temperature_up_to_a_bound() -> None:
     assert [model.error_rate(t) for t in (0.0, 0.1, 0.5, 9.0)] == pytest.approx([0.05, 0.1, 0.3, 0.95])
     right = MOBILE.make("click", index=3)
     for temperature, rate in ((0.1, 0.1), (0.8, 0.45)):
-        wrong = sum(
-            action_of(ask((right,), seed=seed, temperature=temperature, model=model)) != right for seed in range(2000)
-        )
+        replies = ask_all((right,), range(2000), temperature=temperature, model=model)
+        wrong = sum(action_of(reply) != right for reply in replies)
         assert wrong / 2000 == pytest.approx(rate, abs=0.04)  # four standard errors are 0.027 and 0.044
 
 
@@ -76,8 +86,7 @@ def test_mistakes_are_valid_wrong_spread_out_and_seldom_endings() -> None:
     right = MOBILE.make("click", x=50, y=350)
     model = RehearsalModel(error_base=1.0)
     said = Counter[Action]()
-    for seed in range(3000):
-        reply = ask((right,), seed=seed, model=model)
+    for reply in ask_all((right,), range(3000), model=model):
         assert ("a drawn mistake" in reply.text) != ("the oracle's next action" in reply.text)
         if "a drawn mistake" in reply.text:
             said[action_of(reply)] += 1
@@ -91,7 +100,7 @@ def test_mistakes_are_valid_wrong_spread_out_and_seldom_endings() -> None:
 def test_the_same_seed_says_the_same() -> None:
     model = RehearsalModel(error_base=0.5)
     right = (MOBILE.make("click", index=0),)
-    assert [ask(right, seed=s, model=model) for s in range(40)] == [ask(right, seed=s, model=model) for s in range(40)]
+    assert ask_all(right, range(40), model=model) == [ask(right, seed, model=model) for seed in range(40)]
 
 
 def test_an_empty_web_page_still_allows_mistakes() -> None:
