@@ -1,0 +1,314 @@
+"""Measure how fast the worlds and the framework around them are.
+
+    python scripts/bench_env.py --quick                  # under a minute
+    python scripts/bench_env.py --out bench.json         # more repetitions
+    python scripts/bench_env.py --only phone             # one part: phone, miniwob, deliberation
+
+phone         SimPhone without rendering: a step is an action read from JSON, the new elements and their text. The mix
+              is the oracles' paths with every second action replaced by a random valid one, over all tasks.
+miniwob       MiniWoB++ in a real Chromium: a click per step, elements and text, over all pages.
+deliberation  What the framework adds to twelve model calls: prompts, parsing, vote, log; the model is scripted and
+              answers at once, the world is the fake one.
+
+Rates are medians over repetitions with different seeds, so no episode is played twice in the timed part. Wall time
+is what counts; the time this process had the processor stands beside it, because on a busy machine they differ.
+Printed: a table, one line of JSON (also to --out), one line of text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from collab.api import collect
+from collab.envs.actions import MOBILE
+from collab.envs.phone.render import render, render_png
+from collab.envs.phone.suite import PhoneEnvironment, SimPhoneSuite
+from collab.envs.samples import random_action
+from collab.errors import UsageError
+from collab.models.scripted import ScriptedModel
+from collab.types import Action, Observation, Task
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """One figure against what was aimed at."""
+
+    figure: str
+    value: float
+    unit: str
+    target: float
+    at_least: bool
+    """Whether more is better."""
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 is better than aimed at."""
+        return self.value / self.target if self.at_least else self.target / self.value
+
+
+# ------------------------------------------------------------------------------------------------------- phone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What to do on one instance; found out before the clock runs."""
+
+    task: Task
+    texts: tuple[str, ...]
+    """Actions in JSON."""
+
+
+async def write_script(suite: SimPhoneSuite, name: str, seed: int) -> Script:
+    """Play an instance once: the oracle's action or a random one, by the toss of a coin, until it ends."""
+    task = suite.instance(name, seed)
+    environment = await suite.open()
+    observation = await environment.reset(task)
+    rng = random.Random(f"{name}/{seed}")
+    texts: list[str] = []
+    done = False
+    while not done:
+        plan = environment.oracle() if rng.random() < 0.5 else None
+        action = plan[0] if plan else random_action(MOBILE, observation, rng, ending=False)
+        result = await environment.step(action)
+        texts.append(MOBILE.format(action))
+        observation, done = result.observation, result.done
+    return Script(task=task, texts=tuple(texts))
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds that went by, on the wall and on the processor."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def start(self) -> None:
+        """Begin a stretch."""
+        self.wall -= time.perf_counter()
+        self.cpu -= time.process_time()
+
+    def stop(self) -> None:
+        """End it."""
+        self.wall += time.perf_counter()
+        self.cpu += time.process_time()
+
+
+async def follow(environment: PhoneEnvironment, script: Script, steps: Clock, resets: Clock) -> list[Observation]:
+    """The timed part: reset, then every action from its text."""
+    resets.start()
+    seen = [await environment.reset(script.task)]
+    resets.stop()
+    steps.start()
+    for text in script.texts:
+        action = MOBILE.parse(text)
+        assert isinstance(action, Action)
+        seen.append((await environment.step(action)).observation)
+    steps.stop()
+    assert all(observation.text for observation in seen)
+    return seen
+
+
+def per_call_ms(call: Callable[[], object], times: int = 20) -> float:
+    """Milliseconds of one call, on the wall."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return 1000 * (time.perf_counter() - start) / times
+
+
+async def bench_phone(quick: bool) -> Figures:
+    """Steps per second, reset, fork and drawing of SimPhone."""
+    suite = SimPhoneSuite()
+    names = [info.name for info in suite.tasks()]
+    rates, cpu_rates, resets_ms, screens = [], [], [], []
+    forks_ms: list[float] = []
+    count = 0
+    for repetition in range(4 if quick else 11):
+        scripts = [await write_script(suite, name, 100 + repetition) for name in names]
+        steps, resets = Clock(), Clock()
+        environment = await suite.open()
+        for script in scripts:
+            seen = await follow(environment, script, steps, resets)
+            screens.append(seen[len(seen) // 2])
+        forks_ms.append(per_call_ms(environment.core.fork))
+        taken = sum(len(script.texts) for script in scripts)
+        if repetition == 0:
+            continue  # the first warms the caches up
+        count += taken
+        rates.append(taken / steps.wall)
+        cpu_rates.append(taken / steps.cpu)
+        resets_ms.append(1000 * resets.wall / len(scripts))
+    looks = screens[:: max(1, len(screens) // 40)]
+    render(looks[0])
+    return {
+        "tasks": len(names),
+        "steps": count,
+        "steps_per_s": round(statistics.median(rates)),
+        "steps_per_cpu_s": round(statistics.median(cpu_rates)),
+        "reset_ms": round(statistics.median(resets_ms), 3),
+        "fork_ms": round(statistics.median(forks_ms), 4),
+        "render_ms": round(statistics.median(per_call_ms(partial(render, look), 3) for look in looks), 1),
+        "png_ms": round(statistics.median(per_call_ms(partial(render_png, look), 1) for look in looks), 1),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ others
+
+
+async def bench_miniwob(quick: bool) -> Figures:
+    """MiniWoB++ over all pages, as `bench_miniwob.py` measures it."""
+    from bench_miniwob import bench
+
+    return await bench(tabs=4, steps=3 if quick else 50, mix="click")
+
+
+REPLIES = [
+    'Reason: The goal names another door.\nAction: {"action_type": "click", "index": 1}',
+    'Reason: This is the door that the goal names.\nAction: {"action_type": "click", "index": 2}',
+    'Reason: I agree with what was said before me.\nAction: {"action_type": "click", "index": 2}',
+    "Reason: I cannot make up my mind.",
+    'Reason: Back to the room before.\nAction: {"action_type": "navigate_back"}',
+]
+
+
+class InstantModel(ScriptedModel):
+    """Answers at once and counts tokens by length: none of the measured time is a model's."""
+
+    def count_tokens(self, text: str) -> int:
+        """A quarter of the characters."""
+        return len(text) // 4
+
+
+async def bench_deliberation(quick: bool) -> Figures:
+    """Time of a step of four agents and three rounds when models and world take none."""
+    episodes = 8 if quick else 60
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder)
+        environment = {"description": "fake", "backend": "fake", "backends": {"fake": {"kind": "fake"}}, "tasks": "all"}
+        agent = {"description": "scripted", "kind": "bench_env:InstantModel", "options": {"replies": REPLIES}}
+        for room, name, definition in (("envs", "fake", environment), ("agents", "scripted", agent)):
+            (library / room).mkdir()
+            (library / room / f"{name}.yaml").write_text(json.dumps(definition))
+        clock = Clock()
+        clock.start()
+        result = await collect(
+            env="fake",
+            agents="scripted",
+            tasks=["OpenDoors"],
+            episodes=episodes,
+            concurrency=1,
+            out=library / "run",
+            library=library,
+        )
+        clock.stop()
+    steps = sum(len(trajectory.steps) for trajectory in result.trajectories)
+    calls = sum(len(step.matrix.utterances) for trajectory in result.trajectories for step in trajectory.steps)
+    played = [1000 * trajectory.seconds / len(trajectory.steps) for trajectory in result.trajectories]
+    return {
+        "steps": steps,
+        "calls_per_step": calls / steps,
+        "step_ms": round(statistics.median(played), 2),
+        "step_cpu_ms": round(1000 * clock.cpu / steps, 2),
+        "whole_run_ms_per_step": round(1000 * clock.wall / steps, 2),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ report
+
+
+def machine() -> Figures:
+    """The facts without which no rate means anything."""
+    model = platform.processor() or platform.machine()
+    described = Path("/proc/cpuinfo")
+    if described.exists():
+        names = [line.split(":", 1)[1].strip() for line in described.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
+    ("phone", "steps_per_s", "steps/s", 3000, True),
+    ("phone", "reset_ms", "ms", 2, False),
+    ("phone", "fork_ms", "ms", 1, False),
+    ("phone", "render_ms", "ms", 25, False),
+    ("miniwob", "median_steps_per_s", "steps/s", 250, True),
+    ("deliberation", "step_ms", "ms", 3, False),
+)
+"""Part, figure, unit, what is aimed at, whether more is better."""
+
+PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
+    "phone": bench_phone,
+    "miniwob": bench_miniwob,
+    "deliberation": bench_deliberation,
+}
+
+
+def goals(measured: dict[str, Figures]) -> list[Goal]:
+    """Every figure that has a target and was measured."""
+    return [
+        Goal(figure=f"{part} {name}", value=measured[part][name], unit=unit, target=target, at_least=at_least)
+        for part, name, unit, target, at_least in TARGETS
+        if name in measured.get(part, {})
+    ]
+
+
+def run(parts: Sequence[str], quick: bool) -> dict[str, Any]:
+    """Measure the parts one after the other; a part whose packages are missing says so instead."""
+    measured: dict[str, Figures] = {}
+    for part in parts:
+        try:
+            measured[part] = asyncio.run(PARTS[part](quick))
+        except UsageError as missing:
+            measured[part] = {"not_measured": str(missing)}
+    aims = [asdict(goal) | {"ratio": round(goal.ratio, 2)} for goal in goals(measured)]
+    return {"machine": machine(), "quick": quick, **measured, "goals": aims}
+
+
+def main() -> None:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description="Measure how fast the worlds and the framework are.")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: under a minute")
+    parser.add_argument("--only", choices=tuple(PARTS), action="append", help="measure this part; may be repeated")
+    parser.add_argument("--out", type=Path, help="write the JSON here, too")
+    options = parser.parse_args()
+    facts = run(options.only or tuple(PARTS), options.quick)
+    for goal in facts["goals"]:
+        aim = f"aim {'≥' if goal['at_least'] else '≤'} {goal['target']:g}"
+        print(f"{goal['figure']:32} {goal['value']:>10g} {goal['unit']:8} {aim}  ×{goal['ratio']:g}")
+    for part, figures in facts.items():
+        if isinstance(figures, dict) and "not_measured" in figures:
+            print(f"{part:32} not measured: {figures['not_measured']}")
+    text = json.dumps(facts)
+    if options.out:
+        options.out.write_text(text + "\n")
+    print(text)
+    where = facts["machine"]
+    told = ", ".join(
+        f"{goal['figure']} {goal['value']:g} {goal['unit']} (×{goal['ratio']:g})" for goal in facts["goals"]
+    )
+    print(f"{told}; {where['cpu']}, {where['cores']} cores, load {where['load']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def bench_env(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts")
+    import bench_env
+
+    return bench_env
+
+
+def test_a_ratio_above_one_is_better_than_aimed_at(bench_env):
+    measured = {"phone": {"steps_per_s": 6000, "reset_ms": 4.0}, "miniwob": {"not_measured": "no browser"}}
+    goals = {goal.figure: goal.ratio for goal in bench_env.goals(measured)}
+    assert goals == {"phone steps_per_s": 2.0, "phone reset_ms": 0.5}
+
+
+def test_targets_name_figures_of_parts(bench_env):
+    assert {part for part, *_ in bench_env.TARGETS} == set(bench_env.PARTS)
+
+
+def test_the_framework_is_measured_on_twelve_calls(bench_env, monkeypatch, capsys, tmp_path):
+    out = tmp_path / "bench.json"
+    monkeypatch.setattr(sys, "argv", ["bench_env.py", "--quick", "--only", "deliberation", "--out", str(out)])
+    bench_env.main()
+    *_, text, line = capsys.readouterr().out.strip().splitlines()
+    facts = json.loads(text)
+    assert facts == json.loads(out.read_text())
+    assert facts["deliberation"]["calls_per_step"] == 12
+    assert facts["deliberation"]["step_ms"] > 0
+    assert facts["machine"]["cores"] >= 1
+    assert line.startswith("deliberation step_ms ")
+
+
+def test_a_part_that_cannot_be_measured_says_why(bench_env, monkeypatch, capsys):
+    from collab.errors import MissingExtra
+
+    async def missing(quick):
+        raise MissingExtra.of("playwright", "web", "MiniWoB++")
+
+    monkeypatch.setitem(bench_env.PARTS, "miniwob", missing)
+    monkeypatch.setattr(sys, "argv", ["bench_env.py", "--only", "miniwob"])
+    bench_env.main()
+    assert "not measured: MiniWoB++ needs playwright" in capsys.readouterr().out
