@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collab.envs.actions import MOBILE, WEB
 from collab.envs.phone.apps import clock, contacts, markor_editor, messages, settings
 from collab.envs.phone.core import SimPhone
@@ -18,7 +20,7 @@ CONTACTS, MARKOR_ID, SETTINGS = contacts.PACKAGE + ":id/", markor_editor.PACKAGE
 
 def phone_with(task: str = "SystemWifiTurnOn", seed: int = 0) -> SimPhone:
     phone = SimPhone(noise=False)
-    phone.reset(SUITE.instance(task, seed))
+    phone.reset(replace(SUITE.instance(task, seed), max_steps=1000))
     return phone
 
 
@@ -26,7 +28,6 @@ def do(phone: SimPhone, type: str, key: str | None = None, **fields: object) -> 
     if key is not None:
         fields["index"] = phone.frame.index(key)
         assert fields["index"] is not None, f"{key} is not on\n{phone.frame.observation.text}"
-    phone._steps = 0  # the budget is tested elsewhere
     return phone.step(MOBILE.make(type, **fields))
 
 

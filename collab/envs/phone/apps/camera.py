@@ -7,7 +7,7 @@ from functools import partial
 from collab.envs.phone.app import App
 from collab.envs.phone.state import Page, Phone, keep, pop, recall, remember, toast
 from collab.envs.phone.storage import ROOT, children, write
-from collab.envs.phone.widgets import Node, View, button, icon, line, tab
+from collab.envs.phone.widgets import Node, View, button, icon, line, tab, text
 
 PACKAGE = "com.android.camera2"
 PERMISSIONS_PACKAGE = "com.android.permissioncontroller"
@@ -40,10 +40,11 @@ def main(phone: Phone, page: Page) -> View:
 def _permission_dialog(permission: str, question: str) -> View:
     allow = partial(_decide, permission=permission, granted=True)
     return View(
-        title=question,
+        title="Permission",
         style="dialog",
         package=PERMISSIONS_PACKAGE,
         body=[
+            text(question, _ASK + "permission_message"),
             button("While using the app", _ASK + "permission_allow_foreground_only_button", allow),
             button("Only this time", _ASK + "permission_allow_one_time_button", allow),
             button("Don't allow", _ASK + "permission_deny_button", partial(_deny, permission=permission)),

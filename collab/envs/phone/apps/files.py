@@ -127,13 +127,12 @@ def _select_all(phone: Phone, folder: str) -> Phone:
 
 
 def delete_dialog(phone: Phone, page: Page) -> View:
-    """The question before files are deleted."""
-    names = [name_of(path) for path in page.data["paths"]]
-    title = f'Delete "{names[0]}"?' if len(names) == 1 else f"Delete {len(names)} items?"
+    """The question before files are deleted; it names them."""
+    paths: tuple[str, ...] = page.data["paths"]
     return View(
-        title=title,
+        title=f"Delete {len(paths)} item{'s' * (len(paths) > 1)}?",
         style="dialog",
-        body=[],
+        body=[text("\n".join(name_of(path) for path in paths), _ID + "message")],
         actions=(button("Cancel", _ID + "cancel", pop), button("OK", _ID + "ok", _delete)),
     )
 

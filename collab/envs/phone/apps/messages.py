@@ -86,9 +86,9 @@ def conversation(phone: Phone, page: Page) -> View:
 def delete(phone: Phone, page: Page) -> View:
     """The question before a message is deleted."""
     return View(
-        title="Are you sure you want to proceed with the deletion?",
+        title="Delete",
         style="dialog",
-        body=[],
+        body=[text("Are you sure you want to delete this message?", _ID + "message")],
         actions=(
             button("No", _ID + "no", pop),
             button("Yes", _ID + "yes", partial(_delete, id=int(page.data["id"]))),
