@@ -83,12 +83,8 @@ def _place_screen(placed: Placed, view: View, page: Page, bottom: int, back_icon
     if view.style == "screen":
         top += APP_BAR
         _place_app_bar(placed, view, view.navigation or back_icon)
-    if view.footer is not None:
-        footer_top = bottom - _height(view.footer, 0)
-        placed.body = Box(0, top, WIDTH, footer_top)
-    else:
-        footer_top = bottom
-        placed.body = Box(0, top, WIDTH, bottom)
+    footer_top = bottom if view.footer is None else bottom - _height(view.footer, 0)
+    placed.body = Box(0, top, WIDTH, footer_top)
     _place_body(placed, view.body, page.scroll, clearance=210 if view.fab else 0)
     if view.footer is not None:
         _place_line(placed, view.footer, 0, WIDTH, footer_top, bottom)
