@@ -83,16 +83,15 @@ class MiniwobEnvironment:
         self._task: Task | None = None
         self._goal = ""
         self._screen: Observation | None = None
-        self._episode: Episode | None = None
         self._executed: list[Action | None] = []
         self._deeds: list[Deed] = []
-        self._ended = False
+        self._last: StepResult | None = None
 
     async def reset(self, task: Task) -> Observation:
         """Start the task; an unusable tab is replaced once."""
         if task.name not in ALL:
             raise UnknownName.of("MiniWoB++ task", task.name, ALL)
-        self._task, self._ended, self._executed, self._deeds = task, False, [], []
+        self._task, self._last, self._executed, self._deeds = task, None, [], []
         is_used = self._page is not None
         try:
             shown = await self._start(task)
@@ -104,15 +103,18 @@ class MiniwobEnvironment:
         return self._show(shown)
 
     async def step(self, action: Action | None) -> StepResult:
-        """Act, let the page's time pass, look."""
+        """Act, let the page's time pass, look; after the end of the episode nothing happens any more."""
         before = self._running()
+        if self._last is not None and self._last.done:
+            return replace(self._last, info={**self._last.info, "effect": "nothing changed: the episode is over"})
         async with self._guarded() as page:
             effect = await self._perform(page, action, before)
             passed = self._view.step_ms if effect.time_ms is None else effect.time_ms
             shown = await page.look(passed)
         self._remember(action, before)
         after = self._show(shown)
-        return self._result(before, after, effect, shown.episode)
+        self._last = self._result(before, after, effect, shown.episode)
+        return self._last
 
     async def fork(self) -> MiniwobEnvironment:
         """A copy: a second tab, the same seed, the same actions.
@@ -153,7 +155,7 @@ class MiniwobEnvironment:
         """What is left to do, as far as the present screen names it; None where no solution is scripted."""
         if self._task is None or self._screen is None or self._task.name not in SOLVED:
             return None
-        if self._ended:
+        if self._last is not None and self._last.done:
             return ()
         return solve(self._task.name, self._goal, self._screen, tuple(self._deeds))
 
@@ -189,8 +191,6 @@ class MiniwobEnvironment:
     def _running(self) -> Observation:
         if self._screen is None or self._page is None:
             raise EnvironmentFailure("no episode is running; call reset first")
-        if self._ended:
-            raise EnvironmentFailure("the episode is over; call reset first")
         return self._screen
 
     async def _perform(self, page: MiniwobPage, action: Action | None, screen: Observation) -> Effect:
@@ -215,20 +215,18 @@ class MiniwobEnvironment:
         snapshot = shown.snapshot.model_copy(update={"url": f"http://miniwob/{name}.html"})
         screen = observe(snapshot, space="mobile" if self._view.space.name == "mobile" else "web")
         self._screen = _scaled(screen, self._view.scale)
-        self._episode = shown.episode
         return self._screen
 
     def _result(self, before: Observation, after: Observation, effect: Effect, episode: Episode) -> StepResult:
         most = self._task.max_steps if self._task else 0
         terminated = episode.done or effect.ended
         truncated = not terminated and len(self._executed) >= most
-        self._ended = terminated or truncated
         seen = "nothing changed" if before.digest == after.digest else "the page changed"
         return StepResult(
             observation=after,
             terminated=terminated,
             truncated=truncated,
-            outcome=outcome(episode, self._view.reward) if self._ended else None,
+            outcome=outcome(episode, self._view.reward) if terminated or truncated else None,
             info={
                 "effect": "the page ended the task" if episode.done else effect.text or seen,
                 "raw_reward": episode.raw,

@@ -10,7 +10,6 @@ Everything else about an episode (grammar, rewards, budgets) is decided above. P
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from dataclasses import dataclass
 from importlib import resources
@@ -24,7 +23,7 @@ from collab.envs.web.miniwob_tasks import RELOADED
 from collab.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
+    from playwright.async_api import Page
 
 XY = tuple[float, float]
 
@@ -66,9 +65,8 @@ class Rules:
 class MiniwobPage:
     """A tab; build it with `on`. Any call may raise Playwright's errors: the tab is then of no more use."""
 
-    def __init__(self, tab: Page, keys: CDPSession, site: Site, rules: Rules) -> None:
+    def __init__(self, tab: Page, site: Site, rules: Rules) -> None:
         self.tab = tab
-        self._mouse = keys
         self._site = site
         self._rules = rules
         self._name: str | None = None
@@ -77,13 +75,13 @@ class MiniwobPage:
     async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
         """Prepare a fresh tab."""
         await tab.add_init_script(_scripts())
-        return cls(tab, await tab.context.new_cdp_session(tab), site, rules)
+        return cls(tab, site, rules)
 
     # ---------------------------------------------------------------------------------------------- episodes
 
     async def start(self, name: str, seed: int) -> Shown:
         """Begin an episode; in the page where it lets itself be reset, else by loading it again."""
-        await self._mouse_event("mouseMoved", self._corner())
+        await self.tab.mouse.move(*self._corner())
         if name == self._name and name not in RELOADED:
             shown = await self._begin(seed, fresh=False)
             if shown is not None:
@@ -115,37 +113,21 @@ class MiniwobPage:
 
     async def click(self, point: XY, *, times: int = 1) -> None:
         """Press and release the left button, `times` in a row."""
-        events = [self._mouse_event("mouseMoved", point)]
-        for count in range(1, times + 1):
-            events.append(self._mouse_event("mousePressed", point, buttons=1, count=count))
-            events.append(self._mouse_event("mouseReleased", point, count=count))
-        await asyncio.gather(*events)  # the browser handles them in the order sent
+        await self.tab.mouse.click(*point, click_count=times)
 
     async def hold(self, point: XY, ms: int) -> None:
         """Keep the button down while the page's clock runs."""
-        await asyncio.gather(
-            self._mouse_event("mouseMoved", point), self._mouse_event("mousePressed", point, buttons=1, count=1)
-        )
+        await self.tab.mouse.move(*point)
+        await self.tab.mouse.down()
         await self.tab.evaluate("(ms) => pageClock.advance(ms)", ms)
-        await self._mouse_event("mouseReleased", point, count=1)
-
-    async def hover(self, point: XY) -> None:
-        """Move the mouse there."""
-        await self._mouse_event("mouseMoved", point)
+        await self.tab.mouse.up()
 
     async def drag(self, start: XY, end: XY, *, moves: int = 5) -> None:
         """Press at one point, move in a straight line, release at the other."""
-        await self._mouse_event("mouseMoved", start)
-        await self._mouse_event("mousePressed", start, buttons=1, count=1)
-        for move in range(1, moves + 1):
-            x, y = (a + (b - a) * move / moves for a, b in zip(start, end, strict=True))
-            await self._mouse_event("mouseMoved", (x, y), buttons=1)
-        await self._mouse_event("mouseReleased", end, count=1)
-
-    async def _mouse_event(self, type: str, point: XY, *, buttons: int = 0, count: int = 0) -> None:
-        button = "left" if count or buttons else "none"
-        event = {"type": type, "x": point[0], "y": point[1], "button": button, "buttons": buttons, "clickCount": count}
-        await self._mouse.send("Input.dispatchMouseEvent", event)
+        await self.tab.mouse.move(*start)
+        await self.tab.mouse.down()
+        await self.tab.mouse.move(*end, steps=moves)
+        await self.tab.mouse.up()
 
     def _corner(self) -> XY:
         size = self.tab.viewport_size

@@ -79,10 +79,21 @@ class Scene:
             raise _Lost(f"the goal has no {pattern!r}")
         return str(found[nth])
 
-    def has_clicked(self, element: Element) -> bool:
-        """Whether it was clicked before."""
-        return any(deed.type == "click" and deed.element and deed.element.key == element.key for deed in self.deeds)
+    def clicked(self, among: Iterable[Element]) -> list[str]:
+        """Keys of those of these elements that were clicked, in order, one entry per click.
 
+        Raises:
+            _Lost: a key press may have clicked, too, and cannot be told.
+        """
+        keys = {element.key for element in among}
+        if any(deed.type == "keyboard_enter" for deed in self.deeds):
+            raise _Lost("Enter clicks what has the focus")
+        hits = [(deed.element.key, _CLICKS.get(deed.type, 0)) for deed in self.deeds if deed.element]
+        return [key for key, times in hits if key in keys for _ in range(times)]
+
+
+_CLICKS = {"click": 1, "long_press": 1, "double_tap": 2}
+"""How often a deed clicks."""
 
 Solution = Callable[[Scene], Iterable[Move]]
 
@@ -155,10 +166,11 @@ def _named_button(scene: Scene) -> Iterator[Move]:
 
 
 def _button_sequence(scene: Scene) -> Iterator[Move]:
-    for name in re.findall(r"button (\w+)", scene.goal):
-        button = scene.one("button", label=name)
-        if not scene.has_clicked(button):
-            yield Move(button)
+    buttons = [scene.one("button", label=name) for name in re.findall(r"button (\w+)", scene.goal)]
+    clicked = scene.clicked(buttons)
+    if clicked != [button.key for button in buttons][: len(clicked)]:
+        raise _Lost("the order is broken")
+    yield from (Move(button) for button in buttons[len(clicked) :])
 
 
 def _link(scene: Scene) -> Iterator[Move]:
@@ -198,11 +210,11 @@ def _link_in_sections(scene: Scene) -> Iterator[Move]:
     if links:
         yield Move(links[0])
         return
-    for header in scene.all("tab"):
-        if not scene.has_clicked(header):
-            yield Move(header)
-            return
-    raise _Lost("no section is left")
+    headers = scene.all("tab")
+    is_open = [at for at, header in enumerate(headers) if {"selected", "expanded"} & set(header.flags)]
+    if not headers:
+        raise _Lost("there are no sections")
+    yield Move(headers[(is_open[0] + 1) % len(headers) if is_open else 0])
 
 
 def _select_and_submit(*roles: str) -> Solution:
@@ -361,8 +373,7 @@ def _search(scene: Scene) -> Iterator[Move]:
         yield Move(button)
         return
     page = (nth - 1) // 3 + 1
-    turns = [deed.element.label for deed in scene.deeds if deed.type == "click" and deed.element]
-    if _page_of(turns) != page:
+    if _page_of([deed.element.label for deed in scene.deeds if deed.type in _CLICKS and deed.element]) != page:
         yield Move(scene.one("link", label=str(page)))
         return
     yield Move(results[(nth - 1) % 3])
@@ -386,8 +397,7 @@ def _greatest(scene: Scene) -> Iterator[Move]:
     best = max(cards, key=lambda card: int(card.label), default=None)
     if best is None:
         raise _Lost("no cards")
-    last = [deed.element.key for deed in scene.deeds if deed.type == "click" and deed.element]
-    if not last or last[-1] != best.key:
+    if scene.clicked(cards)[-1:] != [best.key]:
         yield Move(best)
     yield _submit(scene)
 
@@ -395,10 +405,10 @@ def _greatest(scene: Scene) -> Iterator[Move]:
 def _odd_or_even(scene: Scene) -> Iterator[Move]:
     for element in scene.elements:
         if re.fullmatch(r"-?\d+", element.label):
-            is_odd = int(element.label) % 2 == 1
-            button = scene.elements[element.index + (-1 if is_odd else 1)]
-            if not scene.has_clicked(button):
-                yield Move(button)
+            odd, even = scene.elements[element.index - 1], scene.elements[element.index + 1]
+            right = odd if int(element.label) % 2 else even
+            if scene.clicked([odd, even])[-1:] != [right.key]:
+                yield Move(right)
     yield _submit(scene)
 
 

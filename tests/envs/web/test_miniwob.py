@@ -105,8 +105,9 @@ def test_an_episode() -> None:
         assert result.outcome is not None
         assert result.outcome.success
         assert environment.oracle() == ()
-        with pytest.raises(EnvironmentFailure, match="call reset first"):
-            await environment.step(None)
+        again = await environment.step(WEB.make("click", id=0))
+        assert again.outcome == result.outcome
+        assert again.info["effect"] == "nothing changed: the episode is over"
 
     play(check)
 
