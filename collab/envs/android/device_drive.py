@@ -1,0 +1,212 @@
+"""Fingers and keys on a device through uiautomator2, as AndroidWorld moves them.
+
+Blocking calls: whoever uses this from a coroutine runs them in a thread. Text that the `input` tool cannot type
+(anything but ASCII) is set through accessibility.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from collab.envs.android.device_screen import Screen, read_dump
+from collab.errors import EnvironmentFailure, MissingExtra, UsageError
+from collab.types import Action, Box, ElementTarget, Observation, Point
+
+if TYPE_CHECKING:
+    import uiautomator2
+
+LONG_PRESS_S = 1.0
+_FOCUS_S = 1.0
+"""How long a tapped field may take to get the focus."""
+_SELECT_ALL_AND_DELETE = "input keycombination 113 29 && input keyevent 67"
+
+
+class Driver:
+    """One device.
+
+    Args:
+        serial: as `adb devices` shows it; None for the only one.
+        adb_host: where the adb server listens.
+        adb_port: its port; None for ANDROID_ADB_SERVER_PORT or 5037, where a server is started when there is none.
+
+    Raises:
+        MissingExtra: uiautomator2 is not installed.
+        UsageError: no such device.
+        EnvironmentFailure: no adb server.
+    """
+
+    def __init__(self, *, serial: str | None, adb_host: str, adb_port: int | None) -> None:
+        try:
+            import adbutils
+            import uiautomator2
+        except ImportError:
+            raise MissingExtra.of("uiautomator2", "android", "driving a device") from None
+        if adb_port is not None and not _listens(adb_host, adb_port):
+            raise EnvironmentFailure(f"device: no adb server at {adb_host}:{adb_port}; start one with adb start-server")
+        client = adbutils.AdbClient(host=adb_host, port=adb_port)
+        online = [device.serial for device in client.device_list()]
+        if serial is None and len(online) != 1:
+            raise UsageError(f"device: {len(online)} devices ({', '.join(online) or 'none'}); name one with serial")
+        if serial is not None and serial not in online:
+            raise UsageError(f"device: no device {serial!r}; adb devices shows: {', '.join(online) or 'none'}")
+        self._device: uiautomator2.Device = uiautomator2.connect(client.device(serial or online[0]))
+        self.serial: str = serial or online[0]
+        self.width, self.height = (int(number) for number in self._device.window_size())
+
+    # --------------------------------------------------------------------------------------------------- looking
+
+    def screen(self, settle_s: float) -> Screen:
+        """The screen as soon as two looks are equal, or after `settle_s` seconds as it is then."""
+        xml, end = self._dump(), time.monotonic() + settle_s
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            again = self._dump()
+            if again == xml:
+                break
+            xml = again
+        return read_dump(xml, width=self.width, height=self.height)
+
+    def _dump(self) -> str:
+        return str(self._device.dump_hierarchy())
+
+    def package(self) -> str:
+        """Package of the app in front."""
+        return str(self._device.info["currentPackageName"])
+
+    def toast(self) -> str | None:
+        """The message that was shown last; it is told only once."""
+        text = self._device.last_toast
+        if not text:
+            return None
+        self._device.clear_toast()
+        return str(text)
+
+    def picture(self) -> Any:
+        """The screen as a Pillow image."""
+        return self._device.screenshot()
+
+    # ---------------------------------------------------------------------------------------------------- acting
+
+    def home(self) -> None:
+        """Show the home screen."""
+        self._device.press("home")
+
+    def start(self, package: str) -> None:
+        """Bring an app to the front."""
+        self._device.app_start(package)
+
+    def stop(self, package: str) -> None:
+        """End an app."""
+        self._device.app_stop(package)
+
+    def perform(self, action: Action, observation: Observation, allowed: Mapping[str, str], *, enter: bool) -> None:
+        """Execute a canonical action; what makes no sense here does nothing.
+
+        Args:
+            allowed: name → package of the apps that can be opened.
+            enter: whether typing ends with the Enter key.
+        """
+        place = _place(action, observation)
+        kind = action.type
+        if kind in ("click", "double_tap", "long_press") and place is not None:
+            self._touch(kind, *place.center)
+        elif kind in ("scroll", "swipe"):
+            self._drag(kind, str(action["direction"]), place)
+        elif kind == "input_text":
+            self._type(str(action["text"]), place, clear=bool(action.get("clear_text", False)), enter=enter)
+        elif kind == "keyboard_enter":
+            self._device.press("enter")
+        elif kind == "navigate_back":
+            self._device.press("back")
+        elif kind == "navigate_home":
+            self.home()
+        elif kind == "open_app":
+            name = str(action["app_name"]).casefold()
+            self.start(allowed.get(name, name))
+        elif kind == "wait":
+            self._device.shell("sleep 1")
+
+    def _touch(self, kind: str, x: int, y: int) -> None:
+        if kind == "click":
+            self._device.click(x, y)
+        elif kind == "double_tap":
+            self._device.double_click(x, y, 0.05)
+        else:
+            self._device.long_click(x, y, LONG_PRESS_S)
+
+    def _drag(self, kind: str, direction: str, place: Box | None) -> None:
+        """Scroll: from the middle to the edge, against the direction. Swipe: with it, over the whole screen.
+
+        A swipe that starts on an element (a slider) goes from its middle to its edge.
+        """
+        screen = Box(0, 0, self.width, self.height)
+        if kind == "swipe" and place is None:
+            start, end = _edge(screen, _OPPOSITE[direction]), _edge(screen, direction)
+        else:
+            box = place or screen
+            start, end = box.center, _edge(box, _OPPOSITE[direction] if kind == "scroll" else direction)
+        self._device.swipe(*start, *end, duration=0.3)
+
+    def _type(self, text: str, place: Box | None, *, clear: bool, enter: bool) -> None:
+        if not text:
+            return
+        if place is not None:
+            self._device.click(*place.center)
+            self._wait_for_focus()
+        if clear:
+            self._device.shell(_SELECT_ALL_AND_DELETE)
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._device.press("enter")
+            self._type_line(line)
+        if enter:
+            self._device.press("enter")
+
+    def _wait_for_focus(self) -> None:
+        end = time.monotonic() + _FOCUS_S
+        while time.monotonic() < end and not self._device(focused=True).exists:
+            time.sleep(0.05)
+
+    def _type_line(self, line: str) -> None:
+        if not line:
+            return
+        if line.isascii():
+            for part in re.split(r"(?<=%)(?=s)", line):  # the tool reads %s as a space
+                self._device.shell(["input", "text", part])
+            return
+        focused = [one for one in self.screen(0).elements if "focused" in one.flags]
+        if focused:
+            self._device(focused=True).set_text((focused[0].value or "") + line)
+
+
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+
+
+def _edge(box: Box, side: str) -> tuple[int, int]:
+    """The middle of a side, on the last pixel inside the box."""
+    x, y = box.center
+    return {"up": (x, box.top), "down": (x, box.bottom - 1), "left": (box.left, y), "right": (box.right - 1, y)}[side]
+
+
+def _place(action: Action, observation: Observation) -> Box | None:
+    """Where an action is aimed at; None when it has no target, or one that is not there."""
+    if isinstance(action.target, ElementTarget):
+        if action.target.index >= len(observation.elements):
+            return None
+        return observation.elements[action.target.index].box
+    if isinstance(action.target, Point):
+        x, y = int(action.target.x), int(action.target.y)
+        return Box(x, y, x + 1, y + 1)
+    return None
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=3):
+            return True
+    except OSError:
+        return False

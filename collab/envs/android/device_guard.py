@@ -1,0 +1,114 @@
+"""What an agent may do on somebody's real phone.
+
+Apps that were not allowed are not touched: an agent may only leave them. What reaches beyond the screen (sending,
+calling, buying, deleting, granting permissions) needs `allow_effects`, or a "yes" at the terminal.
+
+What reaches beyond is told by the words on the control and in its resource id. That is a seat belt and no proof: an
+unlabelled control says nothing, and labels in other languages are known only by their ids.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collab.envs.actions import element_at
+from collab.types import Action, Element, ElementTarget, Observation, Point
+
+_EFFECTS = frozenset(
+    (
+        "send sms call dial redial buy pay purchase checkout order subscribe donate transfer delete remove erase trash "
+        "uninstall wipe reset format allow grant permit install publish submit"
+    ).split()
+)
+_PERMISSION_DIALOGS = ("permissioncontroller", "packageinstaller")
+_DECLINES = frozenset("deny don't dont not cancel no never".split())
+_LONGEST_LABEL = 4
+"""Words; a longer label is content (a message, a title) and not the name of a control."""
+_TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
+_PRESSING = frozenset({"click", "double_tap", "long_press"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether an action may be executed."""
+
+    refused: str | None = None
+    """Why not, for the history; None when it may be."""
+    effect: str | None = None
+    """What it would reach beyond the screen, to be confirmed; None when nothing."""
+    enter: bool = True
+    """Whether typing may end with the Enter key."""
+
+
+def judge(action: Action, observation: Observation, package: str, allowed: Mapping[str, str]) -> Verdict:
+    """Judge a canonical action.
+
+    Args:
+        package: of the app in front.
+        allowed: name → package of the apps that may be touched.
+    """
+    if action.type == "open_app" and str(action["app_name"]).casefold() not in {*allowed, *allowed.values()}:
+        return Verdict(refused=f"the app {action['app_name']} is not in allow_apps")
+    if action.type not in _TOUCHING:
+        return Verdict()
+    element = _aimed_at(action, observation)
+    asking = any(word in package for word in _PERMISSION_DIALOGS)
+    if "launcher" in package:
+        return _on_launcher(action, element, allowed)
+    if not asking and package not in allowed.values():
+        return Verdict(refused=f"the app {package} is not in allow_apps; go back or home")
+    if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
+        return Verdict(effect=f'{action.type} on {element.role} "{element.label}" in {package}')
+    sending = any(reaches_beyond(one) for one in observation.elements)
+    if action.type == "keyboard_enter" and sending:
+        return Verdict(effect=f"the Enter key in {package}")
+    return Verdict(enter=not sending)
+
+
+def reaches_beyond(element: Element, *, asking: bool = False) -> bool:
+    """Whether touching an element may reach beyond the screen.
+
+    Args:
+        asking: whether it is part of a permission dialog, where everything but a "no" grants something.
+    """
+    words = re.findall(r"[a-z']+", element.label.lower())
+    if asking:
+        return element.role in ("button", "radio", "checkbox", "switch") and not _DECLINES & set(words)
+    if element.role in ("text", "heading", "image", "input") and "long-clickable" not in element.flags:
+        return False
+    key = element.key.partition(":id/")[2] or element.key
+    parts = re.findall(r"[A-Z]?[a-z]+", key.partition("/")[0])
+    named = set(words) if len(words) <= _LONGEST_LABEL else set()
+    return bool((named | {part.lower() for part in parts}) & _EFFECTS)
+
+
+def confirmed(question: str) -> bool:
+    """Ask at the terminal; no terminal means no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{question} - allow this once? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _aimed_at(action: Action, observation: Observation) -> Element | None:
+    if isinstance(action.target, ElementTarget):
+        inside = action.target.index < len(observation.elements)
+        return observation.elements[action.target.index] if inside else None
+    if isinstance(action.target, Point):
+        return element_at(observation, action.target.x, action.target.y)
+    return None
+
+
+def _on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> Verdict:
+    """On the home screen: scroll and search freely, and open only what is allowed."""
+    if action.type in ("scroll", "swipe", "input_text"):
+        return Verdict(enter=False)
+    if action.type == "click" and element is not None:
+        if element.role == "input" or element.label.casefold() in allowed:
+            return Verdict()
+        return Verdict(refused=f"{element.label or 'this'} is not in allow_apps")
+    return Verdict(refused="only allowed apps can be opened from the home screen")

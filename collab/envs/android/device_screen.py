@@ -1,0 +1,241 @@
+"""A device's screen dump as elements, in the roles and words that SimPhone uses.
+
+A layout that can be touched and holds only text is one element: its first text is the label, the rest the value; a
+switch or checkbox inside gives it its role. Texts, inputs and controls are elements by themselves; scrolling
+containers are none. The status bar is left out, and the keyboard is only noted.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collab.envs.text import describe_screen
+from collab.types import Box, Element, Observation
+
+_BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
+_SYSTEM_BARS = "com.android.systemui"
+_TITLES = ("android:id/title", "android:id/alertTitle")
+_ROLES = (
+    ("EditText", "input"),
+    ("AutoCompleteTextView", "input"),
+    ("Switch", "switch"),
+    ("SwitchCompat", "switch"),
+    ("SwitchMaterial", "switch"),
+    ("ToggleButton", "switch"),
+    ("CheckBox", "checkbox"),
+    ("RadioButton", "radio"),
+    ("CheckedTextView", "radio"),
+    ("SeekBar", "slider"),
+    ("Spinner", "spinner"),
+    ("ImageButton", "icon"),
+    ("ImageView", "image"),
+    ("Button", "button"),
+    ("Chip", "chip"),
+    ("Tab", "tab"),
+    ("ProgressBar", "progress"),
+)
+"""End of a class name → role; the first that fits."""
+_CONTROLS = frozenset({"switch", "checkbox", "radio"})
+
+
+class DumpError(ValueError):
+    """The dump is no XML of views."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What a dump says."""
+
+    elements: tuple[Element, ...]
+    package: str
+    """Of the first window that is not the system's; empty when there is none."""
+    keyboard: bool
+    scrollable: bool
+
+
+def read_dump(xml: str, *, width: int, height: int) -> Screen:
+    """Read a UiAutomator dump.
+
+    Raises:
+        DumpError: it is none.
+    """
+    try:
+        root = ElementTree.fromstring(xml.encode("utf-8", "replace"))
+    except ElementTree.ParseError as problem:
+        raise DumpError(f"screen dump: {problem}") from None
+    reader = _Reader(width=width, height=height)
+    package, keyboard = "", False
+    for window in root:
+        owner = window.get("package", "")
+        if "inputmethod" in owner:
+            keyboard = True
+            continue
+        box = _box(window)
+        if owner == _SYSTEM_BARS and box is not None and box.bottom - box.top < height // 10:
+            continue
+        package = package or owner
+        reader.visit(window)
+    return Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+
+
+def observe(screen: Screen, *, app: str, notice: str | None, width: int, height: int) -> Observation:
+    """The observation of a screen.
+
+    Args:
+        app: readable name of the app in front.
+        notice: the toast that was seen since the last step.
+    """
+    heading = next((one.label for one in screen.elements if one.key in _TITLES and one.role != "list item"), "")
+    title = app if heading in ("", app) else f"{app}: {heading}"
+    extra = [f"Message: {notice}"] if notice else []
+    extra += ["The keyboard is open."] if screen.keyboard else []
+    extra += ["The screen can be scrolled."] if screen.scrollable else []
+    return Observation(
+        space="mobile",
+        title=title,
+        elements=screen.elements,
+        text=describe_screen(title, screen.elements, extra),
+        width=width,
+        height=height,
+        notice=notice,
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    width: int
+    height: int
+    elements: list[Element] = field(default_factory=list)
+    scrollable: bool = False
+
+    def visit(self, node: ElementTree.Element, *, claimed: bool = False) -> None:
+        """Take over a view and what is in it; `claimed`: its texts already belong to an element around it."""
+        self.scrollable = self.scrollable or _is(node, "scrollable")
+        box = self._visible(node)
+        if box is None:
+            for child in node:
+                self.visit(child, claimed=claimed)
+            return
+        if self._groups(node, box):
+            self._emit(node, box, _parts(node))
+            claimed = True
+        elif _own(node) and not (claimed and not _touchable(node)):
+            self._emit(node, box, [])
+        for child in node:
+            self.visit(child, claimed=claimed)
+
+    def _visible(self, node: ElementTree.Element) -> Box | None:
+        """Where the view is on the screen; None when nowhere."""
+        box = _box(node)
+        if box is None or node.get("visible-to-user") == "false":
+            return None
+        box = Box(max(0, box.left), max(0, box.top), min(self.width, box.right), min(self.height, box.bottom))
+        return box if box.area else None
+
+    def _groups(self, node: ElementTree.Element, box: Box) -> bool:
+        """Whether a layout and the texts in it are one element."""
+        if len(node) == 0 or _is(node, "scrollable") or 2 * box.area > self.width * self.height:
+            return False
+        if not (_touchable(node) or _is(node, "focusable")) or not _parts(node):
+            return False
+        return _touchable(node) or not any(_touchable(below) or _is(below, "scrollable") for below in _below(node))
+
+    def _emit(self, node: ElementTree.Element, box: Box, parts: list[str]) -> None:
+        control = next((below for below in _below(node) if _role_of_class(below) in _CONTROLS), None) if parts else None
+        role = _role_of_class(control) if control is not None else _role(node, grouped=bool(parts))
+        label, value = (parts[0], ", ".join(parts[1:]) or None) if parts else _words(node, role)
+        element = Element(
+            index=len(self.elements),
+            role=role,
+            label=label,
+            box=box,
+            value=value,
+            flags=_flags(node, control, role),
+            key=node.get("resource-id", ""),
+        )
+        self.elements.append(element)
+
+
+def _is(node: ElementTree.Element, flag: str) -> bool:
+    return node.get(flag) == "true"
+
+
+def _touchable(node: ElementTree.Element) -> bool:
+    return _is(node, "clickable") or _is(node, "long-clickable") or _role_of_class(node) == "input"
+
+
+def _own(node: ElementTree.Element) -> bool:
+    """Whether a view is an element by itself."""
+    said = node.get("text") or node.get("content-desc")
+    known = _role_of_class(node) not in ("", "image")
+    return bool(said) or known or (len(node) == 0 and _touchable(node))
+
+
+def _below(node: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    for child in node:
+        yield child
+        yield from _below(child)
+
+
+def _parts(node: ElementTree.Element) -> list[str]:
+    """Texts in a layout that do not belong to something that can be touched by itself."""
+    own = node.get("content-desc") or node.get("text") or ""
+    found = [own] if own else []
+    for child in node:
+        if not _touchable(child):
+            said = child.get("text") or child.get("content-desc") or ""
+            found += ([said] if said else []) + ([] if said else _parts(child))
+    return found
+
+
+def _box(node: ElementTree.Element) -> Box | None:
+    match = _BOUNDS.fullmatch(node.get("bounds", ""))
+    return Box(*(int(number) for number in match.groups())) if match else None
+
+
+def _role_of_class(node: ElementTree.Element) -> str:
+    name = node.get("class", "").rpartition(".")[2].rpartition("$")[2]
+    return next((role for end, role in _ROLES if name == end or name.endswith(end)), "")
+
+
+def _role(node: ElementTree.Element, *, grouped: bool) -> str:
+    role = _role_of_class(node)
+    if role == "image" and _is(node, "clickable"):
+        return "icon"
+    if role and not (grouped and role == "image"):
+        return role
+    if grouped:
+        return "list item" if _is(node, "clickable") else "text"
+    if _is(node, "clickable"):
+        return "app" if "launcher" in node.get("package", "") else "button"
+    return "heading" if _is(node, "heading") else "text"
+
+
+def _words(node: ElementTree.Element, role: str) -> tuple[str, str | None]:
+    """(label, value) of a view by itself."""
+    text, description, hint = node.get("text", ""), node.get("content-desc", ""), node.get("hint", "")
+    if role == "input":
+        return hint or description, "" if hint and text == hint else text
+    if role in ("slider", "progress", "spinner"):
+        return (description or text), (text if description and text else None)
+    return text or description, None
+
+
+def _flags(node: ElementTree.Element, control: ElementTree.Element | None, role: str) -> tuple[str, ...]:
+    checked = _is(node, "checked") or (control is not None and _is(control, "checked"))
+    held = {
+        "checked": checked,
+        "selected": _is(node, "selected"),
+        "disabled": node.get("enabled") == "false",
+        "password": _is(node, "password"),
+        "focused": _is(node, "focused") and role == "input",
+        "long-clickable": _is(node, "long-clickable"),
+        "surface": role == "slider",
+    }
+    return tuple(name for name, holds in held.items() if holds)
