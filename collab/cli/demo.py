@@ -46,6 +46,7 @@ class Part:
     instances: int = 1
     """Of each task."""
     most_tasks: int | None = None
+    """Spread over all there are; None: all."""
 
 
 def demo(
@@ -108,7 +109,8 @@ def _play(part: Part, home: Path, library: Path | None) -> RunResult:
         settings=[f"agents.*.sampling.temperature={TEMPERATURE}"],
     )
     config = asyncio.run(resolved(asked, once_per_task=True))
-    tasks = config.tasks[: part.most_tasks]
+    every = max(1, len(config.tasks) // part.most_tasks) if part.most_tasks else 1
+    tasks = config.tasks[::every][: part.most_tasks]
     config = config.model_copy(update={"tasks": tasks, "episodes": len(tasks) * part.instances})
     run = home / part.name
     result = work(
