@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from collab.store import log, tables
@@ -25,6 +26,22 @@ _COMMIT_S = 0.5
 """How long rows wait for their commit: a commit per step would cost more than the step."""
 _BUSY_S = 0.1
 """How long a commit waits for readers before it is put off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """A half-written last line."""
+
+    segment: str
+    line: int
+    """From 1."""
+    size: int
+    """Bytes."""
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        return f"half-written last line ({self.size} bytes) skipped"
 
 
 class Index:
@@ -59,10 +76,7 @@ class Index:
 
     def update(self, directory: Path) -> int:
         """Add what was appended to the log since; returns the number of new lines."""
-        known = {
-            name: (consumed, lines)
-            for name, consumed, lines in self.connection.execute("SELECT name, consumed, lines FROM segments")
-        }
+        known = self._known()
         count = 0
         for segment in log.segments(directory):
             for line in log.scan(directory, segment, *known.get(segment, (0, 0))):
@@ -78,6 +92,17 @@ class Index:
         """Add one event, which stands at `place` as line `number` (from 1) of its segment."""
         problem = tables.insert(self.connection, record, place)
         self._consume(place, number, problem)
+
+    def tails(self, directory: Path) -> list[Tail]:
+        """What stands behind the last whole line of each segment, as of the last `update`."""
+        known = self._known()
+        tails = []
+        for segment in log.segments(directory):
+            consumed, lines = known.get(segment, (0, 0))
+            left = log.size(directory, segment) - consumed
+            if left > 0:
+                tails.append(Tail(segment=segment, line=lines + 1, size=left))
+        return tails
 
     def commit_if_due(self) -> None:
         """Commit what is older than half a second; a reader in the way only delays it."""
@@ -100,6 +125,11 @@ class Index:
             self.connection.commit()
         finally:
             self.connection.close()
+
+    def _known(self) -> dict[str, tuple[int, int]]:
+        """Per segment: bytes and lines that are indexed."""
+        rows = self.connection.execute("SELECT name, consumed, lines FROM segments")
+        return {name: (consumed, lines) for name, consumed, lines in rows}
 
     def _consume(self, place: Place, number: int, problem: str | None) -> None:
         if problem is not None:

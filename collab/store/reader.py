@@ -234,15 +234,9 @@ class RunReader:
         """Half-written last lines; while a process writes, they are merely not finished yet."""
         if owner(self.directory) is not None:
             return []
-        known = {name: (end, lines) for name, end, lines in self.query("SELECT name, consumed, lines FROM segments")}
-        found = []
-        for segment in log.segments(self.directory):
-            end, lines = known.get(segment, (0, 0))
-            left = log.size(self.directory, segment) - end
-            if left > 0:
-                reason = f"half-written last line ({left} bytes) skipped"
-                found.append(Problem(file=f"{log.FOLDER}/{segment}", line=lines + 1, reason=reason))
-        return found
+        with self._mutex:
+            tails = self.index.tails(self.directory)
+        return [Problem(file=f"{log.FOLDER}/{one.segment}", line=one.line, reason=one.reason) for one in tails]
 
 
 def _trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFinished | None) -> Trajectory:

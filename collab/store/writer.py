@@ -87,6 +87,8 @@ class RunWriter:
             with writing(directory):
                 index = Index.load(directory)
                 self._episodes = _progress(index)
+                for tail in index.tails(directory):
+                    logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
                 begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
                 self._log = Appender(directory)
             self._index = self._keep(index)

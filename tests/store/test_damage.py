@@ -57,7 +57,9 @@ def test_a_kill_loses_no_acknowledged_step(store: RunStore, made: SimpleNamespac
         assert writer.resume_episode("OpenDoors/0") == len(steps)
 
 
-def test_a_last_line_cut_anywhere_is_skipped(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_last_line_cut_anywhere_is_skipped(
+    store: RunStore, made: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
     with store.writer() as writer:
         made.begin(writer)
         for index in range(3):
@@ -83,6 +85,7 @@ def test_a_last_line_cut_anywhere_is_skipped(store: RunStore, made: SimpleNamesp
         assert writer.resume_episode("OpenDoors/0") == 2
         writer.step("OpenDoors/0", made.step(2))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
+    assert f"events/{segment.name}:5: half-written last line" in caplog.text
     assert store.reader().trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(3))
 
 
