@@ -25,7 +25,7 @@
 
   const flat = (text) => (text || "").replace(/\s+/g, " ").trim();
   const short = (text) => { const t = flat(text); return t.length > MAX_LABEL ? t.slice(0, MAX_LABEL - 1) + "…" : t; };
-  const words = (name) => flat(String(name || "").replace(/[^\p{L}\p{N}]+/gu, " ")).slice(0, 40);
+  const words = (name) => [...new Set(String(name || "").split(/[^\p{L}\p{N}]+/u))].filter(Boolean).slice(0, 5).join(" ");
   const styles = new Map();
   const styleOf = (el) => {
     if (!styles.has(el)) styles.set(el, el.ownerDocument.defaultView.getComputedStyle(el));
@@ -155,6 +155,7 @@
     if (tag === "TEXTAREA") return "input";
     if (tag === "SELECT") return el.multiple || el.size > 1 ? "list box" : "drop-down";
     if (given) return given;
+    if (/\bui-slider-handle\b/.test(el.className)) return "slider";
     if (tag === "BUTTON" || tag === "SUMMARY") return "button";
     if ((tag === "A" || tag === "AREA") && el.hasAttribute("href")) return "link";
     const editable = el.getAttribute("contenteditable");
@@ -183,6 +184,7 @@
       [said("selected"), "selected"],
       [el === focus, "focused"],
       [el.disabled === true || said("disabled") || el.matches(":disabled"), "disabled"],
+      [el.tagName === "TEXTAREA" && el.scrollHeight > el.clientHeight + 1, "scrollable"],
       [isText, "editable"],
       [said("expanded") || (el.tagName === "SUMMARY" && el.parentElement?.open), "expanded"],
       [el.type === "password", "password"],
@@ -193,7 +195,10 @@
     if (el.tagName === "SELECT") return [...el.selectedOptions].map((option) => short(option.label)).join(", ");
     if (el.type === "password") return "•".repeat(el.value.length);
     if (el.type === "file") return [...el.files].map((file) => file.name).join(", ");
-    if (role === "input") return short("value" in el ? el.value : el.textContent);
+    if (role === "input") {
+      const held = flat("value" in el ? el.value : el.textContent);  // of a long text, both ends
+      return held.length > 300 ? `${held.slice(0, 200)} … ${held.slice(-97)}` : held;
+    }
     if (role === "slider") return "value" in el ? String(el.value) : el.getAttribute("aria-valuetext") || el.getAttribute("aria-valuenow");
     if (role === "drop-down") return "value" in el ? short(el.value) : null;
     return null;
@@ -305,7 +310,7 @@
   const COLOURS = new Map();
   const brush = document.createElement("canvas").getContext("2d");
   const NAMED = { black: [0, 0, 0], white: [255, 255, 255], grey: [128, 128, 128], red: [255, 0, 0], green: [0, 128, 0],
-                  lime: [0, 255, 0], blue: [0, 0, 255], yellow: [255, 255, 0], cyan: [0, 255, 255], magenta: [255, 0, 255],
+                  lime: [0, 255, 0], blue: [0, 0, 255], yellow: [255, 255, 0], cyan: [0, 255, 255], "light blue": [135, 190, 250], magenta: [255, 0, 255],
                   orange: [255, 165, 0], purple: [128, 0, 128], brown: [165, 42, 42], pink: [255, 192, 203] };
   const colourName = (css) => {
     if (!css || css === "none" || /^url|^rgba.*, 0\)$/.test(css)) return "";
@@ -325,7 +330,9 @@
     const [w, h] = [box[2] - box[0], box[3] - box[1]].map(Math.round);
     const words = flat(el.getAttribute("aria-label") || (el.localName === "text" ? el.textContent : el.querySelector("title")?.textContent));
     const colour = colourName(style.fill) || colourName(style.stroke);
-    const isText = el.localName === "text", label = [isText ? words : el.localName, colour, !isText && words].filter(Boolean).join(" ");
+    if (w < 3 && h < 3) return;
+    const isText = el.localName === "text", tint = isText && colour === "black" ? "" : colour;
+    const label = [isText ? words : el.localName, tint, !isText && words].filter(Boolean).join(" ");
     const isLoose = ["line", "polyline", "path"].includes(el.localName) || w * h > 0.5 * (area[2] - area[0]) * (area[3] - area[1]);
     add(isText ? "text" : "shape", short(`${label}, ${w}×${h} at ${x},${y}`), box, keyOf(el), null,
         isLoose || isDragged(el) ? ["surface"] : []);
@@ -369,8 +376,10 @@
     if (role) {
       run.flush();
       const place = shown ? box() : null;
-      if (place && el.type !== "hidden" && reach(el, place, here.origin)) {
-        add(role, nameOf(el, role), place, keyOf(el), valueOf(el, role), flagsOf(el, role));
+      const name = place && el.type !== "hidden" ? nameOf(el, role) : "";
+      const isTold = role === "link" && silent && name === nameOf(silent, roleOf(silent));  // a link inside its own tab
+      if (place && el.type !== "hidden" && !isTold && reach(el, place, here.origin)) {
+        add(role, name, place, keyOf(el), valueOf(el, role), flagsOf(el, role));
         if (tag === "SELECT") addOptions(el, here, role === "list box");
       }
       if (!FIELDS.has(tag) && role !== "input") for (const child of (el.shadowRoot || el).children) visit(child, here, new Run(el), el);
@@ -383,7 +392,7 @@
       const isTold = silent && silent.tagName !== "LABEL" && !isClickable(el, style);
       if (place && !isTold && (label || (place[2] - place[0]) * (place[3] - place[1]) >= 64)) {
         run.flush();
-        add(tag === "CANVAS" ? "canvas" : tag === "VIDEO" || tag === "AUDIO" ? tag.toLowerCase() : "image", label || hint(el) || fileName(el), place,
+        add(tag === "CANVAS" ? "canvas" : tag === "VIDEO" || tag === "AUDIO" ? tag.toLowerCase() : "image", label || pictureName(el, style), place,
             keyOf(el), null, tag === "CANVAS" || isDragged(el) ? ["surface"] : []);
       }
       return;
@@ -397,10 +406,32 @@
         return;
       }
     }
+    if (!silent && shown && !el.childElementCount && !el.shadowRoot && !flat(el.textContent) && tag !== "SLOT") {
+      run.flush();
+      addBox(el, here, style);
+      return;
+    }
     visitChildren(el, here, style, isInlined ? run : null, run, silent, shown);
   };
 
-  const fileName = (el) => words(decodeURIComponent((el.currentSrc || "").startsWith("data:") ? "" : (el.currentSrc || "").split(/[?#]/)[0].split("/").pop().replace(/\.\w+$/, "")));
+  const fileName = (url) => (/^data:/.test(url) ? "" : words(url.split(/[?#]/)[0].split("/").pop().replace(/\.\w+$/, "")));
+  const pictureName = (el, style) => {
+    const drawn = /^url\("(.*)"\)/.exec(style.content);
+    return (drawn && fileName(drawn[1])) || hint(el) || fileName(el.currentSrc || "");
+  };
+  // A box that is only colour or frame: a brick, a field of a board, a bar of a chart.
+  const addBox = (el, space, style) => {
+    const [x, y, r, b] = rectOf(el, space.origin), [w, h] = [r - x, b - y].map(Math.round);
+    const place = clip([x, y, r, b], space.clip);
+    const isDrawn = colourName(style.backgroundColor) && style.backgroundColor !== styleOf(el.parentElement).backgroundColor;
+    const isFramed = parseFloat(style.borderTopWidth) >= 1 && parseFloat(style.borderLeftWidth) >= 1;
+    if (!place || (!isDrawn && !isFramed) || Math.min(w, h) < 5) return;
+    const isWide = w > innerWidth / 2 || h > innerHeight / 2;  // coloured, it is a background; framed, a field to point at
+    if (isWide && !isFramed) return;
+    const colour = isDrawn ? colourName(style.backgroundColor) : "";
+    add("shape", `${["box", colour].filter(Boolean).join(" ")}, ${w}×${h} at ${Math.round((x + r) / 2)},${Math.round((y + b) / 2)}`,
+        place, keyOf(el), null, isWide || isDragged(el) ? ["surface"] : []);
+  };
 
   const visitChildren = (el, space, style, shared, outer, silent, shown) => {
     const run = shared || new Run(el);

@@ -178,6 +178,27 @@ def test_pictures_shapes_and_surfaces_are_put_in_words(see: See) -> None:
 
 
 @pytest.mark.browser
+def test_boxes_of_mere_colour_or_frame_are_shapes(see: See) -> None:
+    assert see("""<style>i { display: inline-block; width: 20px; height: 10px; vertical-align: top }</style>
+        <body style="margin: 0; width: 400px"><i style="background: blue"></i><i style="border: 1px solid"></i><i></i>
+        <div style="height: 100px; border: 1px solid"></div><div style="height: 50px; background: red"></div>""") == [
+        'shape "box blue, 20×10 at 10,5"',
+        'shape "box, 22×12 at 31,6"',
+        'shape "box, 400×102 at 200,63"',
+    ]
+
+
+@pytest.mark.browser
+def test_a_link_inside_its_own_tab_is_told_once_and_long_values_keep_both_ends(see: See) -> None:
+    lines = see(f"""<div role=tab><a href=#a>First</a></div><textarea aria-label=T>begin {"x " * 400} end</textarea>""")
+    assert lines[0] == 'tab "First"'
+    assert lines[1].startswith('input "T": "begin x')
+    assert lines[1].endswith('end" (scrollable, editable)')
+    assert len(lines) == 2
+    assert len(lines[1]) < 350
+
+
+@pytest.mark.browser
 def test_surfaces_and_scroll_areas_are_flagged(see: See) -> None:
     async def check(page: Any, elements: tuple[Element, ...]) -> None:
         flags = {element.role: element.flags for element in elements}
