@@ -24,7 +24,8 @@ from pathlib import Path
 
 from collab.envs.actions import WEB
 from collab.envs.samples import random_action
-from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
+from collab.envs.web.miniwob import MiniwobSuite
+from collab.envs.web.miniwob_environment import MiniwobEnvironment
 from collab.types import Action, Observation
 
 

@@ -22,14 +22,12 @@ from collab.envs.web.dom import choose, focus, locate
 from collab.envs.web.miniwob import (
     CAPABILITIES,
     VERSION,
-    Effect,
-    MiniwobEnvironment,
-    View,
     as_taken,
     forwards_focus,
     infos,
     task_of,
 )
+from collab.envs.web.miniwob_environment import Effect, MiniwobEnvironment, View
 from collab.envs.web.miniwob_page import XY, MiniwobPage, Rules
 from collab.envs.web.miniwob_tabs import Tabs
 from collab.envs.web.miniwob_tasks import PHONE

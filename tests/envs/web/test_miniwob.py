@@ -9,7 +9,8 @@ import pytest
 from collab.envs.actions import WEB
 from collab.envs.base import Forkable, HasGoal, HasOracle, HasScreenshot
 from collab.envs.samples import random_action
-from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite, outcome
+from collab.envs.web.miniwob import MiniwobSuite
+from collab.envs.web.miniwob_environment import MiniwobEnvironment, outcome
 from collab.envs.web.miniwob_page import Episode
 from collab.envs.web.miniwob_tasks import ALL, DESKTOP, PHONE
 from collab.envs.web.solutions import SOLVED
