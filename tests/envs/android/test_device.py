@@ -1,0 +1,352 @@
+"""The device environment with the real uiautomator2 client, on a SimPhone behind the adb face."""
+
+import asyncio
+import io
+import logging
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from collab.envs.actions import MOBILE
+from collab.envs.android import device_guard
+from collab.envs.android.device import DeviceSuite
+from collab.envs.phone.adb.background import serving
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.core import SimPhone
+from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.phone.tasks import BY_NAME
+from collab.errors import ConfigError, EnvironmentFailure, MissingExtra, UnknownName, UsageError
+
+SERIAL = "emulator-5554"
+EVERY_APP = ["Camera", "Clock", "Contacts", "Phone", "Settings", "Simple SMS Messenger", "Clipper", "Markor", "Files"]
+
+
+@contextmanager
+def on_device(phone=None, tasks=None, **options):
+    handle = PhoneHandle() if phone is None else PhoneHandle(phone)
+    tasks = tasks or [{"name": "anything", "goal": "Do it.", "success": {"package": "x"}, "max_steps": 60}]
+    options = {"allow_apps": EVERY_APP, "settle_s": 0.0, **options}
+    with serving({SERIAL: handle}) as port:
+        yield DeviceSuite(serial=SERIAL, adb_port=port, tasks=tasks, **options), handle
+
+
+def play(suite, actions, task="anything"):
+    """Reset and play; actions are made from the observation. Returns the environment's results."""
+
+    async def run():
+        environment = await suite.open()
+        observation = await environment.reset(suite.instance(task, 0))
+        results = []
+        for make in actions:
+            result = await environment.step(make(observation) if callable(make) else make)
+            observation = result.observation
+            results.append(result)
+        await suite.close()
+        return results
+
+    return asyncio.run(run())
+
+
+def on(label, type="click", **fields):
+    """An action on the element with this label."""
+
+    def make(observation):
+        index = next(one.index for one in observation.elements if one.label == label)
+        return MOBILE.make(type, index=index, **fields)
+
+    return make
+
+
+# ------------------------------------------------------------------------------- the same as the Python face
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("ContactsAddContact", 1),
+        ("SystemBrightnessMax", 2),
+        ("SystemWifiTurnOff", 4),
+        ("SimpleSmsSend", 3),
+        ("OpenAppTaskEval", 5),
+        ("ClockTimerEntry", 6),
+    ],
+)
+def test_the_oracles_actions_lead_to_the_same_phone_and_score(name, seed):
+    spec = BY_NAME[name]
+    task = SimPhoneSuite().instance(name, seed)
+    python = SimPhone()
+    python.reset(task)
+    start, actions = python.phone, python.oracle()
+    assert actions
+    with on_device(start, allow_effects=True) as (suite, handle):
+
+        async def run():
+            environment = await suite.open()
+            observation = await environment.reset(suite.instance("anything", 0))
+            for action in actions:
+                wanted = python.frame.observation.elements
+                assert [one.label for one in observation.elements] == [one.label for one in wanted]
+                result = await environment.step(action)
+                expected = python.step(action)
+                observation = result.observation
+            assert result.terminated
+            await suite.close()
+            return expected.outcome.score
+
+        score = asyncio.run(run())
+        assert without_notice(handle.phone) == without_notice(python.phone)
+        assert spec.score(start, handle.phone, task.params) == score == 1.0
+
+
+def without_notice(phone):
+    """The toast of the last action: a device tells it once."""
+    return replace(phone, notice=None)
+
+
+def test_what_ascii_cannot_say_is_typed_too():
+    with on_device() as (suite, handle):
+        play(
+            suite,
+            [
+                MOBILE.make("open_app", app_name="Contacts"),
+                on("Create contact"),
+                on("First name", "input_text", text="100%sure ü🎉"),
+                on("First name", "input_text", text='a\'b "$x" & c', clear_text=True),
+                on("Last name", "input_text", text="Ünal"),
+                on("Last name", "input_text", text=" ö"),
+            ],
+        )
+        assert handle.phone.page.fields["first"] == 'a\'b "$x" & c'
+        assert handle.phone.page.fields["last"] == "Ünal ö"
+        assert handle.phone.clipboard == ""
+
+
+def test_time_passes_by_waiting():
+    with on_device() as (suite, handle):
+        before = handle.phone.now_ms
+        results = play(suite, [MOBILE.make("wait"), None])
+        assert handle.phone.now_ms == before + 2000
+        assert results[0].info["effect"] == "one second passed"
+
+
+def test_junk_actions_change_nothing():
+    with on_device() as (suite, handle):
+        before = handle.phone
+        results = play(
+            suite,
+            [
+                MOBILE.make("click", index=999),
+                MOBILE.make("unknown"),
+                MOBILE.make("input_text", text=""),
+                MOBILE.make("click", x=-5, y=99_999),
+            ],
+        )
+        assert handle.phone == before
+        assert "no element 999" in results[0].info["effect"]
+
+
+def test_screenshots_are_png():
+    with on_device() as (suite, _):
+
+        async def run():
+            environment = await suite.open()
+            await environment.reset(suite.instance("anything", 0))
+            return await environment.screenshot(), await environment.screenshot(marks=True)
+
+        plain, marked = asyncio.run(run())
+        assert plain.startswith(b"\x89PNG")
+        assert marked != plain
+
+
+# ----------------------------------------------------------------------------------------------------- tasks
+
+
+def test_a_task_is_judged_by_its_last_screen_and_answer():
+    tasks = [
+        {
+            "name": "wifi",
+            "goal": "Show the networks and say which is connected.",
+            "start": "Settings",
+            "success": {
+                "text": ["Wi-Fi", "saved  networks"],
+                "package": "com.android.settings",
+                "answer": "androidwifi",
+            },
+        }
+    ]
+    done = MOBILE.make("status", goal_status="complete")
+    way = [on("Network & internet"), on("Internet"), MOBILE.make("answer", text="AndroidWifi"), done]
+    with on_device(tasks=tasks) as (suite, _):
+        assert play(suite, way, "wifi")[-1].outcome.success
+        assert "does not show" in play(suite, [done], "wifi")[-1].outcome.reason
+        assert "answer" in play(suite, [*way[:2], done], "wifi")[-1].outcome.reason
+        assert not play(suite, [MOBILE.make("status", goal_status="infeasible")], "wifi")[-1].outcome.success
+
+
+def test_the_step_budget_ends_an_episode():
+    tasks = [{"name": "short", "goal": "Wait.", "success": {"package": "x"}, "max_steps": 2}]
+    with on_device(tasks=tasks) as (suite, _):
+        results = play(suite, [None, None], "short")
+        assert results[1].truncated
+        assert results[1].outcome.score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"tasks": [{"name": "a", "goal": "g", "success": {}}], "allow_apps": []}, "at least one of"),
+        ({"tasks": [{"name": "a", "goal": "g"}], "allow_apps": []}, "success"),
+        ({"tasks": [], "allow_apps": ["Nonsense"]}, "'Nonsense', allowed"),
+        (
+            {"tasks": [{"name": "a", "goal": "g", "start": "Clock", "success": {"text": "x"}}], "allow_apps": []},
+            "not in allow_apps",
+        ),
+    ],
+)
+def test_a_definition_that_does_not_fit_says_why(options, error):
+    with pytest.raises(ConfigError, match=error):
+        DeviceSuite(**options)
+
+
+# ---------------------------------------------------------------------------------------------- what is allowed
+
+
+def test_apps_that_were_not_allowed_are_not_touched():
+    with on_device(allow_apps=["Settings"]) as (suite, handle):
+        results = play(
+            suite,
+            [
+                MOBILE.make("open_app", app_name="Contacts"),
+                on("Contacts"),
+                on("Settings"),
+                on("Display"),
+            ],
+        )
+        assert "not in allow_apps" in results[0].info["effect"]
+        assert "not in allow_apps" in results[1].info["effect"]
+        assert handle.phone.foreground == "com.android.settings"
+        assert "com.google.android.contacts" not in handle.phone.stacks
+
+
+def test_a_strange_app_in_front_can_only_be_left():
+    with on_device(allow_apps=["Settings"]) as (suite, handle):
+
+        def intrude(observation):
+            handle.put(run_on(handle.phone, "monkey -p com.google.android.contacts 1"))
+            return None
+
+        results = play(
+            suite,
+            [intrude, on("Create contact"), MOBILE.make("scroll", direction="down"), MOBILE.make("navigate_home")],
+        )
+        assert "not in allow_apps" in results[1].info["effect"]
+        assert "not in allow_apps" in results[2].info["effect"]
+        assert handle.phone.foreground.endswith("nexuslauncher")
+        assert handle.phone.stacks["com.google.android.contacts"][-1].screen == "contacts.list"
+
+
+def run_on(phone, command):
+    from collab.envs.phone.shell import run
+
+    return run(phone, command).phone
+
+
+def test_sending_needs_permission(caplog):
+    task = SimPhoneSuite().instance("SimpleSmsSend", 3)
+    python = SimPhone()
+    python.reset(task)
+    actions, start = python.oracle(), python.phone
+    with on_device(start) as (suite, handle), caplog.at_level(logging.INFO):
+        results = play(suite, actions[:-1])
+        assert "needs allow_effects" in results[-1].info["effect"]
+        assert BY_NAME["SimpleSmsSend"].score(start, handle.phone, task.params) == 0.0
+        assert "refused: tap button" in caplog.text
+
+
+def test_permissions_are_granted_only_when_allowed():
+    way = [MOBILE.make("open_app", app_name="Camera"), on("While using the app")]
+    with on_device() as (suite, handle):
+        assert "needs allow_effects" in play(suite, way)[-1].info["effect"]
+        assert "com.android.camera2" not in handle.phone.memory
+    with on_device(allow_effects=True) as (suite, handle):
+        play(suite, way)
+        assert handle.phone.memory["com.android.camera2"]["camera"] is True
+    with on_device() as (suite, handle):
+        play(suite, [way[0], on("Don't allow")])
+        assert handle.phone.foreground.endswith("nexuslauncher")
+
+
+def test_somebody_at_the_terminal_can_allow_it_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("collab.envs.android.device.confirmed", lambda question: asked.append(question) or True)
+    with on_device() as (suite, handle):
+        play(suite, [MOBILE.make("open_app", app_name="Camera"), on("While using the app")])
+        assert handle.phone.memory["com.android.camera2"]["camera"] is True
+    assert len(asked) == 1
+    assert '"While using the app"' in asked[0]
+
+
+def test_without_a_terminal_the_answer_is_no(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    assert not device_guard.confirmed("really?")
+
+
+def test_every_action_is_logged_before_it_is_executed(caplog):
+    with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device"):
+        play(suite, [MOBILE.make("open_app", app_name="Settings"), on("Display")])
+        lines = [record.getMessage() for record in caplog.records if "step" in record.getMessage()]
+        assert lines == [
+            'device[emulator-5554] step 1: open the app "settings"',
+            'device[emulator-5554] step 2: tap list item "Display"',
+        ]
+
+
+# ------------------------------------------------------------------------------------------------------ failures
+
+
+def test_a_device_that_is_not_there_is_named():
+    with on_device() as (suite, _):
+        suite._options = replace(suite._options, serial="nope")
+        with pytest.raises(UsageError, match="no device 'nope'; adb devices shows: emulator-5554"):
+            asyncio.run(suite.open())
+
+
+def test_no_adb_server_is_a_failure_and_starts_none():
+    suite = DeviceSuite(serial=SERIAL, adb_port=1, tasks=[], allow_apps=[])
+    with pytest.raises(EnvironmentFailure, match=r"no adb server at 127\.0\.0\.1:1"):
+        asyncio.run(suite.open())
+
+
+def test_a_device_that_is_lost_in_an_episode_is_a_failure():
+    async def run(suite, stop):
+        environment = await suite.open()
+        await environment.reset(suite.instance("anything", 0))
+        stop()
+        await environment.step(None)
+
+    with on_device() as (suite, handle), pytest.raises(EnvironmentFailure, match="device"):
+        asyncio.run(run(suite, lambda: setattr(handle, "_phone", None)))
+
+
+def test_a_second_episode_at_once_is_refused():
+    async def twice(suite):
+        await suite.open()
+        await suite.open()
+
+    with on_device() as (suite, _), pytest.raises(UsageError, match="concurrency 1"):
+        asyncio.run(twice(suite))
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uiautomator2", None)
+    with on_device() as (suite, _), pytest.raises(MissingExtra, match=r"collab-marl\[android\]"):
+        asyncio.run(suite.open())
+
+
+def test_unknown_tasks_are_refused():
+    suite = DeviceSuite(tasks=[{"name": "wifi", "goal": "g", "success": {"text": "x"}}], allow_apps=[])
+    with pytest.raises(UnknownName, match="did you mean wifi"):
+        suite.instance("wify", 0)
+    assert suite.label == "device[any]"
