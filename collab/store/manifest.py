@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 import collab
 from collab.errors import RunFormatError
 from collab.store.files import write_atomic
+from collab.store.log import segments
 
 FORMAT_VERSION = "1.0"
 """Version of the run format that this code writes: major.minor."""
@@ -110,6 +111,16 @@ def read_manifest(directory: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         raise DamagedHead(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def find_manifest(directory: Path) -> Manifest | None:
+    """`run.json`; None when it is spoilt and there is a log, which holds a copy. Raises as `read_manifest` does."""
+    try:
+        return read_manifest(directory)
+    except DamagedHead:
+        if not segments(directory):
+            raise
+        return None
 
 
 def is_version(version: object) -> TypeGuard[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from collab.errors import UsageError
 from collab.store import blobs, log
 from collab.store.files import writing
-from collab.store.manifest import DamagedHead, Manifest, read_manifest, write_manifest
+from collab.store.manifest import Manifest, find_manifest, write_manifest
 from collab.store.reader import RunReader
 from collab.store.writer import RunWriter
 
@@ -48,11 +48,7 @@ class RunStore:
         Raises:
             RunFormatError: there is no run, or a newer major version wrote it.
         """
-        try:
-            read_manifest(path)
-        except DamagedHead:
-            if not log.segments(path):
-                raise
+        find_manifest(path)
         return cls(path)
 
     def writer(self) -> RunWriter:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -42,24 +42,12 @@ from collab.store.events import (
 from collab.store.files import writing
 from collab.store.index import Index
 from collab.store.lock import RunLock
-from collab.store.log import Appender, segments
-from collab.store.manifest import DamagedHead, Manifest, read_manifest, versions
+from collab.store.log import Appender
+from collab.store.manifest import find_manifest, versions
+from collab.store.progress import Progress, progress
 from collab.types import EpisodeError, Label, Observation, Outcome, Step, Task
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Progress:
-    """Where an episode stands."""
-
-    attempt: int
-    steps: int = 0
-    """Recorded without a gap."""
-    state: str = "unfinished"
-    """"unfinished", "finished" or "failed"."""
-    running: bool = False
-    """Begun or resumed by this writer, and not ended."""
 
 
 class RunWriter:
@@ -76,7 +64,7 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        manifest = _head(directory)
+        manifest = find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
         self._seq = 0
@@ -86,7 +74,7 @@ class RunWriter:
         try:
             with writing(directory):
                 index = Index.load(directory)
-                self._episodes = _progress(index)
+                self._episodes = progress(index)
                 for tail in index.tails(directory):
                     logger.warning("%s: events/%s:%d: %s", directory, tail.segment, tail.line, tail.reason)
                 begun = index.connection.execute("SELECT 1 FROM events WHERE type = 'run_started'").fetchone()
@@ -132,7 +120,7 @@ class RunWriter:
                     privileged=privileged,
                 )
             )
-            self._episodes[id] = _Progress(attempt=attempt, running=True)
+            self._episodes[id] = Progress(attempt=attempt, running=True)
 
     def resume_episode(self, id: str, step: int | None = None) -> int:
         """Go on with an unfinished episode of an earlier writer, whose recorded steps were replayed.
@@ -248,7 +236,7 @@ class RunWriter:
         finally:
             self.close()
 
-    def _running(self, id: str) -> _Progress:
+    def _running(self, id: str) -> Progress:
         known = self._episodes.get(id)
         if known is None or not known.running:
             raise ValueError(f"episode {id} is not running; begin or resume it first")
@@ -295,23 +283,3 @@ class RunWriter:
                     self._drop_index(error)
         finally:
             self._lock.release()
-
-
-def _head(directory: Path) -> Manifest | None:
-    """`run.json`; None when it is damaged and there is a log, which holds a copy."""
-    try:
-        return read_manifest(directory)
-    except DamagedHead:
-        if not segments(directory):
-            raise
-        return None
-
-
-def _progress(index: Index) -> dict[str, _Progress]:
-    """All episodes as the log left them."""
-    steps: dict[int, int] = {}
-    for key, step in index.connection.execute("SELECT key, step FROM steps ORDER BY key, step"):
-        if step == steps.get(key, 0):
-            steps[key] = step + 1
-    rows = index.connection.execute("SELECT key, trajectory, attempt, state FROM episodes")
-    return {id: _Progress(attempt=attempt, state=state, steps=steps.get(key, 0)) for key, id, attempt, state in rows}
