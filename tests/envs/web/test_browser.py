@@ -185,3 +185,33 @@ def test_a_pool_lends_the_same_page_again_and_replaces_dead_and_hung_ones() -> N
             await pool.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.browser
+def test_a_killed_run_leaves_no_browser_behind() -> None:
+    code = (
+        "import asyncio\n"
+        "from collab.envs.web.browser import Browser\n"
+        "async def main():\n"
+        "    await Browser().page()\n"
+        "    print('open', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "open\n"
+        below = children(run.pid)
+        assert below
+        run.kill()
+    deadline = time.monotonic() + 20
+    while any(_alive(process) for process in below) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [process for process in below if _alive(process)]
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
