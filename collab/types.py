@@ -121,7 +121,7 @@ class Observation:
     drawing: Mapping[str, Any] | None = None
     """What that renderer needs beside the elements; None when nothing."""
     screenshot: str | None = None
-    """SHA-256 of the stored picture; None when none was taken."""
+    """SHA-256 of the picture as taken; the store keeps it under that name. None when none was taken."""
 
     @property
     def digest(self) -> str:
