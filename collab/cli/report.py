@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collab.evaluation import Comparison, Rate, Report
     from collab.runs import RunResult
 
+DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
+"""The order in which they are told; others come after them."""
+
 
 def rate(value: Rate) -> dict[str, Any]:
     """A rate as JSON data."""
@@ -92,7 +95,8 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
 
 def show_tables(report: Report) -> None:
     """Success per difficulty and task, then every episode with its seed."""
-    for title, groups in (("difficulty", report.by_difficulty), ("task", report.by_task)):
+    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group[0], len(DIFFICULTIES)))
+    for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
         say()
         table([title, "success", "95 % interval", "episodes"], [(name, *_cells(value)) for name, value in groups])
     say()
