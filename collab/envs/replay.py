@@ -14,8 +14,10 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from collab.envs.base import Suite
@@ -75,23 +77,25 @@ async def replay_elsewhere(
             for task, actions in episodes
         ],
     }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "collab.envs.replay"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        output, errors = await process.communicate(json.dumps(request).encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-        raise EnvironmentFailure(f"a fresh process could not rebuild the episode: {last[0]}")
-    return tuple(tuple(seen) for seen in json.loads(output.splitlines()[-1]))
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "answer.json")  # not standard output, where anything may be printed
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "collab.envs.replay", str(answer)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            _, errors = await process.communicate(json.dumps(request).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+            raise EnvironmentFailure(f"a fresh process could not rebuild the episode: {last[0]}")
+        return tuple(tuple(seen) for seen in json.loads(answer.read_text()))
 
 
 async def _serve(request: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -121,4 +125,4 @@ def _action(suite: Suite, text: str | None) -> Action | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(_serve(json.load(sys.stdin)))) + "\n")
+    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(_serve(json.load(sys.stdin)))))

@@ -468,6 +468,7 @@ class PidSuite(CorridorSuite):
         return super().instance(name, seed)
 
     async def open(self):
+        print("chatter")
         environment = await super().open()
         inner = environment.reset
         async def reset(task):
