@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -21,7 +22,35 @@ FEW = ("click-button", "click-dialog", "email-inbox", "login-user", "choose-list
 """Pages of different kinds, for the checks that are too slow for all."""
 
 
-def play(check: Callable[[MiniwobSuite], Awaitable[None]], **options: object) -> None:
+Check: TypeAlias = Callable[[MiniwobSuite], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def play() -> Iterator[Callable[[Check], None]]:
+    """Run a check on a suite whose browser all checks of this module share."""
+    suite = MiniwobSuite()
+    with asyncio.Runner() as runner:
+        yield lambda check: runner.run(_run(check, suite))
+        runner.run(suite.close())
+
+
+async def _run(check: Check, suite: MiniwobSuite) -> None:
+    """Give back all tabs that the check leaves open."""
+    opened: list[MiniwobEnvironment] = []
+    really_open = suite.open
+
+    async def open() -> MiniwobEnvironment:
+        opened.append(await really_open())
+        return opened[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "open", open)
+        await check(suite)
+    for environment in opened:
+        await environment.close()
+
+
+def play_alone(check: Check, **options: object) -> None:
     """Run a check on a suite of its own."""
 
     async def run() -> None:
@@ -89,7 +118,7 @@ def test_reward_rules(raw: float, reward: float, rule: str, success: bool, score
 
 
 @pytest.mark.browser
-def test_an_episode() -> None:
+def test_an_episode(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         first = await environment.reset(suite.instance("click-button", 7))
@@ -114,7 +143,7 @@ def test_an_episode() -> None:
 
 
 @pytest.mark.browser
-def test_pages_cannot_be_left_and_nonsense_changes_nothing() -> None:
+def test_pages_cannot_be_left_and_nonsense_changes_nothing(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         first = await environment.reset(suite.instance("login-user", 7))
@@ -150,11 +179,11 @@ def test_the_budget_ends_an_episode() -> None:
         assert [result.truncated for result in results] == [False, False, True]
         assert results[-1].outcome is not None
 
-    play(check, max_steps=3)
+    play_alone(check, max_steps=3)
 
 
 @pytest.mark.browser
-def test_same_seed_same_start_whatever_came_before() -> None:
+def test_same_seed_same_start_whatever_came_before(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         one, other = await suite.open(), await suite.open()
         for name in FEW:
@@ -175,7 +204,7 @@ def test_same_seed_same_start_whatever_came_before() -> None:
 
 
 @pytest.mark.browser
-def test_a_fork_equals_its_original_and_is_independent() -> None:
+def test_a_fork_equals_its_original_and_is_independent(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         await environment.reset(suite.instance("search-engine", 4))
@@ -194,7 +223,7 @@ def test_a_fork_equals_its_original_and_is_independent() -> None:
 
 
 @pytest.mark.browser
-def test_a_crashed_page_is_a_failure_and_is_replaced() -> None:
+def test_a_crashed_page_is_a_failure_and_is_replaced(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         task = suite.instance("click-test-2", 0)
@@ -222,7 +251,7 @@ def test_a_page_that_hangs_is_given_up_in_time() -> None:
             await environment.step(None)
         assert (await environment.reset(task)).digest == first.digest
 
-    play(check, timeout_s=2.0)
+    play_alone(check, timeout_s=2.0)
 
 
 @pytest.mark.browser
@@ -237,7 +266,7 @@ def test_more_episodes_than_tabs_is_said_not_hung() -> None:
         suite._tabs._patience_s = 60
         assert (await other.reset(suite.instance("click-test", 0))).elements
 
-    play(check, pages=1)
+    play_alone(check, pages=1)
 
 
 @pytest.mark.browser
@@ -253,11 +282,11 @@ def test_the_page_counts_time_only_by_the_original_rule() -> None:
         assert result.outcome is not None
         assert result.outcome.score == 0
 
-    play(check, reward="original")
+    play_alone(check, reward="original")
 
 
 @pytest.mark.browser
-def test_a_screenshot_is_a_picture_of_the_window() -> None:
+def test_a_screenshot_is_a_picture_of_the_window(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         await environment.reset(suite.instance("click-shape", 0))
@@ -270,7 +299,7 @@ def test_a_screenshot_is_a_picture_of_the_window() -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["click-color", "click-tab-2", "enter-date", "search-engine", "choose-list"])
-def test_a_solution_solves(name: str) -> None:
+def test_a_solution_solves(name: str, play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         for seed in range(3):
@@ -288,7 +317,7 @@ def test_a_solution_solves(name: str) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_solution_solves_ten_seeds() -> None:
+def test_every_solution_solves_ten_seeds(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         failed = []
@@ -306,7 +335,7 @@ def test_every_solution_solves_ten_seeds() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_page_starts_repeats_forks_and_survives() -> None:
+def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
         same = []

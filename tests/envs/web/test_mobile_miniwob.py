@@ -2,28 +2,46 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
 from collab.envs.actions import MOBILE
 from collab.envs.samples import random_action
+from collab.envs.web.miniwob_environment import MiniwobEnvironment
 from collab.envs.web.miniwob_tasks import PHONE
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import UnknownName
 from collab.types import Observation
 
+Check: TypeAlias = Callable[[MobileMiniwobSuite], Awaitable[None]]
 
-def play(check: Callable[[MobileMiniwobSuite], Awaitable[None]], **options: object) -> None:
-    async def run() -> None:
-        suite = MobileMiniwobSuite(**options)  # type: ignore[arg-type]
-        try:
-            await check(suite)
-        finally:
-            await suite.close()
 
-    asyncio.run(run())
+@pytest.fixture(scope="module")
+def play() -> Iterator[Callable[[Check], None]]:
+    """Run a check on a suite whose browser all checks of this module share."""
+    suite = MobileMiniwobSuite()
+    with asyncio.Runner() as runner:
+        yield lambda check: runner.run(_run(check, suite))
+        runner.run(suite.close())
+
+
+async def _run(check: Check, suite: MobileMiniwobSuite) -> None:
+    """Give back all tabs that the check leaves open."""
+    opened: list[MiniwobEnvironment] = []
+    really_open = suite.open
+
+    async def open() -> MiniwobEnvironment:
+        opened.append(await really_open())
+        return opened[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "open", open)
+        await check(suite)
+    for environment in opened:
+        await environment.close()
 
 
 def index(shown: Observation, role: str, label: str | None = None) -> int:
@@ -39,7 +57,7 @@ def test_the_91_names() -> None:
 
 
 @pytest.mark.browser
-def test_a_tap_ends_a_page_and_only_full_reward_counts() -> None:
+def test_a_tap_ends_a_page_and_only_full_reward_counts(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         task = suite.instance("click-button", 7)
@@ -59,7 +77,7 @@ def test_a_tap_ends_a_page_and_only_full_reward_counts() -> None:
 
 
 @pytest.mark.browser
-def test_a_point_and_its_element_are_one_target() -> None:
+def test_a_point_and_its_element_are_one_target(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         task = suite.instance("focus-text-2", 3)
@@ -76,7 +94,7 @@ def test_a_point_and_its_element_are_one_target() -> None:
 
 
 @pytest.mark.browser
-def test_text_is_typed_after_what_stands_there_or_in_its_place() -> None:
+def test_text_is_typed_after_what_stands_there_or_in_its_place(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         shown = await environment.reset(suite.instance("login-user", 1))
@@ -101,7 +119,7 @@ def test_text_is_typed_after_what_stands_there_or_in_its_place() -> None:
 
 
 @pytest.mark.browser
-def test_a_list_opens_and_an_option_is_tapped() -> None:
+def test_a_list_opens_and_an_option_is_tapped(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         shown = await environment.reset(suite.instance("choose-list", 2))
@@ -114,7 +132,7 @@ def test_a_list_opens_and_an_option_is_tapped() -> None:
 
 
 @pytest.mark.browser
-def test_swipes_scroll_and_drag() -> None:
+def test_swipes_scroll_and_drag(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         shown = await environment.reset(suite.instance("social-media-all", 2))
@@ -134,7 +152,7 @@ def test_swipes_scroll_and_drag() -> None:
 
 
 @pytest.mark.browser
-def test_what_a_single_page_cannot_do_is_said() -> None:
+def test_what_a_single_page_cannot_do_is_said(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         shown = await environment.reset(suite.instance("click-test-2", 1))
@@ -159,7 +177,7 @@ def test_what_a_single_page_cannot_do_is_said() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_page_starts_repeats_forks_and_survives() -> None:
+def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         for name in PHONE:
@@ -183,7 +201,7 @@ def test_every_page_starts_repeats_forks_and_survives() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_solutions_of_the_pages_solve_them_on_the_phone() -> None:
+def test_the_solutions_of_the_pages_solve_them_on_the_phone(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:
         environment = await suite.open()
         failed = []
