@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,7 @@ from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation import Report, evaluate
 from collab.library import Library
+from collab.redact import redact
 from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names
 from collab.rollout import Episode, Stage
 from collab.seeds import Seeds
@@ -253,10 +254,11 @@ class _Recorder:
 
     def end(self, trajectory: Trajectory) -> None:
         """The episode is over."""
+        error = trajectory.error
         self._writer.end_episode(
             trajectory.id,
             outcome=trajectory.outcome,
-            error=trajectory.error,
+            error=error and replace(error, message=redact(error.message)),
             final=trajectory.final,
             seconds=trajectory.seconds,
         )

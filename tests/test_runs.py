@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -196,3 +197,18 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
 def test_tags_choose_tasks(library: Path, tmp_path: Path) -> None:
     result = play(library, tmp_path / "run", tasks=["tag:press"])
     assert {trajectory.task.name for trajectory in result.trajectories} == {"PressButton", "OpenDoors"}
+
+
+def test_secrets_of_the_environment_are_never_stored(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = 'sk-"ünsafe"-0123456789'
+    monkeypatch.setenv("MY_SERVER_KEY", secret)
+    (library / "agents" / "leaky.yaml").write_text(
+        f"kind: scripted\noptions:\n  replies: ['Reason: the key is {secret}']\n  name: '{secret}'\n", encoding="utf-8"
+    )
+    play(library, tmp_path / "run", agents="leaky", episodes=1)
+    stored = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert any(b"[redacted]" in content for content in stored)
+    forms = [secret.encode(), b"0123456789", json.dumps(secret)[1:-1].encode()]
+    assert not any(form in content for form in forms for content in stored)

@@ -28,7 +28,7 @@ from collab.models.completion import Completion, ModelList, chat_messages, read_
 from collab.models.estimate import estimate_tokens
 from collab.models.meter import Meter
 from collab.models.probe import Findings, probe_server
-from collab.models.redact import redact
+from collab.redact import redact
 from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
 from collab.seeds import derive
 from collab.types import PolicyRef

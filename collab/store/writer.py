@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from collab.errors import StoreFailure
+from collab.redact import hide, known_secrets
 from collab.store import index as indexing
 from collab.store.blobs import BlobWriter
 from collab.store.events import (
@@ -67,6 +68,7 @@ class RunWriter:
         manifest = find_manifest(directory)
         self._mutex = threading.RLock()
         self._texts: set[str] = set()
+        self._secrets = known_secrets()
         self._seq = 0
         self._open = True
         with writing(directory):
@@ -246,7 +248,7 @@ class RunWriter:
         if not self._open:
             raise ValueError(f"{self.directory}: this writer is closed")
         record = Record.of(event, seq=self._seq, writer=self._log.writer)
-        line = encode(record)
+        line = hide(encode(record), self._secrets)
         with writing(self.directory):
             place = self._log.append(line)
         self._seq += 1

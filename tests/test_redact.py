@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.models.redact import HIDDEN, redact
+from collab.redact import HIDDEN, redact
 
 
 def test_values_of_secret_variables_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+"""Keep secrets out of every text that is shown or stored.
+
+A key can come back in an error message: servers quote it, clients print headers, addresses carry passwords. Whatever
+a model raises goes through `redact` first. A key can also stand on a page or in a reply: the store hides the values of
+secret environment variables in every line that it writes (`hide`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+
+HIDDEN = "[redacted]"
+
+_SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+_HEADER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}")
+_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_SHORTEST = 8
+"""Shorter values ("none", "EMPTY") are placeholders; hiding them would only mangle texts."""
+
+
+def redact(text: str, *secrets: str) -> str:
+    """Replace secrets by "[redacted]".
+
+    Hidden are the values of environment variables whose name ends in KEY, TOKEN, SECRET or PASSWORD, what follows
+    "Bearer" or "Basic", the user part of an address, and `secrets`. Values under eight characters are left alone.
+    """
+    for value in _longest_first((*known_secrets(), *(secret.strip() for secret in secrets))):
+        text = text.replace(value, HIDDEN)
+    return _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text))
+
+
+def known_secrets() -> tuple[str, ...]:
+    """Values of the environment variables that name secrets, longest first: one may contain another."""
+    return _longest_first(value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name))
+
+
+def hide(line: bytes, secrets: Iterable[str]) -> bytes:
+    """Replace secrets in a line of JSON, however they are escaped in it."""
+    for secret in secrets:
+        for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            line = line.replace(form.encode("utf-8", "surrogateescape"), HIDDEN.encode())
+    return line
+
+
+def _longest_first(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True))
