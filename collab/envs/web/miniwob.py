@@ -140,7 +140,6 @@ class MiniwobSuite:
         rules = Rules(time_limit=reward == "original", data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(size=pages, width=width, height=height, scale=1, browser=browser, patience_s=60, rules=rules)
         self._view = View(
-            environment=self.name,
             space=WEB,
             perform=perform,
             reward=reward,

@@ -44,7 +44,6 @@ Perform = Callable[[MiniwobPage, Action, Observation], Awaitable[Effect]]
 class View:
     """How pages are seen and handled."""
 
-    environment: str
     space: ActionSpace
     perform: Perform
     scale: float = 1.0

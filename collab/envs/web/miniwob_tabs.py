@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from collab.envs.web.browser import Browser, PagePool
 from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
-from collab.errors import EnvironmentFailure
+from collab.errors import EnvironmentFailure, boundary
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -63,7 +63,12 @@ class Tabs:
             message = f"all {self._size} tabs are in use; close environments or forks, or allow more with `pages`"
             raise EnvironmentFailure(message) from None
         if tab not in self._prepared:
-            self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
+            try:
+                with boundary(EnvironmentFailure, "preparing a tab"):
+                    self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
+            except BaseException:
+                await self._pool.release(tab, broken=True)
+                raise
         return self._prepared[tab]
 
     async def release(self, page: MiniwobPage, *, broken: bool = False) -> None:

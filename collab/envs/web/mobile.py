@@ -219,7 +219,6 @@ class MobileMiniwobSuite:
             size=pages, width=width, height=height, scale=scale, browser=browser, patience_s=60, rules=rules
         )
         self._view = View(
-            environment=self.name,
             space=MOBILE,
             perform=Fingers(scale).perform,
             scale=scale,
