@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collab.envs.phone.adb.hierarchy import ViewNode
-
-MAX_PATTERN = 500
-"""Characters of a regular expression."""
+from collab.envs.phone.shell.patterns import PatternProblem, compile_pattern
 
 
 class BadSelector(Exception):
@@ -88,12 +86,10 @@ def _test(name: str, value: object) -> Callable[[ViewNode], bool]:
 
 
 def _pattern(name: str, value: str) -> re.Pattern[str]:
-    if len(value) > MAX_PATTERN:
-        raise BadSelector(f"{name} is too long")
     try:
-        return re.compile(value)
-    except (re.error, OverflowError, RecursionError) as problem:
-        raise BadSelector(f"{name} is no regular expression: {problem}") from None
+        return compile_pattern(value)
+    except PatternProblem as problem:
+        raise BadSelector(f"{name}: {problem}") from None
 
 
 def _same(seen: str, wanted: str) -> bool:

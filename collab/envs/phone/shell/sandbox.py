@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-_STEPS = 20_000_000
-"""Virtual machine instructions of one connection, about a second."""
+_STEPS = 5_000_000
+"""Virtual machine instructions of one connection, about half a second."""
 _PRAGMAS = frozenset({"table_info", "user_version", "integrity_check", "schema_version", "foreign_keys", "encoding"})
 
 

@@ -10,6 +10,7 @@ import re
 from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.arguments import split_flags, whole
 from collab.envs.phone.shell.interpreter import Done, Session
+from collab.envs.phone.shell.patterns import PatternProblem, compile_pattern
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "a": "\a", "0": "\0", "e": "\x1b", '"': '"'}
 
@@ -60,8 +61,8 @@ def grep(session: Session, args: list[str], stdin: str) -> Done:
     elif "E" not in flags:  # basic expressions: + ? | { } ( ) are plain unless a backslash stands before them
         pattern = re.sub(r"\\([+?|{}()])|([+?|{}()])", lambda m: m.group(1) or "\\" + m.group(2), pattern)
     try:
-        wanted = re.compile(rf"\b(?:{pattern})\b" if "w" in flags else pattern, re.I if "i" in flags else 0)
-    except (re.error, OverflowError, RecursionError) as problem:
+        wanted = compile_pattern(rf"\b(?:{pattern})\b" if "w" in flags else pattern, re.I if "i" in flags else 0)
+    except PatternProblem as problem:
         return Done(err=f"grep: bad REGEX: {problem}\n", code=2)
     out: list[str] = []
     texts, err = _inputs(session, rest, stdin, "grep")
