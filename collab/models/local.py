@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, boundary
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
+from collab.models.layout import check_layout
 from collab.models.meter import Meter
 from collab.types import PolicyRef, Prompt
 
@@ -258,7 +259,10 @@ def _check_files(path: str, adapter: str | None) -> None:
             raise ConfigError(f"{path}: no *.safetensors weights; other formats can hold code and are not loaded")
         if not any((folder / name).is_file() for name in _TOKENIZERS):
             raise ConfigError(f"{path}: no tokenizer ({', '.join(_TOKENIZERS)}); copy the one of its base model")
+        check_layout(folder)
     elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
         raise ConfigError(f"{path}: no such model directory")
     if adapter is not None and not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")
+    if adapter is not None:
+        check_layout(Path(adapter))

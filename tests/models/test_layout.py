@@ -1,0 +1,40 @@
+"""A checkpoint says which prompt layout it was trained on, and is not loaded under another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.errors import ConfigError
+from collab.models.layout import FILE, check_layout, write_layout
+from collab.models.local import LocalModel
+from collab.models.tiny import make_tiny_checkpoint
+
+
+def test_the_present_layout_and_none_are_fine(tmp_path: Path) -> None:
+    check_layout(tmp_path)
+    write_layout(tmp_path)
+    check_layout(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"prompt_layout": "0"}', "trained on prompt layout '0', prompts here have layout '1'"),
+        ("{}", "cannot be read"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_anything_else_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        check_layout(tmp_path)
+
+
+def test_a_local_model_checks_its_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    checkpoint = make_tiny_checkpoint(tmp_path)
+    (checkpoint / FILE).write_text('{"prompt_layout": "99"}')
+    with pytest.raises(ConfigError, match="trained on prompt layout '99'"):
+        LocalModel(path=str(checkpoint))
