@@ -9,12 +9,21 @@ scripts count close to their bytes, which no byte-level tokenizer exceeds.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+from collab.types import Prompt
 
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d|\n+|[ \t]{2,}|[^\sA-Za-z\d]")
 """Runs of letters up to a change of case, single digits, line breaks, indentation, and every other character by
 itself; a single space belongs to what follows it."""
 
 
+def estimate_prompt(prompt: Prompt) -> int:
+    """An estimate for a whole prompt; its system and shared part are counted once per step, not once per cell."""
+    return estimate_tokens(prompt.system) + estimate_tokens(prompt.shared) + estimate_tokens(prompt.suffix)
+
+
+@lru_cache(maxsize=256)
 def estimate_tokens(text: str) -> int:
     """An estimate of the number of tokens; 0 for an empty text."""
     return sum(_length(piece) for piece in _PIECES.findall(text))

@@ -25,11 +25,11 @@ from collab.envs.text import flat
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.completion import Completion, ModelList, chat_messages, read_completion
-from collab.models.estimate import estimate_tokens
+from collab.models.estimate import estimate_prompt, estimate_tokens
 from collab.models.meter import Meter
 from collab.models.probe import Findings, probe_server
-from collab.redact import redact
 from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
+from collab.redact import redact
 from collab.seeds import derive
 from collab.types import PolicyRef
 
@@ -170,7 +170,7 @@ class OpenAIModel:
         if request.images and not able.images:
             raise ModelFailure(f"{self._who} takes no pictures; use modality: text, or a model that can see")
         if self._max_context is not None:
-            needed = self.count_tokens(request.prompt.system + request.prompt.user) + sampling.max_tokens
+            needed = estimate_prompt(request.prompt) + sampling.max_tokens
             if needed > self._max_context:
                 raise ModelFailure(
                     f"{self._who}: prompt and reply need about {needed} tokens, max_context is {self._max_context}; "

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Reply, Request
-from collab.models.estimate import estimate_tokens
+from collab.models.estimate import estimate_prompt, estimate_tokens
 from collab.models.meter import Meter
 from collab.types import PolicyRef, Prompt
 
@@ -77,7 +77,7 @@ class ScriptedModel:
         text = self._text(request, position)
         reply = Reply(
             text=text,
-            prompt_tokens=self.count_tokens(request.prompt.system + request.prompt.user),
+            prompt_tokens=estimate_prompt(request.prompt),
             completion_tokens=self.count_tokens(text),
         )
         self.meter.answered(
