@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import data, emit, note, plain, say, table
 from collab.cli.watch import LINE_S
 
 if TYPE_CHECKING:
@@ -190,9 +190,10 @@ def _tell_check(report: CheckReport) -> None:
         ],
     )
     for finding in report.failures:
-        say(f"failed: {finding.task}: {finding.claim}: {finding.detail}")
-    unsolved = [one.task for one in report.findings if one.claim == "oracle" and one.status == "skipped"]
-    if unsolved and len(unsolved) < len({one.task for one in report.findings}):
+        say(plain(f"failed: {finding.task}: {finding.claim}: {finding.detail}"))
+    solvable = claims.get("oracle", Counter())
+    if solvable["skipped"] and solvable["passed"] + solvable["failed"]:
+        unsolved = [one.task for one in report.findings if one.claim == "oracle" and one.status == "skipped"]
         say(f"without a known solution: {', '.join(unsolved)}")
     say()
 
