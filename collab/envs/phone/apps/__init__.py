@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from collab.envs.phone.app import App
-from collab.envs.phone.apps import camera, clipper, clock, contacts, dialer, files, markor, messages, settings, system
+from collab.envs.phone.apps import (
+    camera,
+    clipper,
+    clock,
+    contacts,
+    dialer,
+    expense,
+    files,
+    markor,
+    messages,
+    recipe,
+    settings,
+    system,
+)
 from collab.envs.phone.apps.launcher import launcher
 from collab.envs.phone.apps.system import TEXT_MENU
 from collab.envs.phone.widgets import Screen
@@ -14,9 +27,11 @@ INSTALLED: tuple[App, ...] = (
     clock.APP,
     contacts.APP,
     dialer.APP,
+    expense.APP,
     files.APP,
     markor.APP,
     messages.APP,
+    recipe.APP,
     settings.APP,
 )
 """What the app drawer shows."""
