@@ -19,6 +19,7 @@ COMMANDS = {
     "agents": ["check", "list"],
     "env": ["check", "list", "tasks"],
     "graph": ["list", "show", "validate"],
+    "phone": ["serve"],
     "runs": ["export", "list", "resume", "show"],
 }
 

@@ -10,9 +10,9 @@ unlabelled control says nothing, and labels in other languages are known only by
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from collab.envs.actions import element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
@@ -27,6 +27,8 @@ _PERMISSION_DIALOGS = ("permissioncontroller", "packageinstaller")
 _DECLINES = frozenset("deny don't dont not cancel no never".split())
 _LONGEST_LABEL = 4
 """Words; a longer label is content (a message, a title) and not the name of a control."""
+TERMINAL = Path("/dev/tty")
+"""Where questions are asked, whatever stdin and stdout are connected to."""
 _TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
 _PRESSING = frozenset({"click", "double_tap", "long_press"})
 
@@ -86,12 +88,14 @@ def reaches_beyond(element: Element, *, asking: bool = False) -> bool:
 
 
 def confirmed(question: str) -> bool:
-    """Ask at the terminal; no terminal means no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    """Ask whoever sits at the controlling terminal; where there is none, the answer is no."""
+    try:
+        with TERMINAL.open("w") as screen, TERMINAL.open() as keyboard:
+            screen.write(f"\n{question}: allow this once? [y/N] ")
+            screen.flush()
+            return keyboard.readline().strip().lower() in ("y", "yes")
+    except OSError:
         return False
-    sys.stderr.write(f"{question} - allow this once? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _aimed_at(action: Action, observation: Observation) -> Element | None:

@@ -1,11 +1,12 @@
 """The device environment with the real uiautomator2 client, on a SimPhone behind the adb face."""
 
 import asyncio
-import io
 import logging
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,13 @@ from collab.envs.phone.tasks import BY_NAME
 from collab.errors import ConfigError, EnvironmentFailure, MissingExtra, UnknownName, UsageError
 
 SERIAL = "emulator-5554"
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_the_terminal(monkeypatch, tmp_path):
+    monkeypatch.setattr(device_guard, "TERMINAL", tmp_path / "none" / "tty")
+
+
 EVERY_APP = ["Camera", "Clock", "Contacts", "Phone", "Settings", "Simple SMS Messenger", "Clipper", "Markor", "Files"]
 
 
@@ -288,8 +296,20 @@ def test_somebody_at_the_terminal_can_allow_it_once(monkeypatch):
     assert '"While using the app"' in asked[0]
 
 
-def test_without_a_terminal_the_answer_is_no(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+@pytest.mark.parametrize(("typed", "allowed"), [(b"y\n", True), (b"\n", False), (b"no\n", False)])
+def test_the_question_is_asked_at_the_terminal(monkeypatch, typed, allowed):
+    here, there = os.openpty()
+    monkeypatch.setattr(device_guard, "TERMINAL", Path(os.ttyname(there)))
+    os.write(here, typed)
+    try:
+        assert device_guard.confirmed("really?") is allowed
+        assert b"really?: allow this once? [y/N]" in os.read(here, 1000)
+    finally:
+        os.close(here)
+        os.close(there)
+
+
+def test_without_a_terminal_the_answer_is_no():
     assert not device_guard.confirmed("really?")
 
 
