@@ -78,7 +78,7 @@ class SimPhoneSuite:
                 apps=spec.apps,
                 difficulty=spec.difficulty,
                 max_steps=spec.max_steps,
-                tags=("wave-1", *spec.apps, *(("verify",) if spec.verify else ())),
+                tags=(f"wave-{spec.wave}", *spec.apps, *(("verify",) if spec.verify else ())),
                 oracle=True,
             )
             for spec in TASKS

@@ -51,7 +51,7 @@ def home(phone: Phone, page: Page) -> View:
             text("Income", _ID + "tv_income", value=dollars(earned)),
             text("Outcome", _ID + "tv_outcome", value=dollars(spent)),
         ),
-        row(heading("Recent", _ID + "tv_recent"), icon("More", _ID + "btn_more", _open_logs)),
+        line(heading("Recent", _ID + "tv_recent"), button("More", _ID + "btn_more", _open_logs)),
     ]
     body += [_entry(one, tap=partial(_open, id=_id(one))) for one in latest]
     if not latest:

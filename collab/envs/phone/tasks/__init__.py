@@ -13,6 +13,7 @@ from collab.envs.phone.tasks import (
     markor_editing,
     markor_tidying,
     markor_writing,
+    recipe,
     sms,
     system,
 )
@@ -27,6 +28,7 @@ _GROUPS = (
     markor_editing.TASKS,
     markor_tidying.TASKS,
     markor_writing.TASKS,
+    recipe.TASKS,
     sms.TASKS,
     system.TASKS,
 )

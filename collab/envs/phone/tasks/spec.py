@@ -41,6 +41,8 @@ class TaskSpec:
     none."""
     verify: bool = False
     """Whether the goal already holds at the start and only has to be confirmed."""
+    wave: int = 1
+    """Portion of AndroidWorld's tasks it belongs to: 1 or 2; a tag selects by it."""
 
     @property
     def max_steps(self) -> int:
