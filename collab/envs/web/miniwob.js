@@ -15,6 +15,8 @@
   sheet.replaceSync("#reward-display, #click-canvas, #sync-task-cover { display: none !important; }");
   document.adoptedStyleSheets = [sheet];
 
+  console.log = () => {};  // pages report their rewards there, and every line would be sent to nobody
+
   // A page cannot be left: its handlers run, the browser's own answer to a form or a link does not.
   window.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("click", (event) => {
@@ -102,7 +104,7 @@
     }
     if (document.activeElement) document.activeElement.blur();
     for (const el of document.querySelectorAll("#wrap, #wrap *")) if (el.scrollTop || el.scrollLeft) el.scrollTo(0, 0);
-    history.replaceState(null, "", location.pathname);
+    if (location.hash) history.replaceState(null, "", location.pathname);
     ownLimit ??= core.EPISODE_MAX_TIME;
     core.EPISODE_MAX_TIME = timeLimit ? ownLimit : LONGEST_MS;
     core.setDataMode(mode);

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 
+FLAGS = ("--disable-frame-rate-limit",)
+"""A mouse move waits for the next frame: without a limit that is at once, and not in up to 16 ms."""
+
+
 class Tabs:
     """Lends tabs; starts the browser and the server with the first one.
 
@@ -42,7 +46,7 @@ class Tabs:
         self._size = size
         self._patience_s = patience_s
         self._rules = rules
-        self._browser = Browser(executable_path=browser)
+        self._browser = Browser(executable_path=browser, arguments=FLAGS)
         self._pool = PagePool(
             self._browser, size=size, viewport={"width": width, "height": height}, device_scale_factor=scale
         )
