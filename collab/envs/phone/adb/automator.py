@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from collab.envs.phone.adb import touching
 from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.adb.hierarchy import ViewNode, dump, hierarchy
 from collab.envs.phone.adb.selectors import BadSelector, find, remember
+from collab.envs.phone.adb.touching import RpcError, found_view
 from collab.envs.phone.screen import foreground_package, look
 from collab.envs.phone.shell import gestures
 from collab.envs.phone.shell.system import PROPERTIES
@@ -26,17 +28,6 @@ MAX_TEXT = 1024 * 1024
 """Characters that can be typed or pasted at once."""
 MAX_WAIT_S = 120.0
 _POLL_S = 0.05
-_STEP_MS = 5
-"""What one step of a gesture takes."""
-_NO_OBJECT = "androidx.test.uiautomator.UiObjectNotFoundException"
-
-
-class RpcError(Exception):
-    """What a call answers instead of a result."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 async def call(handle: PhoneHandle, method: str, params: object) -> Any:
@@ -59,13 +50,6 @@ async def call(handle: PhoneHandle, method: str, params: object) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------- reading
-
-
-def _found(handle: PhoneHandle, selector: object) -> ViewNode:
-    views = find(hierarchy(handle.phone), selector)
-    if not views:
-        raise RpcError(-32001, f"{_NO_OBJECT}: {selector}")
-    return views[0]
 
 
 def _dump(handle: PhoneHandle, compressed: bool = False, max_depth: int = 50, root_in_active: bool = False) -> str:
@@ -111,7 +95,7 @@ def _bounds(box: Box) -> dict[str, int]:
 
 
 def _obj_info(handle: PhoneHandle, selector: object) -> dict[str, Any]:
-    return _info(_found(handle, selector))
+    return _info(found_view(handle, selector))
 
 
 def _obj_infos(handle: PhoneHandle, selector: object) -> list[dict[str, Any]]:
@@ -122,14 +106,10 @@ def _count(handle: PhoneHandle, selector: object) -> int:
     return len(find(hierarchy(handle.phone), selector))
 
 
-def _exist(handle: PhoneHandle, selector: object) -> bool:
-    return _count(handle, selector) > 0
-
-
 async def _wait(handle: PhoneHandle, selector: object, timeout_ms: float = 0, *, gone: bool = False) -> bool:
     """Wait until a view is there (or gone): other connections may change the screen meanwhile."""
     end = time.monotonic() + min(MAX_WAIT_S, max(0.0, timeout_ms / 1000))
-    while _exist(handle, selector) == gone:
+    while touching.exist(handle, selector) == gone:
         if time.monotonic() >= end:
             return False
         await asyncio.sleep(_POLL_S)
@@ -141,7 +121,7 @@ async def _wait_gone(handle: PhoneHandle, selector: object, timeout_ms: float = 
 
 
 def _get_text(handle: PhoneHandle, selector: object) -> str:
-    return _found(handle, selector).text
+    return found_view(handle, selector).text
 
 
 def _screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str:
@@ -159,134 +139,17 @@ def _screenshot(handle: PhoneHandle, scale: float = 1, quality: int = 80) -> str
 def _child_by(word: str) -> Callable[..., str]:
     def method(handle: PhoneHandle, parent: object, child: object, text: object, scroll: bool = False) -> str:
         name = remember(parent, child, {word: text})
-        _found(handle, name)
+        found_view(handle, name)
         return name
 
     return method
-
-
-# ------------------------------------------------------------------------------------------------------- touching
-
-
-def _click(handle: PhoneHandle, x: object, y: object = None, duration_ms: float = 0) -> bool:
-    if isinstance(x, (dict, str)):
-        place = _found(handle, x).box.center
-        handle.put(gestures.tap(handle.phone, *place))
-    elif float(duration_ms) >= gestures.LONG_PRESS_MS:
-        handle.put(gestures.long_press(handle.phone, _number(x), _number(y)))
-    else:
-        handle.put(gestures.tap(handle.phone, _number(x), _number(y)))
-    return True
-
-
-def _long_click(handle: PhoneHandle, selector: object) -> bool:
-    handle.put(gestures.long_press(handle.phone, *_found(handle, selector).box.center))
-    return True
-
-
-def _number(value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e7:
-        return value
-    raise TypeError("a coordinate is no number")
-
-
-def _drag(handle: PhoneHandle, *args: object) -> bool:
-    """A finger from a point to another, in so many steps."""
-    x1, y1, x2, y2, *steps = (_number(arg) for arg in args)
-    handle.put(gestures.drag(handle.phone, (x1, y1), (x2, y2), round((steps[0] if steps else 55) * _STEP_MS)))
-    return True
-
-
-def _swipe(handle: PhoneHandle, first: object, *args: object) -> bool:
-    if not isinstance(first, (dict, str)):
-        return _drag(handle, first, *args)
-    box = _found(handle, first).box
-    x, y = box.center
-    ends = {"up": (x, box.top), "down": (x, box.bottom - 1), "left": (box.left, y), "right": (box.right - 1, y)}
-    return _drag(handle, x, y, *ends.get(str(args[0]) if args else "", (x, y)), 10)
-
-
-def _swipe_points(handle: PhoneHandle, points: object, steps: object = 100) -> bool:
-    if not isinstance(points, list) or len(points) < 4 or len(points) % 2:
-        raise TypeError("not enough points")
-    return _drag(handle, *points[:2], *points[-2:], 10)
-
-
-def _drag_to(handle: PhoneHandle, selector: object, x: object, y: object = 0, steps: object = 100) -> bool:
-    start = _found(handle, selector).box.center
-    end = _found(handle, x).box.center if isinstance(x, (dict, str)) else (_number(x), _number(y))
-    return _drag(handle, *start, *end, 100)
-
-
-def _inject(handle: PhoneHandle, action: int, x: float, y: float, meta: int = 0) -> bool:
-    """One event of a finger: 0 down, 1 up, 2 move; the gesture happens when it is lifted."""
-    if action == 0:
-        handle.finger = (_number(x), _number(y), time.monotonic())
-    elif action == 1 and handle.finger is not None:
-        left, top, since = handle.finger
-        handle.finger = None
-        held_ms = round((time.monotonic() - since) * 1000)
-        handle.put(gestures.drag(handle.phone, (left, top), (_number(x), _number(y)), held_ms))
-    return True
-
-
-# ------------------------------------------------------------------------------------------------------ scrolling
-
-
-def _scrolled(handle: PhoneHandle, selector: object, *, forward: bool, vertical: object = True) -> bool:
-    """Scroll the view that matches; whether anything moved."""
-    box = _found(handle, selector).box
-    x, y = box.center
-    before = handle.phone
-    half = max(gestures.SLOP, (box.bottom - box.top) // 3)
-    if vertical is False:
-        half = max(gestures.SLOP, (box.right - box.left) // 3)
-        _drag(handle, x, y, x - half if forward else x + half, y)
-    else:
-        _drag(handle, x, y, x, y - half if forward else y + half)
-    return handle.phone != before
-
-
-def _scroll_forward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
-    return _scrolled(handle, selector, forward=True, vertical=vertical)
-
-
-def _scroll_backward(handle: PhoneHandle, selector: object, vertical: object = True, steps: object = 55) -> bool:
-    return _scrolled(handle, selector, forward=False, vertical=vertical)
-
-
-def _scroll_far(forward: bool) -> Callable[..., bool]:
-    def method(
-        handle: PhoneHandle, selector: object, vertical: object = True, swipes: int = 500, steps: object = 55
-    ) -> bool:
-        for _ in range(min(500, max(0, int(swipes)))):
-            if not find(hierarchy(handle.phone), selector):
-                break
-            if not _scrolled(handle, selector, forward=forward, vertical=vertical):
-                break
-        return True
-
-    return method
-
-
-def _scroll_to(handle: PhoneHandle, selector: object, target: object, vertical: object = True) -> bool:
-    """From the beginning down until the target is there."""
-    if _exist(handle, target):
-        return True
-    if not _exist(handle, selector):
-        return False
-    _scroll_far(forward=False)(handle, selector, vertical)
-    while not _exist(handle, target):
-        if not _exist(handle, selector) or not _scrolled(handle, selector, forward=True, vertical=vertical):
-            return _exist(handle, target)
-    return True
 
 
 # --------------------------------------------------------------------------------------------------------- typing
 
 
 def _set_text(handle: PhoneHandle, selector: object, text: object) -> bool:
-    view = _found(handle, selector)
+    view = found_view(handle, selector)
     field = look(handle.phone).placed.nodes[view.element].field if view.element is not None else None
     if field is None:
         return False
@@ -359,24 +222,24 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "clearLastToast": _clear_toast,
     "clearLastTraversedText": _nothing,
     "clearTextField": _clear_field,
-    "click": _click,
+    "click": touching.click,
     "count": _count,
     "deviceInfo": _device_info,
-    "drag": _drag,
-    "dragTo": _drag_to,
+    "drag": touching.drag,
+    "dragTo": touching.drag_to,
     "dumpWindowHierarchy": _dump,
-    "exist": _exist,
-    "flingBackward": _scroll_backward,
-    "flingForward": _scroll_forward,
-    "flingToBeginning": _scroll_far(forward=False),
-    "flingToEnd": _scroll_far(forward=True),
+    "exist": touching.exist,
+    "flingBackward": touching.scroll_backward,
+    "flingForward": touching.scroll_forward,
+    "flingToBeginning": touching.scroll_far(forward=False),
+    "flingToEnd": touching.scroll_far(forward=True),
     "freezeRotation": _nothing,
     "getClipboard": lambda handle: handle.phone.clipboard,
     "getLastToast": lambda handle: handle.phone.notice,
     "getLastTraversedText": lambda handle: None,
     "getText": _get_text,
-    "injectInputEvent": _inject,
-    "longClick": _long_click,
+    "injectInputEvent": touching.inject,
+    "longClick": touching.long_click,
     "makeToast": _make_toast,
     "objInfo": _obj_info,
     "objInfoOfAllInstances": _obj_infos,
@@ -385,17 +248,17 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "pasteClipboard": _paste,
     "pressKey": _press_key,
     "pressKeyCode": _press_code,
-    "scrollBackward": _scroll_backward,
-    "scrollForward": _scroll_forward,
-    "scrollTo": _scroll_to,
-    "scrollToBeginning": _scroll_far(forward=False),
-    "scrollToEnd": _scroll_far(forward=True),
+    "scrollBackward": touching.scroll_backward,
+    "scrollForward": touching.scroll_forward,
+    "scrollTo": touching.scroll_to,
+    "scrollToBeginning": touching.scroll_far(forward=False),
+    "scrollToEnd": touching.scroll_far(forward=True),
     "setClipboard": _set_clipboard,
     "setOrientation": _nothing,
     "setText": _set_text,
     "sleep": _nothing,
-    "swipe": _swipe,
-    "swipePoints": _swipe_points,
+    "swipe": touching.swipe,
+    "swipePoints": touching.swipe_points,
     "takeScreenshot": _screenshot,
     "waitForExists": _wait,
     "waitForIdle": _nothing,

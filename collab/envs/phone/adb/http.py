@@ -7,9 +7,10 @@ import json
 import socket
 from typing import Any
 
-from collab.envs.phone.adb.automator import RpcError, call
+from collab.envs.phone.adb.automator import call
 from collab.envs.phone.adb.frames import ProtocolError
 from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.adb.touching import RpcError
 
 MAX_HEAD = 16 * 1024
 MAX_BODY = 8 * 1024 * 1024

@@ -6,17 +6,19 @@
 It knows the commands that AndroidWorld, uiautomator2 and people use; anything else is "inaccessible or not found",
 exit code 127. Nothing on the machine it runs on is read or written.
 
-    syntax        the grammar          interpreter   running it: pipes, redirections, expansion
-    tree          the file system      sandbox       SQLite on bytes in memory
-    files, text   coreutils            system        settings, properties, clock, dumpsys
-    activities    am, monkey           packages      pm           provider  content, sqlite3
-    keys          input                gestures      what fingers do, shared with the uiautomator face
+    words, syntax       the grammar                  session, interpreter   running it
+    tree                the file system              sandbox                SQLite on bytes in memory
+    files, finding      coreutils on files           text                   coreutils on text
+    system, services    settings, clock, dumpsys     activities, packages   am, monkey, pm
+    sql, provider       sqlite3, content             keys                   input
+    gestures            what fingers do, shared with the uiautomator face
 """
 
 from __future__ import annotations
 
 from collab.envs.phone.shell.commands import COMMANDS, console
-from collab.envs.phone.shell.interpreter import ShellResult, execute
+from collab.envs.phone.shell.interpreter import execute
+from collab.envs.phone.shell.session import ShellResult
 from collab.envs.phone.state import Phone
 
 __all__ = ["ShellResult", "console", "run"]

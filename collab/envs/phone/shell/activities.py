@@ -11,7 +11,7 @@ from collab.envs.phone.app import App
 from collab.envs.phone.apps import APPS, BY_PACKAGE, clipper, contacts, dialer, messages
 from collab.envs.phone.screen import foreground_package, leave
 from collab.envs.phone.shell import gestures
-from collab.envs.phone.shell.interpreter import Done, Session
+from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import LAUNCHER, Page, Phone, close_app, go_home, push, put_field, start
 
 TASK_IDS = {app.package: 10 + place for place, app in enumerate(APPS)}

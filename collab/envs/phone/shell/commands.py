@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collab.envs.phone.shell import files, provider, system, text, tree
+from collab.envs.phone.shell import files, finding, provider, services, sql, system, text, tree
 from collab.envs.phone.shell.activities import am, monkey
-from collab.envs.phone.shell.interpreter import SHELL, Command, Done, Session, ShellResult, Stop
 from collab.envs.phone.shell.keys import input_command
 from collab.envs.phone.shell.packages import pm
+from collab.envs.phone.shell.session import SHELL, Command, Done, Session, ShellResult, Stop
 from collab.envs.phone.state import Phone
 from collab.envs.phone.texts import INBOX, add_message
 
@@ -79,8 +79,8 @@ def _ip(session: Session, args: list[str], stdin: str) -> Done:
 
 COMMANDS: dict[str, Command] = {
     ":": _true,
-    "[": files.bracket,
-    "[[": files.bracket,
+    "[": finding.bracket,
+    "[[": finding.bracket,
     "am": am,
     "base64": text.base64_command,
     "basename": text.basename,
@@ -94,19 +94,19 @@ COMMANDS: dict[str, Command] = {
     "date": system.date,
     "df": _df,
     "dirname": text.dirname,
-    "dumpsys": system.dumpsys,
+    "dumpsys": services.dumpsys,
     "echo": text.echo,
     "exec": _passed_on,
     "exit": _exit,
     "export": _export,
     "false": _false,
-    "find": files.find,
+    "find": finding.find,
     "getprop": system.getprop,
     "grep": text.grep,
     "head": text.head,
     "id": _id,
     "ifconfig": _ip,
-    "ime": system.ime,
+    "ime": services.ime,
     "input": input_command,
     "logcat": _true,
     "ls": files.ls,
@@ -114,16 +114,16 @@ COMMANDS: dict[str, Command] = {
     "mkdir": files.mkdir,
     "monkey": monkey,
     "mv": files.mv,
-    "pidof": system.pidof,
+    "pidof": services.pidof,
     "pm": pm,
     "printf": text.printf,
-    "ps": system.ps,
+    "ps": services.ps,
     "pwd": _pwd,
     "restorecon": files.restorecon,
     "rm": files.rm,
     "rmdir": files.rmdir,
     "screencap": system.screencap,
-    "service": system.service,
+    "service": services.service,
     "set": _true,
     "setprop": _true,
     "settings": system.settings,
@@ -131,13 +131,13 @@ COMMANDS: dict[str, Command] = {
     "sha256sum": files.digest("sha256"),
     "sleep": system.sleep,
     "sort": text.sort,
-    "sqlite3": provider.sqlite,
+    "sqlite3": sql.sqlite,
     "stat": files.stat,
     "su": _passed_on,
     "svc": system.svc,
     "sync": _true,
     "tail": text.tail,
-    "test": files.test,
+    "test": finding.test,
     "touch": files.touch,
     "toybox": _passed_on,
     "tr": text.tr,

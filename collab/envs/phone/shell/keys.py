@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collab.envs.phone.shell import gestures
-from collab.envs.phone.shell.interpreter import Done, Session
+from collab.envs.phone.shell.session import Done, Session
 
 _SOURCES = frozenset(
     "touchscreen keyboard mouse touchpad trackball joystick gamepad dpad stylus touchnavigation".split()

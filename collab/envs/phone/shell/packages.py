@@ -8,7 +8,7 @@ from collab.envs.phone.apps import APPS, BY_PACKAGE, camera
 from collab.envs.phone.people import CONTACTS_DATABASE
 from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.arguments import split_flags
-from collab.envs.phone.shell.interpreter import Done, Session
+from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import LAUNCHER, Phone, close_app, remember
 from collab.envs.phone.texts import SMS_DATABASE
 

@@ -1,74 +1,21 @@
-"""`sqlite3` and `content`: the phone's databases and content providers from the command line."""
+"""`content`: the phone's content providers from the command line."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from collab.envs.phone.databases import remove, rows, update
 from collab.envs.phone.people import CONTACTS_DATABASE, people
 from collab.envs.phone.shell import tree
-from collab.envs.phone.shell.arguments import split_flags
-from collab.envs.phone.shell.interpreter import Done, Session
-from collab.envs.phone.shell.sandbox import database, statements
+from collab.envs.phone.shell.sandbox import database
+from collab.envs.phone.shell.session import Done, Session
+from collab.envs.phone.shell.sql import printed
 from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.storage import ROOT
 from collab.envs.phone.texts import INBOX, SENT, SMS, add_message
 from collab.types import Scalar
-
-# ------------------------------------------------------------------------------------------------------- sqlite3
-
-
-def sqlite(session: Session, args: list[str], stdin: str) -> Done:
-    """Run SQL on a database file of the phone; a file that is not there is a new database."""
-    flags, rest = split_flags(args)
-    if not rest:
-        return Done(err="sqlite3: no database given\n", code=1)
-    path, sql = session.path(rest[0]), " ".join(rest[1:]) or stdin
-    found = tree.info(session.phone, path)
-    before = tree.read_bytes(session.phone, path) if found is not None else b""
-    out: list[str] = []
-    err = ""
-    with database(before) as connection:
-        changes = connection.total_changes
-        schema = _schema_version(connection)
-        try:
-            for statement in statements(sql):
-                out += _answers(connection, statement.strip(), header="header" in flags)
-        except (sqlite3.Error, OverflowError, UnicodeError, sqlite3.Warning) as problem:
-            err = f"Error: {problem}\n"
-        if connection.total_changes != changes or _schema_version(connection) != schema:
-            session.phone = tree.write_bytes(session.phone, path, connection.serialize())
-    return Done("".join(out), err, int(bool(err)))
-
-
-def _schema_version(connection: sqlite3.Connection) -> int:
-    try:
-        return int(connection.execute("PRAGMA schema_version").fetchone()[0])
-    except sqlite3.Error:  # no database: the first real statement says so
-        return -1
-
-
-def _answers(connection: sqlite3.Connection, statement: str, *, header: bool) -> Iterable[str]:
-    """Lines as the command-line tool prints them: columns joined by a bar, null as nothing."""
-    if statement.startswith("."):
-        kind = "name" if statement.split()[0] == ".tables" else "sql"
-        statement = f"SELECT {kind} FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
-    cursor = connection.execute(statement)
-    if header and cursor.description:
-        yield "|".join(column[0] for column in cursor.description) + "\n"
-    for values in cursor:
-        yield "|".join(_printed(value, "") for value in values) + "\n"
-
-
-def _printed(value: object, null: str) -> str:
-    if value is None:
-        return null
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-# ------------------------------------------------------------------------------------------------------- content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +239,7 @@ def _queried(provider: _Provider, phone: Phone, request: _Request) -> str:
     found = _selected(provider, phone, request, chosen, request.sort or provider.order)
     lines = [
         f"Row: {place} "
-        + ", ".join(f"{name}={_printed(value, 'NULL')}" for name, value in zip(names, values, strict=True))
+        + ", ".join(f"{name}={printed(value, 'NULL')}" for name, value in zip(names, values, strict=True))
         for place, values in enumerate(found)
     ]
     return "".join(line + "\n" for line in lines) or "No result found.\n"

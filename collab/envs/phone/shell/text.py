@@ -9,8 +9,8 @@ import re
 
 from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.arguments import split_flags, whole
-from collab.envs.phone.shell.interpreter import Done, Session
 from collab.envs.phone.shell.patterns import PatternProblem, compile_pattern
+from collab.envs.phone.shell.session import Done, Session
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "a": "\a", "0": "\0", "e": "\x1b", '"': '"'}
 
