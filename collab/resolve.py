@@ -73,7 +73,7 @@ def build(group: Group, part: Part, where: str) -> Any:
     """
     target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
     if target is None:
-        raise UnknownName.of(f"kind of {group}", part.kind, kinds(group), "or write package.module:Class")
+        raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
     make = _imported(target, where)
     options = _options(make)
     try:

@@ -19,9 +19,9 @@ from itertools import count
 from pathlib import Path
 
 from collab.collector import Collection, Progress, collect
-from collab.config import RunConfig, validate
+from collab.config import Budget, RunConfig, validate
 from collab.envs.base import Suite
-from collab.errors import RunFormatError, UsageError
+from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.redact import redact
@@ -77,15 +77,25 @@ async def start(
 
 
 async def resume(
-    path: Path, library: Library, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
+    path: Path,
+    library: Library,
+    *,
+    budget: Budget | None = None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
 ) -> RunResult:
     """Go on with a run where it stopped or died.
+
+    Args:
+        budget: what may be spent from here on; None grants the run's own budget once more.
 
     Raises:
         RunFormatError: it cannot be read, or its environment is not the version it was recorded with.
         UsageError: another process is writing it.
     """
     config = stored_config(path)
+    if budget is not None:
+        config = config.model_copy(update={"budget": budget})
     async with _stage_set(config, library) as (suite, team):
         with RunStore.open(path).writer() as writer:
             finished, unfinished = _split(path, suite)
@@ -116,6 +126,8 @@ async def _stage_set(config: RunConfig, library: Library) -> AsyncIterator[tuple
     try:
         team = build_team(config, library)
         try:
+            with boundary(EnvironmentFailure, f"opening {suite.label}"):
+                await (await suite.open()).close()  # a missing browser or device is found before anything is written
             yield suite, team
         finally:
             await team.close()

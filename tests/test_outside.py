@@ -49,7 +49,9 @@ def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN["environments"]))
 def test_every_built_in_environment_exists(kind: str) -> None:
-    with pytest.raises((ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not"):
+    with pytest.raises(
+        (ConfigError, MissingExtra), match=r"unknown key|did you mean|known:|needs \S+, which is not|Field required"
+    ):
         build("environments", Part(kind=kind, options={"no_such_option": 1}), "here")
 
 

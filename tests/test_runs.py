@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import collab
-from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.config import Budget
+from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
 from collab.library import Library
 from collab.runs import resume
 from collab.store.digest import run_hash
@@ -175,10 +176,21 @@ def test_a_finished_run_is_left_as_it_is(library: Path, tmp_path: Path) -> None:
 
 
 def test_budget_stops_and_resume_finishes(library: Path, tmp_path: Path) -> None:
-    play(library, tmp_path / "whole")
-    stopped = play(library, tmp_path / "run", budget=collab.config.Budget(minutes=0.0001))
+    play(library, tmp_path / "whole", env="slow")
+    stopped = play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
     assert stopped.stopped is not None
     assert RunStore.open(tmp_path / "run").reader().status == "stopped"
+    result = asyncio.run(resume(tmp_path / "run", Library(own=library), budget=Budget(minutes=5)))
+    assert result.stopped is None
+    assert hash_of(tmp_path / "run") == hash_of(tmp_path / "whole")
+
+
+def test_a_world_that_cannot_be_opened_leaves_no_run_behind(library: Path, tmp_path: Path) -> None:
+    kind = "fixtures.no_such_module:Nothing"
+    (library / "envs" / "gone.yaml").write_text(f"backend: gone\nbackends: {{gone: {{kind: '{kind}'}}}}\n")
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        play(library, tmp_path / "run", env="gone")
+    assert not (tmp_path / "run").exists()
 
 
 def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:

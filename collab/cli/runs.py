@@ -91,14 +91,22 @@ def show_run(
 
 
 @app.command("resume")
-def resume_run(run: Run, *, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
-    """Go on with a run that was stopped or died; broken episodes are played again."""
+def resume_run(
+    run: Run,
+    *,
+    budget: options.BudgetText = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Go on with a run that was stopped or died; broken episodes are played again. A budget starts anew."""
     from collab.cli.rollout import finish
     from collab.cli.watch import work
+    from collab.config import Budget
     from collab.runs import resume
 
     definitions = options.library(library)
-    result = work(lambda watch, stop: resume(run, definitions, watch=watch, stop=stop), run)
+    granted = Budget.parse(budget) if budget is not None else None
+    result = work(lambda watch, stop: resume(run, definitions, budget=granted, watch=watch, stop=stop), run)
     finish(result, as_json=as_json, details=open_run(run).manifest.command == "eval")
 
 

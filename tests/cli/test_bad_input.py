@@ -138,7 +138,7 @@ def test_an_edge_to_a_stranger_is_named(capsys):
         ("backend: [fake\n", "not YAML"),
         (
             "backend: fake\nbackends: {fake: {kind: fakery}}\n",
-            "no kind of environments called 'fakery'; did you mean fake",
+            "called 'fakery'; did you mean fake",
         ),
         ("backend: fake\nbackends: {fake: {kind: fake, options: {fail_att: 3}}}\n", "fail_att"),
         ("backend: fake\nbackends: {fake: {kind: fake, options: {fail_at: soon}}}\n", "fail_at"),
