@@ -53,6 +53,7 @@ def after(command, phone=FACTORY):
         ("if [ 2 -gt 1 -a x = x ]; then echo yes; fi", "yes\n"),
         ("(cd /sdcard; pwd); pwd", f"{SDCARD}\n/\n"),
         ("{ echo a; echo b; } | wc -l", "2\n"),
+        ("(exit 3); echo $?; exit 4; echo no", "3\n"),
         ("echo '# no comment' # comment", "# no comment\n"),
         ("echo a >/dev/null; echo b 2>/dev/null", "b\n"),
         ("nosuch 2>&1 | wc -l", "1\n"),

@@ -113,6 +113,10 @@ class _Runner:
         cwd, variables = self.session.cwd, dict(self.session.variables)
         try:
             return self.sequence(node.body, stdin)
+        except Stop as stop:
+            if str(stop):  # a bound was reached, which ends everything; `exit` only ends the subshell
+                raise
+            return stop.code
         finally:
             self.session.cwd, self.session.variables = cwd, variables
 

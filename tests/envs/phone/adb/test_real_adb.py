@@ -1,6 +1,8 @@
 """The real adb binary drives SimPhone."""
 
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import adbutils
@@ -8,6 +10,7 @@ import pytest
 
 from collab.envs.phone.adb.background import serving
 from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.texts import SMS_DATABASE
 
 ADB = Path(adbutils.__file__).parent / "binaries" / "adb"
 SERIAL = "emulator-5554"
@@ -84,6 +87,18 @@ def test_files_outside_the_phone_can_neither_be_read_nor_written(adb, tmp_path):
     assert not target.exists()
     assert adb("pull", "/../../../../etc/passwd", str(tmp_path / "passwd")).returncode != 0
     assert adb("shell", "cat /etc/passwd").returncode == 1
+
+
+def test_a_broken_database_is_made_anew(adb, tmp_path):
+    broken = tmp_path / "mmssms.db"
+    broken.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 40)
+    adb("shell", "content insert --uri content://sms --bind address:s:1 --bind body:s:x")
+    assert adb("shell", "content query --uri content://sms").stdout.startswith(b"Row: 0 _id=1, ")
+    assert adb("push", str(broken), SMS_DATABASE).returncode == 0
+    assert adb("shell", "content query --uri content://sms").stdout == b"No result found.\n"
+    assert adb("pull", SMS_DATABASE, str(tmp_path / "new.db")).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "new.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM sms").fetchone() == (0,)
 
 
 def test_a_screenshot_is_a_png_of_the_screen(adb):
