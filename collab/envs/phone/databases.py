@@ -45,6 +45,13 @@ def insert(phone: Phone, table: Table, **values: Scalar) -> tuple[Phone, int]:
     return _put(phone, table, (*existing, row)), key
 
 
+def fill(phone: Phone, table: Table, records: Iterable[Row]) -> Phone:
+    """Replace all rows of a table by new ones with keys from 1 on; columns left out are null, unknown ones ignored."""
+    primary, *names = (name for name, _ in table.columns)
+    content = ({primary: key, **{name: record.get(name) for name in names}} for key, record in enumerate(records, 1))
+    return _put(phone, table, tuple(content))
+
+
 def update(phone: Phone, table: Table, matches: Callable[[Row], bool], **values: Scalar) -> Phone:
     """Change columns of all rows that match."""
     return _put(phone, table, tuple({**row, **values} if matches(row) else row for row in rows(phone, table)))

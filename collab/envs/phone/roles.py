@@ -19,6 +19,8 @@ SMALL, BODY, TITLE = 36, 42, 54
 """Sizes of text, in pixels."""
 _FLOATING = 168
 """Side of a floating button; no other icon is that large and square."""
+_PAGE = 700
+"""A text area this high fills the page; a lower one is a field of a form."""
 
 _APP_COLOURS: tuple[Colour, ...] = (
     (66, 103, 210),
@@ -181,6 +183,10 @@ def _paper(brush: Brush, shown: str) -> tuple[int, int]:
     """A big text area; returns where the caret stands."""
     left, top, right, bottom = brush.box
     inside = (left + MARGIN, top + 24, right - MARGIN, bottom - 24)
+    if shown and bottom - top < _PAGE:  # others stand around it: say which this is
+        brush.canvas.line(brush.element.label, left + MARGIN, top + 34, 32, brush.theme.faint, width=right - left)
+        brush.canvas.rectangle((left + MARGIN, bottom - 25, right - MARGIN, bottom - 22), brush.theme.faint)
+        inside = (left + MARGIN, top + 60, right - MARGIN, bottom - 25)
     text, colour = (shown, brush.theme.ink) if shown else (brush.element.label, brush.theme.faint)
     end = brush.canvas.paragraph(text, inside, BODY, 60, colour)
     return (end[0] + 3, end[1]) if shown else (inside[0], top + 54)

@@ -169,8 +169,8 @@ def editor(phone: Phone, page: Page) -> View:
 
 def _area(page: Page, name: str) -> Node:
     """A field of several lines, as high as its text."""
-    lines = sum(1 + len(part) // CHARACTERS for part in page.fields.get(name, "").split("\n"))
-    return text_field(page, name, _LABELS[name], _ID + FIELDS[name], multiline=True)._replace(height=120 + 60 * lines)
+    lines = sum(1 + len(part) // CHARACTERS for part in page.fields.get(name, "").rstrip("\n").split("\n"))
+    return text_field(page, name, _LABELS[name], _ID + FIELDS[name], multiline=True)._replace(height=130 + 60 * lines)
 
 
 def discard(phone: Phone, page: Page) -> View:

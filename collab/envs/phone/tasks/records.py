@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from collab.envs.phone.databases import Table, insert, rows
+from collab.envs.phone.databases import Table, fill, rows
 from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.tasks.plans import Lost
 from collab.envs.phone.tasks.spec import Params, similar
@@ -44,11 +44,9 @@ class Ledger:
 
     def prepare(self, phone: Phone, params: Params, *, targets: bool) -> Phone:
         """The table with nothing but the task's rows: noise first, then the rows to be deleted, if `targets`."""
-        phone = replace(phone, rows={**phone.rows, (self.table.path, self.table.name): ()})
-        names = {name for name, _ in self.table.columns} - {self.key}
-        for record in (*params.get("noise_row_objects", ()), *(params["row_objects"] if targets else ())):
-            phone, _ = insert(phone, self.table, **{name: value for name, value in record.items() if name in names})
-        return phone
+        return fill(
+            phone, self.table, [*params.get("noise_row_objects", ()), *(params["row_objects"] if targets else ())]
+        )
 
     def added(self, start: Phone, now: Phone, params: Params) -> tuple[Sequence[Row], Sequence[Record]]:
         """Target: the rows asked for come to those that were there."""
