@@ -157,6 +157,7 @@ def rebuild(directory: Path) -> None:
 
 def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(target, timeout=_BUSY_S, check_same_thread=False, uri=uri)
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")  # a spoilt index may hold any bytes
     if not uri:
         # An index that a power cut spoils is built anew, so it need not wait for the disk.
         connection.executescript("PRAGMA synchronous = OFF; PRAGMA cache_spill = OFF;")
@@ -171,9 +172,7 @@ def _copy(directory: Path, into: sqlite3.Connection) -> bool:
     try:
         with contextlib.closing(_connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
             source.execute("BEGIN")
-            source.execute(
-                "SELECT name FROM segments"
-            ).fetchone()  # takes the lock or fails; backup would wait for ever
+            source.execute("SELECT 1 FROM segments").fetchone()  # takes the lock or fails; backup would wait for ever
             source.backup(into)
         if into.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
             return False
