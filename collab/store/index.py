@@ -179,6 +179,6 @@ def _copy(directory: Path, into: sqlite3.Connection) -> bool:
         if into.execute("PRAGMA quick_check").fetchone()[0] != "ok":
             return False
         consumed = into.execute("SELECT name, consumed FROM segments").fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # sqlite quotes a spoilt schema in its own message
         return False
     return all(log.size(directory, name) >= end for name, end in consumed)
