@@ -242,9 +242,11 @@ def _chip(brush: Brush) -> None:
     chosen = brush.on("selected") or brush.on("checked")
     ground = brush.theme.tint if chosen else brush.theme.ground
     brush.canvas.outlined((left + 8, top + 16, right - 8, bottom - 16), 24, brush.theme.line, ground)
-    brush.canvas.centred(
-        brush.element.label, ((left + right) // 2, brush.middle), 38, brush.ink, width=right - left - 40
-    )
+    middle, value = (left + right) // 2, brush.element.value
+    above = 34 if value else 0
+    brush.canvas.centred(brush.element.label, (middle, brush.middle - above), 38, brush.ink, width=right - left - 40)
+    if value:
+        brush.canvas.centred(value, (middle, brush.middle + 34), 28, brush.theme.faint, width=right - left - 24)
 
 
 def _app(brush: Brush) -> None:

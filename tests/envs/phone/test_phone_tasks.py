@@ -33,9 +33,9 @@ def started(name: str, seed: int, **changes: object) -> SimPhone:
 
 def completed(printed: str, rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """Rows as AndroidWorld prints them, cut off after some 200 characters; what is missing comes from `rows`."""
-    texts = re.split(r"(?:Expense|Recipe)\(", printed)[1:]
+    texts = re.split(r"(?:Expense|Recipe|CalendarEvent)\(", printed)[1:]
     found = [
-        {key: ast.literal_eval(value) for key, value in re.findall(r"(\w+)=('[^']*'|-?\d+)[,)]", text)}
+        {key: ast.literal_eval(value) for key, value in re.findall(r"(\w+)=('[^']*'|\"[^\"]*\"|-?\d+)[,)]", text)}
         for text in texts
     ]
     if rows[0] == rows[-1]:  # duplicates stay duplicates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collab.envs.phone.app import App
 from collab.envs.phone.apps import (
+    calendar,
     camera,
     clipper,
     clock,
@@ -22,6 +23,7 @@ from collab.envs.phone.apps.system import TEXT_MENU
 from collab.envs.phone.widgets import Screen
 
 INSTALLED: tuple[App, ...] = (
+    calendar.APP,
     camera.APP,
     clipper.APP,
     clock.APP,

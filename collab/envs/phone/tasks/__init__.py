@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from collab.envs.phone.tasks import (
+    calendar_editing,
     clipboard,
     clock,
     contacts,
@@ -20,6 +21,7 @@ from collab.envs.phone.tasks import (
 from collab.envs.phone.tasks.spec import TaskSpec
 
 _GROUPS = (
+    calendar_editing.TASKS,
     clipboard.TASKS,
     clock.TASKS,
     contacts.TASKS,
