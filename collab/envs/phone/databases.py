@@ -92,5 +92,10 @@ def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone
         return phone
 
 
+def whole(value: object) -> int:
+    """The whole number in a column; 0 for anything else, because a database pushed from outside may hold anything."""
+    return int(value) if isinstance(value, int) else 0
+
+
 def _put(phone: Phone, table: Table, content: tuple[Row, ...]) -> Phone:
     return replace(phone, rows={**phone.rows, (table.path, table.name): content})

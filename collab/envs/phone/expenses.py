@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
-from collab.envs.phone.databases import Table, insert, remove, rows, update
+from collab.envs.phone.databases import Table, insert, remove, rows, update, whole
 from collab.envs.phone.state import Phone, Row
 
 EXPENSE = Table(
@@ -39,6 +39,7 @@ CATEGORIES = {
 }
 """The app's fixed categories by their number."""
 OTHERS, INCOME = 1, 2
+_LAST_SECOND = 253_402_300_799
 
 
 def expenses(phone: Phone) -> list[Row]:
@@ -70,7 +71,7 @@ def remove_expenses(phone: Phone, ids: Collection[int]) -> Phone:
 
 def category_of(row: Row) -> str:
     """Name of a record's category; Others for a number the app does not know."""
-    return CATEGORIES.get(int(row["category"] or OTHERS), CATEGORIES[OTHERS])
+    return CATEGORIES.get(whole(row["category"]), CATEGORIES[OTHERS])
 
 
 def dollars(cents: int) -> str:
@@ -86,9 +87,10 @@ def cents(text: str) -> int:
 
 @lru_cache(maxsize=1 << 12)
 def day(milliseconds: int) -> str:
-    """A date as the app writes it, "15 Oct 2023"."""
-    return f"{datetime.datetime.fromtimestamp(milliseconds / 1000, tz=datetime.UTC):%d %b %Y}"
+    """A date as the app writes it, "15 Oct 2023"; years beyond 9999 end there."""
+    seconds = min(max(milliseconds // 1000, 0), _LAST_SECOND)
+    return f"{datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC):%d %b %Y}"
 
 
 def _age(row: Row) -> tuple[int, int]:
-    return int(row["created_date"] or 0), int(row["expense_id"] or 0)
+    return whole(row["created_date"]), whole(row["expense_id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collab.envs.phone.databases import Table, insert, remove, rows, update
+from collab.envs.phone.databases import Table, insert, remove, rows, update, whole
 from collab.envs.phone.state import Phone, Row
 
 RECIPES = Table(
@@ -30,7 +30,7 @@ _SEARCHED = ("title", "description", "source", "ingredients")
 
 def recipes(phone: Phone) -> list[Row]:
     """All recipes by title."""
-    return sorted(rows(phone, RECIPES), key=lambda row: (said(row, "title").casefold(), int(row["recipeId"] or 0)))
+    return sorted(rows(phone, RECIPES), key=lambda row: (said(row, "title").casefold(), whole(row["recipeId"])))
 
 
 def recipe(phone: Phone, id: int) -> Row | None:

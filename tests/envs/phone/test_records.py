@@ -21,7 +21,8 @@ from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import Table, rows
 from collab.envs.phone.expenses import EXPENSE, cents, dollars
 from collab.envs.phone.recipes import RECIPES, add_recipe, find_recipes
-from collab.envs.phone.state import Phone, Row
+from collab.envs.phone.screen import look
+from collab.envs.phone.state import Page, Phone, Row
 from collab.envs.phone.storage import read
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME, TASKS
@@ -196,6 +197,18 @@ def test_database_files_have_the_apps_schema(name: str) -> None:
         assert connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] == len(rows(phone, table))
     emptied = with_rows(phone, table, ())
     assert rows(databases.load(emptied, table.path, data, tables), table) == rows(phone, table)
+
+
+@pytest.mark.parametrize("junk", [None, "abc", -(10**17), 10**17])
+def test_junk_in_a_pushed_database_is_shown_somehow(junk: Any) -> None:
+    phone = started("SystemWifiTurnOn").phone
+    for table, screens in ((EXPENSE, ("home", "logs", "statistics", "detail")), (RECIPES, ("list", "detail"))):
+        row = {table.columns[0][0]: 1, **{column: junk for column, _ in table.columns[1:]}}
+        phone = with_rows(phone, table, (row,))
+        package, app = (expense_app.PACKAGE, "expense") if table is EXPENSE else (recipe_app.PACKAGE, "recipe")
+        for screen in screens:
+            stacks = {**phone.stacks, package: (Page(screen=f"{app}.{screen}", data={"id": 1}),)}
+            assert look(replace(phone, stacks=stacks, foreground=package)).observation.elements
 
 
 def test_an_expense_is_written_changed_and_deleted_by_hand() -> None:

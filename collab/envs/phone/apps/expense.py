@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from collab.envs.phone.app import App
-from collab.envs.phone.databases import rows
+from collab.envs.phone.databases import rows, whole
 from collab.envs.phone.expenses import (
     CATEGORIES,
     EXPENSE,
@@ -43,8 +43,8 @@ def entry_key(id: int) -> str:
 
 def home(phone: Phone, page: Page) -> View:
     """Sums and the latest records."""
-    earned = sum(int(one["amount"] or 0) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
-    spent = sum(int(one["amount"] or 0) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
+    earned = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] == INCOME)
+    spent = sum(whole(one["amount"]) for one in rows(phone, EXPENSE) if one["category"] != INCOME)
     latest = expenses(phone)[:_RECENT]
     body: list[Item] = [
         line(
@@ -102,7 +102,7 @@ def detail(phone: Phone, page: Page) -> View:
             text("Amount", _ID + "tv_amount_value", value=dollars(amount)),
             text("Category", _ID + "tv_category", value=category),
         ),
-        text("Date", _ID + "tv_date_value", value=day(int(one["created_date"] or 0))),
+        text("Date", _ID + "tv_date_value", value=day(whole(one["created_date"]))),
     ]
     if note:
         body.append(text("Note", _ID + "tv_note_value", value=note))
@@ -124,7 +124,7 @@ def statistics(phone: Phone, page: Page) -> View:
     """What was spent on each category."""
     sums = dict.fromkeys(CATEGORIES.values(), 0)
     for one in rows(phone, EXPENSE):
-        sums[category_of(one)] += int(one["amount"] or 0)
+        sums[category_of(one)] += whole(one["amount"])
     body: list[Item] = [
         text(name, f"{_ID}sum/{name}", value=dollars(total)) for name, total in sums.items() if total
     ] or [text("No Data", _ID + "tv_no_data")]
@@ -137,16 +137,16 @@ def _drawer_icon() -> Node:
 
 def _entry(one: Row, *, tap: partial[Phone]) -> Node:
     name, amount, category, _ = _said(one)
-    when = day(int(one["created_date"] or 0))
+    when = day(whole(one["created_date"]))
     return item(name, entry_key(_id(one)), tap, value=f"{dollars(amount)} · {category} · {when}")
 
 
 def _said(one: Row) -> tuple[str, int, str, str]:
-    return str(one["name"] or ""), int(one["amount"] or 0), category_of(one), str(one["note"] or "")
+    return str(one["name"] or ""), whole(one["amount"]), category_of(one), str(one["note"] or "")
 
 
 def _id(one: Row) -> int:
-    return int(one["expense_id"] or 0)
+    return whole(one["expense_id"])
 
 
 def _visit(phone: Phone, screen: str) -> Phone:
@@ -224,7 +224,9 @@ def _create(phone: Phone) -> Phone:
 def _edit(phone: Phone, one: Row) -> Phone:
     name, amount, _, note = _said(one)
     fields = {"name": name, "amount": dollars(amount).removeprefix("$"), "note": note}
-    return swap(phone, Page(screen="expense.entry", data={"id": _id(one), "category": one["category"]}, fields=fields))
+    return swap(
+        phone, Page(screen="expense.entry", data={"id": _id(one), "category": whole(one["category"])}, fields=fields)
+    )
 
 
 def _save(phone: Phone) -> Phone:

@@ -6,6 +6,7 @@ import random
 from functools import partial
 
 from collab.envs.phone.app import App
+from collab.envs.phone.databases import whole
 from collab.envs.phone.layout import CHARACTERS
 from collab.envs.phone.recipes import (
     RECIPES,
@@ -141,7 +142,7 @@ def _delete(phone: Phone, id: int) -> Phone:
 
 
 def _id(one: Row) -> int:
-    return int(one["recipeId"] or 0)
+    return whole(one["recipeId"])
 
 
 # --------------------------------------------------------------------------------------------------------- writing

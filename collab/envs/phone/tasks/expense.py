@@ -8,6 +8,7 @@ from typing import Any
 
 from collab.envs.phone.apps.expense import PACKAGE, entry_key
 from collab.envs.phone.apps.markor_editor import was_opened
+from collab.envs.phone.databases import whole
 from collab.envs.phone.expenses import CATEGORIES, EXPENSE, dollars, expenses
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.screen import Frame
@@ -88,7 +89,7 @@ def _delete(frame: Frame, ids: set[int]) -> Action:
         return plans.back()
     if selected == ids:
         return plans.aim(frame, _ID + "delete")
-    keys = [entry_key(id) for one in expenses(frame.phone) if (id := int(one["expense_id"] or 0)) in ids - selected]
+    keys = [entry_key(id) for one in expenses(frame.phone) if (id := whole(one["expense_id"])) in ids - selected]
     nearest = next((key for key in keys if frame.index(key) is not None), keys[0])
     return plans.aim(frame, nearest, "click" if selected else "long_press")
 

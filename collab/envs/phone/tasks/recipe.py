@@ -8,6 +8,7 @@ from typing import Any
 
 from collab.envs.phone.apps.markor_editor import was_opened
 from collab.envs.phone.apps.recipe import FIELDS, PACKAGE, entry_key
+from collab.envs.phone.databases import whole
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.recipes import RECIPES, TEXTS, recipes
 from collab.envs.phone.screen import Frame
@@ -73,7 +74,7 @@ def _delete(frame: Frame, ids: set[int]) -> Action:
     if frame.page.screen == "recipe.discard":
         return plans.aim(frame, _ID + "discard")
     if frame.page.screen == "recipe.list":
-        keys = [entry_key(id) for one in recipes(frame.phone) if (id := int(one["recipeId"] or 0)) in ids]
+        keys = [entry_key(id) for one in recipes(frame.phone) if (id := whole(one["recipeId"])) in ids]
         return plans.aim(frame, next((key for key in keys if frame.index(key) is not None), keys[0]))
     steps = {"recipe.detail": "more", "recipe.menu": "action_details_delete", "recipe.delete": "delete"}
     if frame.page.screen in steps and frame.page.data["id"] in ids:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from collab.envs.phone.databases import Table, fill, rows
+from collab.envs.phone.databases import Table, fill, rows, whole
 from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.tasks.plans import Lost
 from collab.envs.phone.tasks.spec import Params, similar
@@ -89,7 +89,7 @@ class Ledger:
         for row in by_key.values():
             match = next((record for record in missing if self.matches(row, record)), None)
             if match is None:
-                surplus.add(int(row[self.key] or 0))
+                surplus.add(whole(row[self.key]))
             else:
                 missing.remove(match)
         return missing, surplus
