@@ -224,7 +224,7 @@ def _words(node: ElementTree.Element, role: str) -> tuple[str, str | None]:
         return hint or description, "" if hint and text == hint else text
     if role in ("slider", "progress", "spinner"):
         return (description or text), (text if description and text else None)
-    return text or description, None
+    return text or description, description if text and description not in ("", text) else None
 
 
 def _flags(node: ElementTree.Element, control: ElementTree.Element | None, role: str) -> tuple[str, ...]:

@@ -13,12 +13,16 @@ from collab.envs.phone.fresh import FACTORY, lived_in
 from collab.envs.phone.people import add_person, people
 from collab.envs.phone.screen import look
 from collab.envs.phone.shell import console, run, tree
+from collab.envs.phone.shell.commands import COMMANDS
 from collab.envs.phone.state import LAUNCHER
 from collab.envs.phone.storage import write
 from collab.envs.phone.texts import INBOX, SENT, SMS_DATABASE, add_message, conversations, sent
 from collab.seeds import generator
 
 SDCARD = "/storage/emulated/0"
+MESSAGES = add_message(
+    add_message(FACTORY, "+15551111", "Hi, you = me, ok?", INBOX, date=1_697_384_000_000), "+1 555-2222", "Yo", SENT
+)
 
 
 def out(command, phone=FACTORY):
@@ -101,6 +105,46 @@ def test_no_text_breaks_the_shell(text):
     assert 0 <= result.exit_code <= 255
     look(result.phone)
     assert isinstance(result.output_bytes, bytes)
+
+
+ARGUMENTS = st.lists(
+    st.sampled_from(
+        f"""-a -n -p -d -e -t -r -l -i -type -name f d 1 -1 999999999999999999999 x '' / /sdcard /sdcard/x /nowhere . ..
+        * -delete broadcast force-stop clear grant list packages put get system secure global screen_brightness
+        com.android.settings com.android.settings/.Settings org.nope org.nope/.A clipper.set tel:5 sms: content://sms
+        android.intent.action.MAIN android.intent.action.INSERT vnd.android.cursor.dir/contact --uri --where --bind
+        android.intent.action.CALL android.intent.action.VIEW query insert delete body:s:x type:i:z --projection _id
+        tap swipe text keyevent 540 1200 66 keycombination 113 29 dump call alarm @99999999999 +%Y%q%N 0231010124.99
+        -eq -o ! ( ) %s %d ü 🎉 a=b -W -S -c -E remove SELECT*FROMsms activity recents window package enable night yes
+        uimode 2>&1 - nan inf 1e9 {SMS_DATABASE}""".split()
+    ),
+    max_size=6,
+)
+STARTS = [
+    *COMMANDS,
+    *(
+        "am start",
+        "am start -a",
+        "am start -n",
+        "am broadcast -a",
+        "am stack",
+        "pm list",
+        "pm grant",
+        "dumpsys activity",
+    ),
+    *("content query --uri content://sms", "content insert --uri content://sms", "content delete --uri content://sms"),
+    *("content query --uri", "settings put system", "settings get", "input keyevent", "input swipe", "input tap"),
+    *("find /sdcard", "sqlite3 " + SMS_DATABASE, "cmd uimode", "ime set", "uiautomator dump", "service call"),
+]
+
+
+@given(st.sampled_from(sorted(STARTS)), ARGUMENTS, st.booleans())
+@settings(max_examples=500, deadline=None)
+def test_no_arguments_break_a_command(command, arguments, piped):
+    quoted = " ".join([command, *(one if one == "*" else shlex.quote(one.strip("'")) for one in arguments)])
+    result = run(MESSAGES, f"echo some text | {quoted}" if piped else quoted)
+    assert 0 <= result.exit_code <= 255
+    look(result.phone)
 
 
 @given(st.text(max_size=200))
@@ -222,11 +266,6 @@ def test_normal_paths_have_no_aliases_and_end_at_the_root():
 
 
 # ----------------------------------------------------------------------------------------------------- databases
-
-
-MESSAGES = add_message(
-    add_message(FACTORY, "+15551111", "Hi, you = me, ok?", INBOX, date=1_697_384_000_000), "+1 555-2222", "Yo", SENT
-)
 
 
 def test_sms_are_told_as_the_content_provider_tells_them():

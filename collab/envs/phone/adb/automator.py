@@ -45,7 +45,7 @@ async def call(handle: PhoneHandle, method: str, params: object) -> Any:
         return await result if isinstance(result, Awaitable) else result
     except BadSelector as problem:
         raise RpcError(-32602, str(problem)) from None
-    except TypeError as problem:  # the wrong number or kind of parameters
+    except (TypeError, ValueError, OverflowError) as problem:  # the wrong number or kind of parameters
         raise RpcError(-32602, f"{method}: {problem}") from None
 
 

@@ -5,7 +5,8 @@ One view per element in the same order, so that whoever reads the dump finds wha
     list item, text with two lines   a layout that holds text views
     switch                           a layout that holds its text and a checkable Switch
     input                            EditText; an empty one shows its hint
-    icon, image, slider              their label is the content description
+    icon, image, slider              their label is the content description, their value the text
+    anything else                    label as text, value as content description
     what scrolls                     one ScrollView around the body
 
 A keyboard is a window of the input method's package. `heading` marks headings; Android's own dump has no such
@@ -46,6 +47,8 @@ CLASSES = {
     "text": "android.widget.TextView",
 }
 _CHECKABLE = frozenset({"switch", "checkbox", "radio"})
+_LAYOUTS = frozenset({"text", *_CHECKABLE})
+"""Roles whose second line makes them a layout."""
 _BY_DESCRIPTION = frozenset({"icon", "image", "slider"})
 
 
@@ -140,10 +143,10 @@ def _view(element: Element, package: str) -> ViewNode:
         view.description, view.text = element.label, element.value or ""
     elif role == "input":
         view.hint, view.text = element.label, element.value or element.label
-    elif role in ("list item", "switch") or element.value is not None:
+    elif role in ("list item", "switch") or (element.value is not None and role in _LAYOUTS):
         _fill(view, element)
     else:
-        view.text = element.label
+        view.text, view.description = element.label, element.value or ""
     return view
 
 

@@ -157,7 +157,8 @@ def _resolved(phone: Phone, intent: _Intent) -> Phone | None:
     """The phone after an implicit intent; None when no app takes it."""
     kind, data = intent.action.rpartition(".")[2], intent.data
     if kind == "MAIN":
-        return launch(phone, LAUNCHER if not intent.package else intent.package)
+        package = intent.package or LAUNCHER
+        return launch(phone, package) if package in BY_PACKAGE else None
     if kind == "INSERT" and "contact" in intent.type + data:
         return _new_contact(phone, intent.extras)
     if kind in ("CALL", "DIAL") and data.startswith("tel:"):

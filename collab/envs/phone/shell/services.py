@@ -12,50 +12,63 @@ from collab.envs.phone.state import HEIGHT, START_MS, WIDTH, Phone, put_setting
 KEYBOARD = "com.google.android.inputmethod.latin/com.android.inputmethod.latin.LatinIME"
 
 
+_SAID = {
+    "input": f"    Viewport INTERNAL: displayId=0, orientation=0, logicalFrame=[0, 0, {WIDTH}, {HEIGHT}], "
+    f"physicalFrame=[0, 0, {WIDTH}, {HEIGHT}], deviceSize=[{WIDTH}, {HEIGHT}]\n",
+    "display": "  DisplayViewport{type=INTERNAL, valid=true, displayId=0, uniqueId='local:0', physicalPort=0, "
+    f"orientation=0, logicalFrame=Rect(0, 0 - {WIDTH}, {HEIGHT}), deviceWidth={WIDTH}, deviceHeight={HEIGHT}}}\n",
+    "power": "  mWakefulness=Awake\n  mHoldingDisplaySuspendBlocker=true\n",
+    "battery": "Current Battery Service state:\n  AC powered: true\n  USB powered: false\n  status: 2\n  health: 2\n"
+    "  present: true\n  level: 100\n  scale: 100\n  voltage: 5000\n  temperature: 250\n  technology: Li-ion\n",
+    "telephony.registry": "last known state:\n  mCallState=0\n  mCallIncomingNumber=\n",
+    "SurfaceFlinger": 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=GGL displayName="EMU_display_0"\n',
+    "notification": "Current Notification Manager state:\n",
+}
+"""What never changes."""
+
+
 def dumpsys(session: Session, args: list[str], stdin: str) -> Done:
-    """What services say about themselves, as far as tools read it."""
-    rest = [arg for arg in args if not arg.startswith("-")]
-    name = rest[0] if rest else ""
-    phone = session.phone
-    package, activity = front(phone)
-    focus = f"{package}/{activity}"
-    task = TASK_IDS[phone.foreground]
-    record = f"ActivityRecord{{5c0ffee u0 {focus} t{task}}}"
-    if name == "activity" and rest[1:2] == ["recents"]:
-        return Done(recents(phone))
-    if name == "activity" and rest[1:2] == ["top"]:
-        return Done(f"TASK {phone.foreground} id={task}\n  ACTIVITY {focus} 5c0ffee pid={pid_of(phone.foreground)}\n")
+    """What a service says about itself."""
+    names = [arg for arg in args if not arg.startswith("-")]
+    name, phone = names[0] if names else "", session.phone
     if name == "activity":
-        return Done(f"  mResumedActivity: {record}\n  topResumedActivity={record}\n  ResumedActivity: {record}\n")
+        return Done(_activity(phone, names[1] if len(names) > 1 else ""))
     if name == "package":
-        return _package(rest[1] if len(rest) > 1 else "")
-    answers = {
-        "window": f"  mCurrentFocus=Window{{5c0ffee u0 {focus}}}\n  mFocusedApp={record}\n"
-        "  mCurrentRotation=ROTATION_0\n  mAwake=true mScreenOnEarly=true mShowingLockscreen=false\n",
-        "input": f"    Viewport INTERNAL: displayId=0, orientation=0, logicalFrame=[0, 0, {WIDTH}, {HEIGHT}], "
-        f"physicalFrame=[0, 0, {WIDTH}, {HEIGHT}], deviceSize=[{WIDTH}, {HEIGHT}]\n",
-        "display": f"  DisplayViewport{{type=INTERNAL, valid=true, displayId=0, uniqueId='local:0', physicalPort=0, "
-        f"orientation=0, logicalFrame=Rect(0, 0 - {WIDTH}, {HEIGHT}), deviceWidth={WIDTH}, deviceHeight={HEIGHT}}}\n",
-        "power": "  mWakefulness=Awake\n  mHoldingDisplaySuspendBlocker=true\n",
-        "battery": "Current Battery Service state:\n  AC powered: true\n  USB powered: false\n  status: 2\n"
-        "  health: 2\n  present: true\n  level: 100\n  scale: 100\n  voltage: 5000\n  temperature: 250\n"
-        "  technology: Li-ion\n",
-        "telephony.registry": "last known state:\n  mCallState=0\n  mCallIncomingNumber=\n",
-        "input_method": f"  mInputShown={str(phone.keyboard).lower()}\n  mCurMethodId={_ime(phone)}\n",
-        "SurfaceFlinger": 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=GGL displayName="EMU_display_0"\n',
-        "notification": "Current Notification Manager state:\n",
-        "meminfo": "",
-        "cpuinfo": "",
-        "wifi": f"Wi-Fi is {'disabled' if phone.settings.get('global/wifi_on') == '0' else 'enabled'}\n",
-    }
-    return Done(answers[name]) if name in answers else Done(err=f"Can't find service: {name}\n" if name else "")
+        return Done(_package(names[1] if len(names) > 1 else ""))
+    if name == "window":
+        package, activity = front(phone)
+        focus = f"  mCurrentFocus=Window{{5c0ffee u0 {package}/{activity}}}\n  mFocusedApp={_record(phone)}\n"
+        return Done(focus + "  mCurrentRotation=ROTATION_0\n  mAwake=true mScreenOnEarly=true\n")
+    if name == "input_method":
+        return Done(f"  mInputShown={str(phone.keyboard).lower()}\n  mCurMethodId={_ime(phone)}\n")
+    if name == "wifi":
+        return Done(f"Wi-Fi is {'disabled' if phone.settings.get('global/wifi_on') == '0' else 'enabled'}\n")
+    return Done(_SAID[name]) if name in _SAID else Done(err=f"Can't find service: {name}\n" if name else "")
 
 
-def _package(name: str) -> Done:
+def _record(phone: Phone) -> str:
+    package, activity = front(phone)
+    return f"ActivityRecord{{5c0ffee u0 {package}/{activity} t{TASK_IDS[phone.foreground]}}}"
+
+
+def _activity(phone: Phone, part: str) -> str:
+    if part == "recents":
+        return recents(phone)
+    if part == "top":
+        package, activity = front(phone)
+        return (
+            f"TASK {phone.foreground} id={TASK_IDS[phone.foreground]}\n"
+            f"  ACTIVITY {package}/{activity} 5c0ffee pid={pid_of(phone.foreground)}\n"
+        )
+    record = _record(phone)
+    return f"  mResumedActivity: {record}\n  topResumedActivity={record}\n  ResumedActivity: {record}\n"
+
+
+def _package(name: str) -> str:
     if name not in BY_PACKAGE:
-        return Done(f"Unable to find package: {name}\n")
+        return f"Unable to find package: {name}\n"
     since = datetime.datetime.fromtimestamp(START_MS // 1000 - 30 * 86_400, tz=datetime.UTC)
-    return Done(
+    return (
         f"Packages:\n  Package [{name}] (5c0ffee):\n    versionCode=1 minSdk=24 targetSdk=33\n    versionName=1.0\n"
         f"    signatures=PackageSignatures{{5c0ffee version:3, signatures:[5c0ffee], past signatures:[]}}\n"
         f"    pkgFlags=[ HAS_CODE ]\n    firstInstallTime={since:%Y-%m-%d %H:%M:%S}\n"
@@ -70,14 +83,10 @@ def pid_of(package: str) -> int:
 
 def ps(session: Session, args: list[str], stdin: str) -> Done:
     """Running apps."""
-    head = "USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME\n"
-    return Done(
-        head
-        + "".join(
-            f"u0_a{TASK_IDS[name]:<4} {pid_of(name):>8}   300 1010000  27580 0                   0 S {name}\n"
-            for name in session.phone.stacks
-        )
-    )
+    lines = ["USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME\n"]
+    for name in session.phone.stacks:
+        lines.append(f"u0_a{TASK_IDS[name]:<4} {pid_of(name):>8}   300 1010000  27580 0                   0 S {name}\n")
+    return Done("".join(lines))
 
 
 def pidof(session: Session, args: list[str], stdin: str) -> Done:

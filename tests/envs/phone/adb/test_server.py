@@ -119,6 +119,17 @@ def test_http_and_json_rpc(served):
     )
     assert rpc(port, "count", {"textMatches": "("})["error"]["code"] == -32602
     assert rpc(port, "count", {"textMatches": "(a+)+"})["error"]["code"] == -32602
+    for wrong in (
+        [None],
+        ["x"],
+        [float("inf")],
+        [{"text": "Phone"}, True, float("inf")],
+        [{}] * 9,
+        [[], []],
+        [True] * 5,
+    ):
+        assert rpc(port, "scrollToEnd", *wrong).keys() & {"result", "error"}
+        assert rpc(port, "swipe", *wrong).keys() & {"result", "error"}
     assert rpc(port, "setClipboard", None, "\ud800x")["result"] is None
     assert rpc(port, "getClipboard")["result"] == "\ufffdx"
 
