@@ -20,6 +20,7 @@ from collab.envs.phone.apps import recipe as recipe_app
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import Table, rows
 from collab.envs.phone.expenses import EXPENSE, cents, dollars
+from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.recipes import RECIPES, add_recipe, find_recipes
 from collab.envs.phone.screen import look
 from collab.envs.phone.state import Page, Phone, Row
@@ -145,20 +146,12 @@ def test_the_ingredient_task_always_has_a_target() -> None:
 def test_notes_hold_what_the_goal_speaks_of() -> None:
     for seed in range(4):
         params = SUITE.instance("ExpenseAddMultipleFromMarkor", seed).params
-        note = read(
-            started("ExpenseAddMultipleFromMarkor", seed).phone, "/storage/emulated/0/Documents/Markor/my_expenses.txt"
-        )
-        marked = [line.split("|") for line in note.splitlines() if "Reimbursable" in line]
-        wanted = {
-            (row["name"], dollars(row["amount"]), f"{row['note']}. Reimbursable.") for row in params["row_objects"]
-        }
-        assert {(name, amount, text) for name, amount, _, text in marked} == wanted
+        note = read(started("ExpenseAddMultipleFromMarkor", seed).phone, f"{MARKOR}/my_expenses.txt")
+        marked = {tuple(line.split("|")[::3]) for line in note.splitlines() if "Reimbursable" in line}
+        assert marked == {(row["name"], f"{row['note']}. Reimbursable.") for row in params["row_objects"]}
         assert len(note.splitlines()) == 103
         params = SUITE.instance("RecipeAddMultipleRecipesFromMarkor2", seed).params
-        note = read(
-            started("RecipeAddMultipleRecipesFromMarkor2", seed).phone,
-            "/storage/emulated/0/Documents/Markor/recipes.txt",
-        )
+        note = read(started("RecipeAddMultipleRecipesFromMarkor2", seed).phone, f"{MARKOR}/recipes.txt")
         assert all(row["preparationTime"] == params["prep_time"] for row in params["row_objects"])
         assert all(row["preparationTime"] != params["prep_time"] for row in params["noise_row_objects"])
         assert all(row["directions"] in note for row in (*params["row_objects"], *params["noise_row_objects"]))
