@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.apps import APPS
 from collab.envs.phone.fresh import FACTORY, lived_in
 from collab.envs.phone.people import add_person, people
 from collab.envs.phone.screen import look
@@ -353,10 +355,45 @@ def test_a_database_without_a_table_or_with_odd_values_is_read_as_apps_read_it()
     look(after("monkey -p com.simplemobiletools.smsmessenger 1", phone))
 
 
+VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), st.binary(max_size=5))
+
+
+@given(st.sampled_from(sorted(tree.TABLES)), st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for table in tree.TABLES[path]:
+            names = [name for name, _ in table.columns]
+            connection.execute(f"CREATE TABLE {table.name} ({', '.join(names)})")
+            for _ in range(data.draw(st.integers(0, 3))):
+                row = data.draw(st.lists(VALUES, min_size=len(names), max_size=len(names)))
+                connection.execute(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(names))})", row)
+        connection.commit()
+        pushed = connection.serialize()
+    phone = tree.write_bytes(FACTORY, path, pushed)
+    again = tree.write_bytes(phone, path, tree.read_bytes(phone, path))
+    assert again.rows == phone.rows
+    handle = PhoneHandle(phone)
+    for app in APPS:
+        handle.put(run(handle.phone, f"monkey -p {app.package} 1").phone)
+        look(handle.phone)
+
+
 def test_every_database_survives_being_pulled_and_pushed():
     phone = lived_in(generator(3))
     for path in tree.TABLES:
         assert tree.write_bytes(phone, path, tree.read_bytes(phone, path)).rows.items() >= phone.rows.items()
+
+
+def test_an_apps_data_is_saved_and_restored_as_androidworld_does_it():
+    folder, copy = "/data/data/com.arduia.expense", "/data/data/android_world/snapshots/com.arduia.expense"
+    base = f"{folder}/databases/accounting.db"
+    phone = after(f"mkdir -p {copy}; sqlite3 {base} \"INSERT INTO expense VALUES (1, 'Tea', 250, 3, '', 0, 0)\"")
+    assert out(f"sqlite3 {base} 'SELECT name, amount FROM expense'", phone) == "Tea|250\n"
+    phone = after(f"cp -a {folder}/. {copy}/ && rm -r {folder}/* && sqlite3 {base} 'DELETE FROM expense'", phone)
+    assert out(f"sqlite3 {base} 'SELECT name, amount FROM expense'", phone) == ""
+    phone = after(f"cp -a {copy}/. {folder}/; restorecon -RD {folder}; chmod 777 -R {folder}", phone)
+    assert out(f"sqlite3 {base} 'SELECT name, amount FROM expense'", phone) == "Tea|250\n"
 
 
 # -------------------------------------------------------------------------------------------------------- system

@@ -150,6 +150,7 @@ _VIEWERS = {
     "content://com.android.contacts": contacts.PACKAGE,
     "tel:": dialer.PACKAGE,
     "content://sms": messages.PACKAGE,
+    "content://com.android.calendar": "com.simplemobiletools.calendar.pro",
 }
 
 
@@ -166,7 +167,7 @@ def _resolved(phone: Phone, intent: _Intent) -> Phone | None:
     if kind in ("SENDTO", "VIEW") and data.startswith(("sms:", "smsto:")):
         return _write_message(phone, unquote(data.partition(":")[2]), intent.extras.get("sms_body", ""))
     if kind == "VIEW":
-        return next((launch(phone, package) for uri, package in _VIEWERS.items() if data.startswith(uri)), None)
+        return next((launch(phone, app) for uri, app in _VIEWERS.items() if data.startswith(uri)), None)
     wanted = kind.startswith("SETTINGS") or kind.endswith("_SETTINGS")
     return launch(phone, "com.android.settings") if wanted else None
 

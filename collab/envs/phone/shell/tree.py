@@ -199,23 +199,30 @@ def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
     try:
         with database(data) as connection:
             found = connection.execute(f'SELECT {", ".join(columns)} FROM "{table.name}" ORDER BY {columns[0]}')
-            return tuple(
-                {name: _typed(value, kind) for (name, kind), value in zip(table.columns, values, strict=True)}
-                for values in found
-            )
+            rows = [tuple(map(_read_as, values, (kind for _, kind in table.columns))) for values in found]
     except (sqlite3.Error, OverflowError):
         return ()
+    names = [name for name, _ in table.columns]
+    first = {values[0]: values for values in reversed(rows)}  # one row per key, as the real table has
+    return tuple(
+        dict(zip(names, first[key], strict=True)) for key in sorted(first, key=lambda key: (str(type(key)), key))
+    )
 
 
-def _typed(value: object, kind: str) -> Scalar:
-    """A value as an app's cursor returns it: text of a number column counts as its leading digits."""
+def _read_as(value: object, kind: str) -> Scalar:
+    """A value as an app's cursor returns it: text of a number column counts as its leading digits, or as 0."""
+    kind = kind.upper()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    if isinstance(value, str) and kind.upper().startswith("INT"):
+    if value is None and ("NOT NULL" in kind or "PRIMARY KEY" in kind):
+        value = "" if kind.startswith("TEXT") else 0
+    if isinstance(value, str) and kind.startswith("INT"):
         digits = value.strip()[:18]
         return int(digits) if digits.lstrip("-").isdecimal() and digits.isascii() else 0
-    if isinstance(value, float) and kind.upper().startswith("INT"):
+    if isinstance(value, float) and kind.startswith("INT"):
         return int(value) if abs(value) < 2**63 else 0
+    if isinstance(value, (int, float)) and kind.startswith("TEXT"):
+        return str(value)
     return value if isinstance(value, (str, int, float)) else None
 
 
