@@ -22,7 +22,7 @@ from collab.envs.phone.widgets import Item, Line, Node, View, button, grid, head
 PACKAGE = "com.simplemobiletools.calendar.pro"
 _ID = PACKAGE + ":id/"
 WEEKDAYS = ("Su", "Mo", "Tu", "We", "Th", "Fr", "Sa")
-_WEEKDAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 """In the order of a weekly rule's bits."""
 REMINDERS = {
     -1: "No reminder",
@@ -201,7 +201,7 @@ def weekdays_dialog(phone: Phone, page: Page) -> View:
     rule = int(page.data["rule"])
     body: list[Item] = [
         switch(name, f"{_ID}repeat_on/{name}", bool(rule & 1 << place), partial(keep, rule=rule ^ 1 << place or rule))
-        for place, name in enumerate(_WEEKDAY_NAMES)
+        for place, name in enumerate(WEEKDAY_NAMES)
     ]
     return View(title="Repeat on", style="dialog", body=body, actions=_buttons(_take_weekdays))
 
@@ -212,7 +212,7 @@ def _take_weekdays(phone: Phone) -> Phone:
 
 def weekday_names(rule: int) -> str:
     """A weekly rule in words."""
-    return ", ".join(name for place, name in enumerate(_WEEKDAY_NAMES) if rule & 1 << place)
+    return ", ".join(name for place, name in enumerate(WEEKDAY_NAMES) if rule & 1 << place)
 
 
 def reminder_menu(phone: Phone, page: Page) -> View:

@@ -6,6 +6,7 @@ import itertools
 
 from collab.envs.phone.tasks import (
     calendar_editing,
+    calendar_questions,
     clipboard,
     clock,
     contacts,
@@ -22,6 +23,7 @@ from collab.envs.phone.tasks.spec import TaskSpec
 
 _GROUPS = (
     calendar_editing.TASKS,
+    calendar_questions.TASKS,
     clipboard.TASKS,
     clock.TASKS,
     contacts.TASKS,

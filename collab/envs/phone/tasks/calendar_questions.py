@@ -1,0 +1,253 @@
+"""Simple Calendar Pro tasks that ask about events: judged by the answer alone.
+
+Each question is about the events that start within a span of time; nothing else takes place in that span.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from collab.envs.phone.appointments import draw_event
+from collab.envs.phone.apps.calendar import entry_key
+from collab.envs.phone.databases import rows
+from collab.envs.phone.events import EVENTS, date_of, day_of, put_events, span, time_name
+from collab.envs.phone.screen import Frame
+from collab.envs.phone.state import Phone, Row
+from collab.envs.phone.tasks import plans
+from collab.envs.phone.tasks.answers import said, say, told
+from collab.envs.phone.tasks.calendar_agenda import (
+    TODAY,
+    Span,
+    coming_week,
+    draw,
+    goal_with_date,
+    meeting,
+    moment,
+    one_event,
+    rest_of_day,
+    three_on_a_day,
+    two_in_a_week,
+    until_eight,
+    until_next,
+    whole_day,
+)
+from collab.envs.phone.tasks.calendar_views import ID, leave, to_day, to_search, to_view
+from collab.envs.phone.tasks.spec import Draw, Params, TaskSpec
+from collab.types import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked, and where the answer can be seen."""
+
+    within: Span
+    """The first and the last second at which an event that is asked for may start."""
+    put: Callable[[Params, random.Random], list[Row]]
+    """These events, from the parameters."""
+    find: Callable[[Frame, Params, Sequence[Row]], Action | None]
+    """The next step towards a screen that shows them; None when they are in sight."""
+    tell: Callable[[Row], str]
+    """What to answer about one of them."""
+    judge: Callable[[Phone, Sequence[str]], float] = told
+
+    def asked(self, start: Phone, params: Params) -> list[Row]:
+        """The events that are asked for, by time."""
+        first, last = self.within(params)
+        found = [row for row in rows(start, EVENTS) if first <= span(row)[0] <= last]
+        return sorted(found, key=span)
+
+    def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
+        """No events but these and others that have nothing to do with the span."""
+        first, last = self.within(params)
+        events = self.put(params, rng)
+        for _ in range(rng.randint(30, 75)):
+            noise = draw_event(rng, rng.randint(TODAY - 14, TODAY + 30))
+            begin, end = noise["start_ts"], noise["end_ts"]
+            if end < first or begin > last:
+                events.append(noise)
+        rng.shuffle(events)
+        return put_events(phone, events)
+
+    def score(self, start: Phone, end: Phone, params: Params) -> float:
+        """1 when the answer names what is asked for, else 0."""
+        return self.judge(end, [self.tell(row) for row in self.asked(start, params)])
+
+    def plan(self, frame: Frame, params: Params, start: Phone) -> Action:
+        """Look it up, say it, and say that it is done."""
+        if self.score(start, frame.phone, params) == 1.0:
+            return plans.done()
+        asked = self.asked(start, params)
+        if not asked:
+            raise plans.Lost("the calendar had no event that the question is about")
+        return self.find(frame, params, asked) or say([self.tell(row) for row in asked])
+
+
+# -------------------------------------------------------------------------------------------------------- planning
+
+
+def _in_sight(frame: Frame, asked: Sequence[Row]) -> Action | None:
+    """Scroll to the events on the list in front; None when all are in sight."""
+    for row in asked:
+        key = entry_key(int(row["id"] or 0), day_of(span(row)[0]))
+        if frame.index(key) is None:
+            return plans.aim(frame, key)
+    return None
+
+
+def _on_its_day(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
+    return to_day(frame, day_of(span(asked[0])[0])) or _in_sight(frame, asked)
+
+
+def _in_the_list(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
+    return to_view(frame, "list") or _in_sight(frame, asked)
+
+
+def _by_search(frame: Frame, params: Params, asked: Sequence[Row], *, name: str) -> Action | None:
+    return to_search(frame, str(params[name])) or _in_sight(frame, asked)
+
+
+def _in_its_form(frame: Frame, params: Params, asked: Sequence[Row]) -> Action | None:
+    """Search for the event and open it."""
+    id, key = int(asked[0]["id"] or 0), ID + "event_location"
+    if frame.page.screen == "calendar.editor" and frame.page.data["id"] == id:
+        if frame.page.fields["location"] != asked[0]["location"]:
+            return leave(frame)
+        return None if frame.index(key) is not None else plans.aim(frame, key)
+    step = _by_search(frame, params, asked, name="title")
+    return step or plans.aim(frame, entry_key(id, day_of(span(asked[0])[0])))
+
+
+# ------------------------------------------------------------------------------------------------------- answering
+
+
+def _title(row: Row) -> str:
+    return str(row["title"])
+
+
+def _time(row: Row) -> str:
+    start = span(row)[0]
+    date = date_of(day_of(start))
+    return f"{date:%B} {date.day} {date.year} {time_name(start)}"
+
+
+def _same_times(phone: Phone, expected: Sequence[str]) -> float:
+    """1 when the answers name the same points in time, in the one format that counts, else 0."""
+    form = "%B %d %Y %H:%M"
+    try:
+        times = {datetime.datetime.strptime(answer, form) for answer in said(phone)}
+    except ValueError:
+        return 0.0
+    return float(times == {datetime.datetime.strptime(one, form) for one in expected})
+
+
+# ----------------------------------------------------------------------------------------------------------- tasks
+
+_LIST = "Answer with the titles, separated by commas."
+
+
+def _task(name: str, question: Question, drawn: Draw, *goals: str, difficulty: str = "easy") -> TaskSpec:
+    return TaskSpec(
+        name=name,
+        apps=("simple calendar pro",),
+        complexity=1,
+        difficulty=difficulty,
+        wave=2,
+        goal=goal_with_date(*goals),
+        draw=drawn,
+        prepare=question.prepare,
+        score=question.score,
+        plan=question.plan,
+    )
+
+
+_titles = partial(Question, put=one_event, find=_on_its_day, tell=_title)
+
+TASKS: tuple[TaskSpec, ...] = (
+    _task(
+        "SimpleCalendarAnyEventsOnDate",
+        _titles(within=whole_day, put=three_on_a_day),
+        partial(draw, names="date title time"),
+        f"Is there anything in Simple Calendar Pro {{date}}? {_LIST}",
+        f"Have I planned something {{date}}? Look into Simple Calendar Pro. {_LIST}",
+        f"Tell me what, if anything, takes place {{date}} according to Simple Calendar Pro. {_LIST}",
+    ),
+    _task(
+        "SimpleCalendarEventOnDateAtTime",
+        _titles(within=moment),
+        partial(draw, names="date time duration title"),
+        f"What does Simple Calendar Pro say I do {{date}} at {{time}}? {_LIST}",
+        f"Something begins {{date}} at {{time}} in Simple Calendar Pro. What? {_LIST}",
+        f"According to Simple Calendar Pro, what is planned {{date}} for {{time}}? {_LIST}",
+        difficulty="medium",
+    ),
+    _task(
+        "SimpleCalendarEventsInNextWeek",
+        _titles(within=coming_week, put=two_in_a_week, find=_in_the_list),
+        partial(draw, names="date duration title person time", days=(1, 7)),
+        f"What does next week, Monday to Sunday, bring in Simple Calendar Pro? {_LIST}",
+        f"Tell me my events of the coming week (it starts on Monday) in Simple Calendar Pro. {_LIST}",
+        f"Which events are in Simple Calendar Pro from tomorrow, Monday, to the Sunday after? {_LIST}",
+    ),
+    _task(
+        "SimpleCalendarEventsInTimeRange",
+        _titles(within=until_eight),
+        partial(draw, names="start_time date title duration", hours=(6, 19)),
+        f"What have I got between {{start_time}} and 8pm {{date}} in Simple Calendar Pro? {_LIST}",
+        f"Which events begin {{date}} from {{start_time}} to 8pm in Simple Calendar Pro? {_LIST}",
+        f"Am I busy {{date}} between {{start_time}} and 8pm? See Simple Calendar Pro. {_LIST}",
+    ),
+    _task(
+        "SimpleCalendarEventsOnDate",
+        _titles(within=whole_day),
+        partial(draw, names="time date duration title"),
+        f"Which events does Simple Calendar Pro list {{date}}? {_LIST}",
+        f"Look up in Simple Calendar Pro what happens {{date}}. {_LIST}",
+        f"What have I got in Simple Calendar Pro {{date}}? {_LIST}",
+        difficulty="medium",
+    ),
+    _task(
+        "SimpleCalendarFirstEventAfterStartTime",
+        _titles(within=rest_of_day),
+        partial(draw, names="date title time duration"),
+        f"From {{time}} {{date}} on, which event comes first in Simple Calendar Pro? {_LIST}",
+        f"What is the first thing at or after {{time}} {{date}} in Simple Calendar Pro? {_LIST}",
+        f"See in Simple Calendar Pro what I do first {{date}}, counting from {{time}}. {_LIST}",
+    ),
+    _task(
+        "SimpleCalendarLocationOfEvent",
+        _titles(within=whole_day, find=_in_its_form, tell=lambda row: str(row["location"])),
+        partial(draw, names="title location date time"),
+        "Where does {title} take place, according to Simple Calendar Pro? Answer with nothing but the place.",
+        "Look up the place of the event {title} in Simple Calendar Pro and answer with it alone.",
+        "Which location does Simple Calendar Pro give for {title}? Only the location, please.",
+    ),
+    _task(
+        "SimpleCalendarNextEvent",
+        _titles(within=until_next),
+        partial(draw, names="time duration title", hours=(16, 22)),
+        f"What comes up next in Simple Calendar Pro? {_LIST}",
+        f"Look into Simple Calendar Pro: which event is next? {_LIST}",
+        f"Which event in Simple Calendar Pro is the next to begin? {_LIST}",
+    ),
+    _task(
+        "SimpleCalendarNextMeetingWithPerson",
+        _titles(
+            within=whole_day,
+            put=meeting,
+            find=partial(_by_search, name="person"),
+            tell=_time,
+            judge=_same_times,
+        ),
+        partial(draw, names="person date time", days=(1, 14)),
+        "When do I meet {person} next? Simple Calendar Pro knows. Answer like this: October 3 2023 18:05",
+        "Find my next meeting with {person} in Simple Calendar Pro. Answer with month, day, year and the time on the "
+        "24-hour clock, in the form November 21 2023 07:45",
+        "What are day and time of my next meeting with {person} in Simple Calendar Pro? Write them as in "
+        "May 9 2024 16:30",
+        difficulty="medium",
+    ),
+)
