@@ -128,19 +128,17 @@ class _Connection:
         self._reader, self._writer = reader, writer
 
     async def serve(self) -> None:
-        while True:
-            service = await asyncio.wait_for(frames.read_service(self._reader), BEGIN_S)
-            if service is None:
-                return
-            handle = await self._host(service)
+        """One host service; when it hands the connection to a phone, one service of the phone."""
+        service = await self._next()
+        handle = None if service is None else await self._host(service)
+        await self._writer.drain()
+        inner = None if handle is None else await self._next()
+        if handle is not None and inner is not None:
+            await self._device(handle, inner)
             await self._writer.drain()
-            if handle is None:
-                return
-            inner = await asyncio.wait_for(frames.read_service(self._reader), BEGIN_S)
-            if inner is not None:
-                await self._device(handle, inner)
-                await self._writer.drain()
-            return
+
+    async def _next(self) -> str | None:
+        return await asyncio.wait_for(frames.read_service(self._reader), BEGIN_S)
 
     # ------------------------------------------------------------------------------------------------------ host
 
