@@ -89,6 +89,7 @@ def day_name(day: int) -> str:
     return f"{date:%a}, {date.day} {date:%B %Y}"
 
 
+@lru_cache(maxsize=1 << 12)
 def time_name(seconds: int) -> str:
     """Time of the day, "15:34"."""
     minutes = seconds // 60 % 1440

@@ -225,3 +225,25 @@ def test_a_stranger_event_far_in_the_future_breaks_nothing() -> None:
     phone = opened(add_event(FACTORY, title="Far", start_ts=10**18, end_ts=10**18 + 5, repeat_interval=DAY))
     found: Frame = look(typed(tapped(phone, ID + "search"), ID + "top_toolbar_search", "far"))
     assert "Far" in found.observation.text
+
+
+@pytest.mark.parametrize(
+    ("words", "date"),
+    [
+        ("today", "October 15 2023"),
+        ("tomorrow", "October 16 2023"),
+        ("Friday", "October 20 2023"),
+        ("this Sunday", "October 22 2023"),
+        ("the Tuesday after next", "October 24 2023"),
+        ("October 28", "October 28 2023"),
+    ],
+)
+def test_a_date_in_other_words_is_the_same_date(words: str, date: str) -> None:
+    task = SUITE.instance("SimpleCalendarEventsOnDate", 0)
+    phones = []
+    for value in (words, date):
+        phone = SimPhone()
+        phone.reset(replace(task, params={**task.params, "date": value}))
+        assert phone.oracle()
+        phones.append(stored(phone.phone))
+    assert phones[0] == phones[1]

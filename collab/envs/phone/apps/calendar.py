@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from functools import partial
+from functools import lru_cache, partial
 
 from collab.envs.phone.app import App
 from collab.envs.phone.appointments import draw_event
 from collab.envs.phone.apps import calendar_editor, calendar_pickers
 from collab.envs.phone.apps.calendar_editor import open_event, open_new
-from collab.envs.phone.apps.calendar_pickers import PACKAGE, WEEKDAYS, month_name, month_weeks, turned
+from collab.envs.phone.apps.calendar_pickers import PACKAGE, WEEKDAY_LINE, month_name, month_weeks, turned
 from collab.envs.phone.events import (
     EVENTS,
     add_event,
@@ -26,7 +26,6 @@ from collab.envs.phone.events import (
 from collab.envs.phone.state import START_MS, Page, Phone, Row, edit_page, keep, pop, push
 from collab.envs.phone.widgets import (
     Item,
-    Line,
     Node,
     View,
     grid,
@@ -90,12 +89,13 @@ def _month(phone: Phone, page: Page) -> View:
             icon("Previous month", _ID + "top_left_arrow", earlier),
             icon("Next month", _ID + "top_right_arrow", later),
         ),
-        Line(tuple(heading(name, f"{_ID}weekday/{name}")._replace(height=80) for name in WEEKDAYS)),
+        WEEKDAY_LINE,
         *grid(cells, 7),
     ]
     return View(title="Simple Calendar", body=body, swipes={"left": later, "right": earlier})
 
 
+@lru_cache(maxsize=1 << 12)
 def _cell(day: int, count: int, month: int, today: int, height: int) -> Node:
     date = date_of(day)
     label = str(date.day) if month_of(day) == month else f"{date.day} {date:%b}"
@@ -115,9 +115,14 @@ def _list(phone: Phone, page: Page) -> View:
             continue
         if day_of(start) != shown:
             shown = day_of(start)
-            body.append(heading(day_name(shown), f"{_ID}section/{date_of(shown).isoformat()}"))
+            body.append(_section(shown))
         body.append(_entry(start, one, _hours(start, one)))
     return View(title="Simple Calendar", body=body or [text("No events", _ID + "empty")])
+
+
+@lru_cache(maxsize=1 << 12)
+def _section(day: int) -> Node:
+    return heading(day_name(day), f"{_ID}section/{date_of(day).isoformat()}")
 
 
 def day_list(phone: Phone, page: Page) -> View:
@@ -167,12 +172,16 @@ def views(phone: Phone, page: Page) -> View:
 
 def _hours(start: int, one: Row) -> str:
     first, last = int(one["start_ts"] or 0), int(one["end_ts"] or 0)
-    return time_name(start) if first == last else f"{time_name(start)} – {time_name(start + last - first)}"
+    return time_name(start) if first == last else f"{time_name(start)} - {time_name(start + last - first)}"
 
 
 def _entry(start: int, one: Row, value: str) -> Node:
-    id, day = int(one["id"] or 0), day_of(start)
-    return item(str(one["title"]), entry_key(id, day), partial(open_event, id=id, day=day), value=value)
+    return _event_item(int(one["id"] or 0), day_of(start), str(one["title"]), value)
+
+
+@lru_cache(maxsize=1 << 12)
+def _event_item(id: int, day: int, title: str, value: str) -> Node:
+    return item(title, entry_key(id, day), partial(open_event, id=id, day=day), value=value)
 
 
 def _open_day(phone: Phone, day: int) -> Phone:

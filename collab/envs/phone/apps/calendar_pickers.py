@@ -21,7 +21,12 @@ from collab.envs.phone.widgets import Item, Line, Node, View, button, grid, head
 
 PACKAGE = "com.simplemobiletools.calendar.pro"
 _ID = PACKAGE + ":id/"
-WEEKDAYS = ("Su", "Mo", "Tu", "We", "Th", "Fr", "Sa")
+WEEKDAY_LINE = Line(
+    tuple(
+        heading(name, f"{_ID}weekday/{name}")._replace(height=80) for name in ("Su", "Mo", "Tu", "We", "Th", "Fr", "Sa")
+    )
+)
+"""What stands above the days of a month."""
 WEEKDAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 """In the order of a weekly rule's bits."""
 REMINDERS = {
@@ -84,7 +89,7 @@ def _date_view(page: Page, take: Handler) -> View:
             icon("Previous month", _ID + "prev", partial(turned, by=-1)),
             icon("Next month", _ID + "next", partial(turned, by=1)),
         ),
-        Line(tuple(heading(name, f"{_ID}weekday/{name}")._replace(height=80) for name in WEEKDAYS)),
+        WEEKDAY_LINE,
         *grid(cells, 7),
     ]
     return View(title=day_name(chosen), style="dialog", body=body, actions=_buttons(take))
@@ -154,7 +159,7 @@ def time_dialog(phone: Phone, page: Page) -> View:
         body += grid(chips, 6)
         body.append(
             line(
-                button("− 1 min", _ID + "minute_less", partial(keep, minutes=fewer)),
+                button("- 1 min", _ID + "minute_less", partial(keep, minutes=fewer)),
                 button("+ 1 min", _ID + "minute_more", partial(keep, minutes=more)),
             )
         )

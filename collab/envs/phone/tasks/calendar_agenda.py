@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from collab.envs.phone.apps.calendar_pickers import WEEKDAY_NAMES
 from collab.envs.phone.events import DAY, date_of, day_at, day_of
 from collab.envs.phone.pools import draw_other
 from collab.envs.phone.state import START_MS, Row
@@ -60,8 +61,15 @@ Span: TypeAlias = Callable[[Params], tuple[int, int]]
 
 @lru_cache(maxsize=1 << 8)
 def _day(text: str) -> int:
-    """The day that a date like "October 28 2023" names."""
-    return day_at(datetime.datetime.strptime(text, "%B %d %Y").date())
+    """The day that a date like "October 28 2023" names, or the words that AndroidWorld puts in its place."""
+    if text in ("today", "tomorrow"):
+        return TODAY + (text == "tomorrow")
+    weekday = re.fullmatch(r"(?:this |the )?(\w+day)( after next)?", text)
+    if weekday is not None:
+        ahead = (WEEKDAY_NAMES.index(weekday[1]) - date_of(TODAY).weekday() - 1) % 7 + 1
+        return TODAY + ahead + 7 * (weekday[2] is not None)
+    full = text if text[-4:].isdecimal() else f"{text} {date_of(TODAY).year}"
+    return day_at(datetime.datetime.strptime(full, "%B %d %Y").date())
 
 
 @lru_cache(maxsize=1 << 8)
