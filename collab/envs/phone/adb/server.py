@@ -37,6 +37,8 @@ AUTOMATION_PORT = 9008
 MAX_CONNECTIONS = 256
 BEGIN_S = 30.0
 """A peer that has not named a service after this many seconds is disconnected."""
+LINGER_S = 5.0
+"""How long a peer may take to read the rest after the end."""
 _GONE = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 
 
@@ -107,10 +109,11 @@ class PhoneServer:
         except ProtocolError as problem:
             logger.debug("disconnected: %s", problem)
         finally:
-            self._tasks.discard(task)
             writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+            with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(writer.wait_closed(), LINGER_S)
+            writer.transport.abort()  # for a peer that does not read what is still to be sent
+            self._tasks.discard(task)
 
 
 def is_loopback(peer: object) -> bool:

@@ -224,6 +224,19 @@ def test_closing_ends_open_connections():
     peer.close()
 
 
+def test_a_peer_that_does_not_read_does_not_hold_the_server():
+    with serving({SERIAL: PhoneHandle()}) as port:
+        peer = socket.create_connection(("127.0.0.1", port), timeout=5)
+        peer.sendall(
+            ENTER + service("exec:x=aaaaaaaa; for i in 1 2 3 4 5 6 7 8; do x=$x$x$x$x; done; echo $x$x$x$x$x$x")
+        )
+        assert peer.recv(4) == b"OKAY"
+        time.sleep(0.3)
+        start = time.monotonic()
+    assert time.monotonic() - start < 8
+    peer.close()
+
+
 def test_an_app_that_cannot_show_itself_is_closed_as_android_does():
     handle = PhoneHandle(run(FACTORY, "monkey -p com.android.settings 1").phone)
     broken = {name: value for name, value in FACTORY.settings.items() if not name.startswith("system/")}
