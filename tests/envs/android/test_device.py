@@ -312,7 +312,10 @@ def test_the_question_is_asked_at_the_terminal(monkeypatch, typed, allowed):
     os.write(here, typed)
     try:
         assert device_guard.confirmed("really?") is allowed
-        assert b"really?: allow this once? [y/N]" in os.read(here, 1000)
+        shown = b""
+        while b"[y/N]" not in shown:  # after what was typed, which the terminal echoes
+            shown += os.read(here, 1000)
+        assert b"really?: allow this once? [y/N]" in shown
     finally:
         os.close(here)
         os.close(there)
