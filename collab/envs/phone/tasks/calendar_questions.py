@@ -1,6 +1,7 @@
 """Simple Calendar Pro tasks that ask about events: judged by the answer alone.
 
-Each question is about the events that start within a span of time; nothing else takes place in that span.
+Each question is about the events that start within a span of time, in which nothing else takes place; where a title or
+a person is named, only about the one event with these words in its title.
 """
 
 from __future__ import annotations
@@ -53,21 +54,26 @@ class Question:
     tell: Callable[[Row], str]
     """What to answer about one of them."""
     judge: Callable[[Phone, Sequence[str]], float] = told
+    named: str | None = None
+    """Parameter whose words are in the titles; None when the span alone tells which events are meant."""
 
     def asked(self, start: Phone, params: Params) -> list[Row]:
         """The events that are asked for, by time."""
         first, last = self.within(params)
-        found = [row for row in rows(start, EVENTS) if first <= span(row)[0] <= last]
+        words = "" if self.named is None else str(params[self.named]).casefold()
+        found = [
+            row for row in rows(start, EVENTS) if first <= span(row)[0] <= last and words in _title(row).casefold()
+        ]
         return sorted(found, key=span)
 
     def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
-        """No events but these and others that have nothing to do with the span."""
+        """No events but these and others that are not meant."""
         first, last = self.within(params)
         events = self.put(params, rng)
         for _ in range(rng.randint(30, 75)):
             noise = draw_event(rng, rng.randint(TODAY - 14, TODAY + 30))
             begin, end = noise["start_ts"], noise["end_ts"]
-            if end < first or begin > last:
+            if self.named is not None or end < first or begin > last:
                 events.append(noise)
         rng.shuffle(events)
         return put_events(phone, events)
@@ -219,7 +225,7 @@ TASKS: tuple[TaskSpec, ...] = (
     ),
     _task(
         "SimpleCalendarLocationOfEvent",
-        _titles(within=whole_day, find=_in_its_form, tell=lambda row: str(row["location"])),
+        _titles(within=whole_day, find=_in_its_form, tell=lambda row: str(row["location"]), named="title"),
         partial(draw, names="title location date time"),
         "Where does {title} take place, according to Simple Calendar Pro? Answer with nothing but the place.",
         "Look up the place of the event {title} in Simple Calendar Pro and answer with it alone.",
@@ -241,6 +247,7 @@ TASKS: tuple[TaskSpec, ...] = (
             find=partial(_by_search, name="person"),
             tell=_time,
             judge=_same_times,
+            named="person",
         ),
         partial(draw, names="person date time", days=(1, 14)),
         "When do I meet {person} next? Simple Calendar Pro knows. Answer like this: October 3 2023 18:05",
