@@ -22,6 +22,7 @@ from collab.config import Budget
 from collab.envs.base import Environment
 from collab.errors import EnvironmentFailure, boundary
 from collab.graphs.network import Network
+from collab.models.base import Reply
 from collab.rollout import Episode, Recorder, Stage, play
 from collab.types import EpisodeError, Step, Trajectory
 
@@ -35,7 +36,9 @@ class Progress:
 
     planned: int
     done: int = 0
-    """Episodes over, with an outcome or an error."""
+    """Episodes over, with an outcome or an error; those of an earlier process included."""
+    before: int = 0
+    """Episodes of `done` that were over when this process began."""
     succeeded: int = 0
     broken: int = 0
     """Episodes that ended with an error."""
@@ -63,17 +66,16 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the episodes done so far; None before the first."""
-        return self.seconds / self.done * (self.planned - self.done) if self.done else None
+        """Estimate from the episodes that this process has done; None before the first."""
+        done = self.done - self.before
+        return self.seconds / done * (self.planned - self.done) if done else None
 
-    def count_step(self, step: Step) -> None:
-        """Add what one step cost."""
-        self.steps += 1
-        for utterance in step.matrix:
-            self.calls += 1
-            self.prompt_tokens += utterance.prompt_tokens or 0
-            self.completion_tokens += utterance.completion_tokens or 0
-            self.cost_usd += utterance.cost_usd or 0.0
+    def count_reply(self, reply: Reply) -> None:
+        """Add what one call cost, whether or not its step is ever finished."""
+        self.calls += 1
+        self.prompt_tokens += reply.prompt_tokens or 0
+        self.completion_tokens += reply.completion_tokens or 0
+        self.cost_usd += reply.cost_usd or 0.0
 
     def count_episode(self, trajectory: Trajectory) -> None:
         """Add how one episode ended."""
@@ -135,6 +137,8 @@ async def collect(
     )
     await collector.run(min(concurrency, len(plan)), stop or asyncio.Event())
     order = {episode.id: position for position, episode in enumerate(plan)}
+    if len(collector.over) == len(plan):
+        collector.stopped = None  # whatever ran out, ran out with the last episode
     return Collection(
         trajectories=tuple(sorted(collector.over, key=lambda trajectory: order[trajectory.id])),
         stopped=collector.stopped,
@@ -202,6 +206,7 @@ class _Collector:
             self.recorder,
             done=self.unfinished.get(episode.id, ()),
             watch=self._count_step,
+            spent=self._count_reply,
         )
 
     def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
@@ -222,7 +227,10 @@ class _Collector:
         return trajectory
 
     def _count_step(self, step: Step) -> None:
-        self.progress.count_step(step)
+        self.progress.steps += 1
+
+    def _count_reply(self, reply: Reply) -> None:
+        self.progress.count_reply(reply)
         self._check_budget()
 
     def _count(self, trajectory: Trajectory) -> None:

@@ -176,6 +176,8 @@ class RunConfig(Definition):
     """Slot → who fills it."""
     agent_names: dict[str, str]
     """Slot → name of the file it came from."""
+    prompts: dict[str, dict[str, str]] = {}
+    """Prompt → template → text: what stood in `prompts/` when the run was put together."""
     tasks: list[str]
     """Task names, resolved."""
     episodes: int = Field(ge=1)

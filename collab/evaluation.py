@@ -64,6 +64,8 @@ class EpisodeResult:
     """Of the task instance."""
     success: bool
     steps: int
+    max_steps: int
+    """Step budget of the instance."""
     error: str | None
     """None unless the episode broke."""
 
@@ -73,6 +75,7 @@ class Report:
     """How well a team did."""
 
     environment: str
+    environment_version: str
     privileged: bool
     """Played with knowledge of the solutions: a rehearsal, never a result."""
     planned: Rate
@@ -101,6 +104,7 @@ def evaluate(trajectories: Sequence[Trajectory], planned: int | None = None) -> 
             seed=trajectory.task.seed,
             success=trajectory.success,
             steps=len(trajectory.steps),
+            max_steps=trajectory.task.max_steps,
             error=None if trajectory.error is None else f"{trajectory.error.type}: {trajectory.error.message}",
         )
         for trajectory in trajectories
@@ -109,6 +113,7 @@ def evaluate(trajectories: Sequence[Trajectory], planned: int | None = None) -> 
     successes = sum(result.success for result in results)
     return Report(
         environment=trajectories[0].environment if trajectories else "",
+        environment_version=trajectories[0].environment_version if trajectories else "",
         privileged=any(trajectory.privileged for trajectory in trajectories),
         planned=Rate(successes=successes, episodes=max(planned or 0, len(results))),
         completed=Rate(successes=successes, episodes=len(completed)),
@@ -143,8 +148,8 @@ def compare(first: Report, second: Report, *, force: bool = False, draws: int = 
     """Paired difference in success over equal (task, seed); percentile bootstrap over the pairs.
 
     Raises:
-        UsageError: a run is privileged, the environments differ, more than 2 % of a run's episodes broke (unless
-            `force`), or there is no common instance.
+        UsageError: a run is privileged, the environments or their versions differ, a run is not finished or more
+            than 2 % of its episodes broke (unless `force`), or there is no common instance.
     """
     _refuse(first, second, force)
     ours = _by_instance(second)
@@ -172,9 +177,17 @@ def _refuse(first: Report, second: Report, force: bool) -> None:
                 f"{report.broken} of {report.planned.episodes} episodes broke (more than {TOLERATED_FAILURES:.0%}); "
                 "resume that run to play them again, or use --force"
             )
-    if first.environment != second.environment:
-        raise UsageError(f"the runs are of {first.environment} and {second.environment}; compare equal environments")
+        played = len(report.results)
+        if not force and played < report.planned.episodes:
+            raise UsageError(
+                f"only {played} of {report.planned.episodes} episodes have been played, and long ones come last; "
+                "resume that run, or use --force"
+            )
+    one, other = (f"{report.environment} version {report.environment_version}" for report in (first, second))
+    if one != other:
+        raise UsageError(f"the runs are of {one} and {other}; compare equal environments")
 
 
 def _by_instance(report: Report) -> dict[Hashable, bool]:
-    return {(result.task, result.seed): result.success for result in report.results}
+    """Success by instance; another step budget makes another instance."""
+    return {(result.task, result.seed, result.max_steps): result.success for result in report.results}

@@ -14,7 +14,12 @@ from collections.abc import Iterable
 
 HIDDEN = "[redacted]"
 
-_SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:(?:API|ACCESS)?_?KEY(?:_ID)?|\w*TOKEN|\w*SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS|AUTH)$",
+    re.IGNORECASE,
+)
+_registered: set[str] = set()
+"""Secrets from variables of any other name; only ever grows, and only to hide more."""
 _HEADER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}")
 _ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _SHORTEST = 8
@@ -24,17 +29,29 @@ _SHORTEST = 8
 def redact(text: str, *secrets: str) -> str:
     """Replace secrets by "[redacted]".
 
-    Hidden are the values of environment variables whose name ends in KEY, TOKEN, SECRET or PASSWORD, what follows
-    "Bearer" or "Basic", the user part of an address, and `secrets`. Values under eight characters are left alone.
+    Hidden are the values of environment variables whose name ends in KEY, TOKEN, SECRET, PASSWORD or the like, what
+    was registered, what follows "Bearer" or "Basic", the user part of an address, and `secrets`. Values under eight
+    characters are left alone.
     """
     for value in _longest_first((*known_secrets(), *(secret.strip() for secret in secrets))):
         text = text.replace(value, HIDDEN)
     return _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text))
 
 
+def register(secret: str) -> None:
+    """Hide a value everywhere from now on, whatever the variable it came from is called."""
+    _registered.add(secret.strip())
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of this name holds a secret."""
+    return bool(_SECRET_NAME.search(name))
+
+
 def known_secrets() -> tuple[str, ...]:
-    """Values of the environment variables that name secrets, longest first: one may contain another."""
-    return _longest_first(value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name))
+    """Registered ones and values of environment variables that name secrets, longest first: one may contain another."""
+    named = [value.strip() for name, value in os.environ.items() if is_secret_name(name)]
+    return _longest_first((*named, *_registered))
 
 
 def hide(line: bytes, secrets: Iterable[str]) -> bytes:

@@ -28,7 +28,7 @@ from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
 from collab.library import Library, explain
 from collab.models.base import Capabilities, Model
-from collab.prompts.render import Template
+from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds
 
@@ -142,9 +142,10 @@ class Team:
         return self.network.rewired(dag_of(self.graph, seed))
 
     async def probe(self) -> dict[str, Capabilities]:
-        """What each distinct model supports, by its policy's base."""
+        """What the model of each slot supports."""
         found = await asyncio.gather(*(model.probe() for model in self.models))
-        return {model.policy.base: answer for model, answer in zip(self.models, found, strict=True)}
+        known = {id(model): answer for model, answer in zip(self.models, found, strict=True)}
+        return {slot: known[id(agent.model)] for slot, agent in self.network.agents.items()}
 
     async def close(self) -> None:
         """Give back what the models hold."""
@@ -158,8 +159,24 @@ def build_suite(config: RunConfig) -> Suite:
     return suite
 
 
-def build_team(config: RunConfig, library: Library) -> Team:
+def with_prompts(config: RunConfig, library: Library) -> RunConfig:
+    """The same run with the texts of its prompts, so that it no longer depends on any file.
+
+    Raises:
+        UnknownName: an agents file names a prompt that is not there.
+        ConfigError: a template is missing or cannot be read.
+    """
+    names = sorted({agent.prompt for agent in config.agents.values()})
+    return config.model_copy(
+        update={"prompts": {name: read_templates(library.path("prompts", name)) for name in names}}
+    )
+
+
+def build_team(config: RunConfig) -> Team:
     """The agents of a run on their graph; slots with equal models share one.
+
+    Args:
+        config: with its prompts, see `with_prompts`.
 
     Raises:
         ConfigError: a definition does not fit.
@@ -174,11 +191,13 @@ def build_team(config: RunConfig, library: Library) -> Team:
         key = json.dumps([definition.kind, definition.options], sort_keys=True, default=str)
         if key not in models:
             models[key] = build("models", definition, f"agents/{name}")
+        if definition.summary and models[key].privileged:
+            raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
         agents[slot] = Agent(
             slot=slot,
             definition=_group(definition, name),
             model=models[key],
-            template=Template(library.path("prompts", definition.prompt)),
+            template=Template(definition.prompt, config.prompts[definition.prompt]),
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,
             history=definition.history,

@@ -25,7 +25,7 @@ from collab.envs.actions import ActionSpace
 from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.network import Network
-from collab.models.base import Oracle
+from collab.models.base import Oracle, Reply
 from collab.prompts.render import Context, Shared, prefix_text
 from collab.seeds import Seeds
 from collab.types import (
@@ -108,6 +108,7 @@ async def play(
     *,
     done: Sequence[Step] = (),
     watch: Callable[[Step], None] = lambda step: None,
+    spent: Callable[[Reply], None] = lambda reply: None,
 ) -> Trajectory:
     """Play one episode to its end.
 
@@ -115,6 +116,7 @@ async def play(
         done: steps that were already recorded; they are executed again without asking any model, and the episode
             goes on behind them. Needs a suite that is "deterministic".
         watch: called after every new step.
+        spent: called with every reply, those of unfinished steps and of summaries included.
 
     Raises:
         StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
@@ -140,7 +142,7 @@ async def play(
     try:
         with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
             async with asyncio.timeout(stage.limits.episode_s):
-                player = _Player(environment, network, episode, stage, recorder, watch)
+                player = _Player(environment, network, episode, stage, recorder, watch, spent)
                 trajectory = replace(trajectory, task=await player.reset(task))
                 if done:
                     await player.replay(done, steps)
@@ -153,7 +155,9 @@ async def play(
     except (EnvironmentFailure, ModelFailure) as failure:
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
         trajectory = replace(trajectory, steps=tuple(steps), error=error)
-        if not begun:
+        if not begun and done:
+            recorder.resume(episode.id, len(done))  # what was recorded stays
+        elif not begun:
             recorder.begin(trajectory)
     trajectory = replace(trajectory, seconds=time.perf_counter() - started)
     recorder.end(trajectory)
@@ -171,9 +175,10 @@ class _Player:
         stage: Stage,
         recorder: Recorder,
         watch: Callable[[Step], None],
+        spent: Callable[[Reply], None],
     ) -> None:
         self.environment, self.network, self.episode = environment, network, episode
-        self.stage, self.recorder, self.watch = stage, recorder, watch
+        self.stage, self.recorder, self.watch, self.spent = stage, recorder, watch, spent
         self.history: list[HistoryEntry] = []
         self.summary = ""
         self.goal = ""
@@ -233,6 +238,7 @@ class _Player:
             seed_of=self._seeds(index),
             oracle=_remembered(self.environment) if isinstance(self.environment, HasOracle) else None,
             images=images,
+            spent=self.spent,
         )
         matrix, shared = await self.network.deliberate(scene)
         decision = vote(matrix)
@@ -289,8 +295,9 @@ class _Player:
             history=tuple(self.history),
             summary=self.summary,
         )
-        seed = self._seeds(index)("summary", 0)
-        self.summary = (await writers[0].summarise(context, len(self.history) - 1, seed)).text.strip()
+        seed = self.stage.seeds.summary(self.episode.epoch, self.episode.task, self.episode.number, index)
+        reply = await writers[0].summarise(context, len(self.history) - 1, seed, self.spent)
+        self.summary = reply.text.strip()
 
     async def _look(self) -> dict[str, bytes]:
         """Take a picture where one is needed: for agents that see, or for a record that cannot be drawn later."""

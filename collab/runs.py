@@ -24,8 +24,9 @@ from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.evaluation import Report, evaluate
 from collab.library import Library
+from collab.models.base import Capabilities
 from collab.redact import redact
-from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names
+from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names, with_prompts
 from collab.rollout import Episode, Stage
 from collab.seeds import Seeds
 from collab.store.manifest import Manifest
@@ -68,17 +69,19 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    async with _stage_set(config, library) as (suite, team):
+    config = with_prompts(config, library)
+    async with _stage_set(config) as (suite, team):
         config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
         _check_oracle(config, suite, team)
-        manifest = await _manifest(config, suite, team)
+        capabilities = await team.probe()
+        _check_budget(config, capabilities)
+        manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
             return await _play(config, suite, team, writer, out, [], {}, watch, stop)
 
 
 async def resume(
     path: Path,
-    library: Library,
     *,
     budget: Budget | None = None,
     watch: Watch = lambda progress: None,
@@ -96,7 +99,9 @@ async def resume(
     config = stored_config(path)
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    async with _stage_set(config, library) as (suite, team):
+    async with _stage_set(config) as (suite, team):
+        _check_version(path, suite)
+        _check_budget(config, await team.probe())  # and a server that does not answer is found before anything is begun
         with RunStore.open(path).writer() as writer:
             finished, unfinished = _split(path, suite)
             return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop)
@@ -120,11 +125,11 @@ def default_out(config: RunConfig) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _stage_set(config: RunConfig, library: Library) -> AsyncIterator[tuple[Suite, Team]]:
+async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
     """Build the suite and the team, and give back what they hold."""
     suite = build_suite(config)
     try:
-        team = build_team(config, library)
+        team = build_team(config)
         try:
             with boundary(EnvironmentFailure, f"opening {suite.label}"):
                 await (await suite.open()).close()  # a missing browser or device is found before anything is written
@@ -148,8 +153,30 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
         )
 
 
-async def _manifest(config: RunConfig, suite: Suite, team: Team) -> Manifest:
-    capabilities = await team.probe()
+def _check_budget(config: RunConfig, capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuse a limit on something that nobody counts: it would never be reached."""
+    for slot, able in capabilities.items():
+        who = f"{slot} ({config.agent_names[slot]})"
+        if config.budget.usd is not None and not able.knows_price:
+            raise UsageError(
+                f"--budget usd: {who} does not say what it costs; set its prices, or limit tokens or minutes"
+            )
+        if config.budget.tokens is not None and not able.counts_tokens:
+            raise UsageError(f"--budget tokens: {who} does not count tokens; limit minutes instead")
+
+
+def _check_version(path: Path, suite: Suite) -> None:
+    """Refuse to mix episodes of two versions of an environment in one run."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        recorded = reader.manifest.environment_version
+    if recorded != suite.version:
+        raise RunFormatError(
+            f"{path}: recorded with {suite.label} version {recorded}, this is version {suite.version}; "
+            "resume it with the Collab version that wrote it"
+        )
+
+
+def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:
     agents = config.agent_names
     same = len(set(agents.values())) == 1
     return Manifest(
@@ -157,13 +184,14 @@ async def _manifest(config: RunConfig, suite: Suite, team: Team) -> Manifest:
         config=config.model_dump(mode="json"),
         seed=config.seed,
         environment=suite.label,
+        environment_version=suite.version,
         graph=config.graph_name,
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
         models={
             slot: {
                 "policy": asdict(agent.model.policy),
-                "capabilities": asdict(capabilities[agent.model.policy.base]),
+                "capabilities": asdict(capabilities[slot]),
                 "sampling": asdict(agent.sampling),
             }
             for slot, agent in team.network.agents.items()
@@ -173,16 +201,16 @@ async def _manifest(config: RunConfig, suite: Suite, team: Team) -> Manifest:
 
 
 def _split(path: Path, suite: Suite) -> tuple[list[Trajectory], dict[str, Sequence[Step]]]:
-    """Episodes with an outcome, and the recorded steps of those that can go on where they stood."""
+    """Episodes with an outcome, and the recorded steps of those that can go on where they stood.
+
+    What a model server broke goes on behind its last step, too; what the environment broke starts again.
+    """
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         finished = list(reader.trajectories())
-        interrupted = reader.unfinished() if "deterministic" in suite.capabilities else []
-    for trajectory in interrupted:
-        if trajectory.environment_version != suite.version:
-            raise RunFormatError(
-                f"{path}: recorded with {trajectory.environment} version {trajectory.environment_version}, "
-                f"this is version {suite.version}; resume it with the Collab version that wrote it"
-            )
+        if "deterministic" not in suite.capabilities:
+            return finished, {}
+        broken = [one.id for one in reader.episodes() if one.error is not None and one.error.type == "ModelFailure"]
+        interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
     return finished, {trajectory.id: trajectory.steps for trajectory in interrupted if trajectory.steps}
 
 
@@ -200,7 +228,12 @@ async def _play(
     plan = plan_episodes(config)
     over = {trajectory.id: trajectory for trajectory in finished}
     left = [episode for episode in plan if episode.id not in over]
-    progress = Progress(planned=len(plan), done=len(over), succeeded=sum(episode.success for episode in finished))
+    progress = Progress(
+        planned=len(plan),
+        done=len(over),
+        before=len(over),
+        succeeded=sum(episode.success for episode in finished),
+    )
     watch(progress)
     stage = Stage(suite=suite, seeds=Seeds(config.seed), limits=config.environment.limits, pictures=config.pictures)
     collection = await collect(

@@ -48,6 +48,10 @@ class Seeds:
         """Seed of one model call."""
         return derive(self.run, "cell", epoch, task, episode, step, agent, round)
 
+    def summary(self, epoch: int, task: str, episode: int, step: int) -> int:
+        """Seed of the call that writes the summary before a step."""
+        return derive(self.run, "summary", epoch, task, episode, step)
+
 
 def generator(seed: int) -> random.Random:
     """A private random generator; nothing in the project touches the global one."""

@@ -78,6 +78,8 @@ def test_refusals() -> None:
     with pytest.raises(UsageError, match="broke"):
         compare(fine, evaluate([episode("A", 0, True), episode("A", 1, None)]))
     assert compare(fine, evaluate([episode("A", 0, True), episode("A", 1, None)]), force=True).pairs == 2
+    with pytest.raises(UsageError, match="only 1 of 3 episodes have been played"):
+        compare(fine, evaluate([episode("A", 0, True)], planned=3))
     with pytest.raises(UsageError, match="share no"):
         compare(fine, evaluate([episode("B", 0, True)]))
     with pytest.raises(UsageError, match="equal environments"):

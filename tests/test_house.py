@@ -26,7 +26,20 @@ SOURCES = sorted((ROOT / "collab").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 ORDER = (
-    *("types", "errors", "seeds", "redact", "library", "config", "store", "envs", "prompts", "models", "agents", "graphs"),
+    *(
+        "types",
+        "errors",
+        "seeds",
+        "redact",
+        "library",
+        "config",
+        "store",
+        "envs",
+        "prompts",
+        "models",
+        "agents",
+        "graphs",
+    ),
     *("vote", "rollout", "collector", "credit", "synth", "learn", "loop", "evaluation", "transfer", "report", "view"),
     *("resolve", "runs", "api", "cli"),
 )

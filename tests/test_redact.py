@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.redact import HIDDEN, redact
+from collab.redact import HIDDEN, hide, is_secret_name, known_secrets, redact, register
 
 
 def test_values_of_secret_variables_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +32,20 @@ def test_plain_addresses_stay() -> None:
 @given(st.text(), st.text(alphabet="xyz789", min_size=8), st.text())
 def test_no_given_secret_survives(before: str, secret: str, after: str) -> None:
     assert secret not in redact(before + secret + after, secret).replace(HIDDEN, "")
+
+
+def test_a_registered_secret_is_hidden_whatever_its_variable_is_called() -> None:
+    register("whatever-it-is-called-0815")
+    assert redact("key whatever-it-is-called-0815!") == f"key {HIDDEN}!"
+    assert hide(b'{"a": "whatever-it-is-called-0815"}', known_secrets()) == b'{"a": "[redacted]"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *((name, True) for name in ("OPENAI_API_KEY", "APIKEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "DB_PASSWD")),
+        *((name, False) for name in ("MONKEY", "KEYBOARD", "PATH", "max_tokens")),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret_name(name) is secret

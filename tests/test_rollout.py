@@ -20,7 +20,7 @@ from collab.graphs.network import Network
 from collab.library import root
 from collab.models.base import Capabilities, Reply, Request
 from collab.prompts.parse import write_reply
-from collab.prompts.render import Template, rebuild
+from collab.prompts.render import Template, read_templates, rebuild
 from collab.rollout import Episode, Silent, Stage, play
 from collab.seeds import Seeds
 from collab.types import CellRef, PolicyRef, Sampling, Step, Trajectory
@@ -87,7 +87,7 @@ class Log(Silent):
 
 
 def team(model: Follower, dag: Dag = DIAMOND, rounds: int = 3, **changes: object) -> Network:
-    template = Template(root() / "prompts" / "default")
+    template = Template("default", read_templates(root() / "prompts" / "default"))
     agents = {
         slot: Agent(slot=slot, definition="x", model=model, template=template, sampling=Sampling(), **changes)
         for slot in dag.slots
@@ -248,6 +248,22 @@ def test_a_slow_call_is_cut() -> None:
     assert "call of ada to follower (limit 0.1 s) timed out" in trajectory.error.message
 
 
+def test_waiting_in_line_is_no_part_of_a_call() -> None:
+    class Narrow(Follower):
+        line = asyncio.Semaphore(1)
+
+        async def generate(self, request: Request) -> Reply:
+            assert request.clock is not None
+            request.clock.hold()
+            async with self.line:
+                request.clock.go()
+                return await super().generate(request)
+
+    silent = Dag(slots=("ada", "ben", "cyd", "dee"))
+    trajectory = run(team(Narrow(slow_s=0.04), silent, call_s=0.1), stage(), Log(), episode("PressButton"))
+    assert trajectory.success, "twelve calls of 0.04 s behind one another, none of them longer than 0.1 s"
+
+
 def strip(trajectory: Trajectory) -> Trajectory:
     """Without times."""
     steps = tuple(
@@ -275,8 +291,10 @@ def test_a_half_played_episode_goes_on_as_if_nothing_had_happened() -> None:
 def test_a_replay_that_leads_elsewhere_is_an_error() -> None:
     whole = run(team(Follower()), stage(), Log())
     wrong = replace(whole.steps[1], observation=replace(whole.steps[1].observation, title="Elsewhere"))
-    resumed = run(team(Follower()), stage(), Log(), done=(whole.steps[0], wrong))
+    log = Log()
+    resumed = run(team(Follower()), stage(), log, done=(whole.steps[0], wrong))
     assert resumed.error is not None
+    assert (log.begun, log.resumed) == ([], [("OpenDoors/0", 2)]), "what was recorded stays"
     assert "not the recorded one" in resumed.error.message
 
 
@@ -376,6 +394,32 @@ def test_progress_counts() -> None:
     assert progress.calls == 12 * steps
     assert progress.tokens == 12 * steps * 110
     assert progress.cost_usd == pytest.approx(12 * steps * 0.001)
+
+
+def test_what_a_broken_step_cost_is_counted_too() -> None:
+    def refuse(number: int, request: Request) -> None:
+        if number == 8:
+            raise ModelFailure("the server is gone")
+
+    progress = Progress(planned=1)
+    gather([episode()], team(Follower(trouble=refuse)), stage(), Log(), progress=progress)
+    assert (progress.steps, progress.broken) == (0, 1)
+    assert progress.calls >= 8
+    assert progress.tokens == 110 * progress.calls
+
+
+def test_a_budget_that_ends_with_the_last_episode_stopped_nothing() -> None:
+    whole = Progress(planned=1)
+    gather([episode()], team(Follower()), stage(), Log(), progress=whole)
+    collection = gather([episode()], team(Follower()), stage(), Log(), budget=Budget(tokens=whole.tokens))
+    assert len(collection.trajectories) == 1
+    assert collection.stopped is None
+
+
+def test_time_left_is_reckoned_from_what_this_process_did() -> None:
+    progress = Progress(planned=1010, done=1005, before=1000, started=time.monotonic() - 10)
+    assert progress.seconds_left == pytest.approx(10, rel=0.05)
+    assert Progress(planned=10, done=5, before=5).seconds_left is None
 
 
 def test_summaries_are_an_option() -> None:

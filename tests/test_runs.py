@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 
 import collab
 from collab.config import Budget
-from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
-from collab.library import Library
+from collab.envs.fake import CorridorSuite
+from collab.errors import ConfigError, ModelFailure, RunFormatError, UnknownName, UsageError
+from collab.library import root
+from collab.models.fake_server import FakeServer
 from collab.runs import resume
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
@@ -95,9 +98,8 @@ asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12
 RESUME = """
 import asyncio, sys
 from pathlib import Path
-from collab.library import Library
 from collab.runs import resume
-asyncio.run(resume(Path(sys.argv[2]), Library(own=Path(sys.argv[1]))))
+asyncio.run(resume(Path(sys.argv[2])))
 """
 
 
@@ -123,7 +125,7 @@ def check_resumed(killed: Path, whole: Path, library: Path) -> None:
     dead = RunStore.open(killed).reader()
     assert dead.status == "dead"
     before = {(one.id, step.index): step.matrix for one in dead.episodes() for step in dead.trajectory(one.id).steps}
-    result = asyncio.run(resume(killed, Library(own=library)))
+    result = asyncio.run(resume(killed))
     assert result.stopped is None
     assert result.progress.steps > 0, "something was left to do"
     assert hash_of(killed) == hash_of(whole)
@@ -163,14 +165,88 @@ def test_broken_episodes_are_played_again(library: Path, tmp_path: Path) -> None
     result = play(library, tmp_path / "run", env="shaky", agents="sure")
     assert result.report.broken == 2
     (library / "envs" / "shaky.yaml").write_text(DEFINITIONS["envs/corridor.yaml"])
-    again = asyncio.run(resume(tmp_path / "run", Library(own=library)))
+    again = asyncio.run(resume(tmp_path / "run"))
     assert again.report.broken == 2, "the run keeps the configuration it was made with"
     assert again.progress.done == 6
 
 
+def test_a_run_keeps_the_prompts_it_began_with(library: Path, tmp_path: Path) -> None:
+    own = library / "prompts" / "default"
+    shutil.copytree(root() / "prompts" / "default", own)
+    (own / "header.jinja").write_text("{{ agent }}, {{ round }}/{{ rounds }}: speak as you always did.")
+    play(library, tmp_path / "whole", env="slow")
+    play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
+    shutil.rmtree(library)
+    assert asyncio.run(resume(tmp_path / "run", budget=Budget(minutes=5))).stopped is None
+    assert hash_of(tmp_path / "run") == hash_of(tmp_path / "whole")
+
+
+def test_a_dead_server_burns_no_episode_and_loses_no_step(library: Path, tmp_path: Path) -> None:
+    server = "{kind: openai, options: {model: tiny, base_url: 'URL', retries: 0, timeout_s: 2}}"
+    silent = FakeServer(delay_s=0.01)
+    with silent:
+        (library / "agents" / "actor.yaml").write_text(server.replace("URL", silent.url))
+        play(library, tmp_path / "run", env="slow", episodes=4, budget=Budget(minutes=0.005))
+    before = recorded_steps(tmp_path / "run")
+    assert before > 0
+    with pytest.raises(ModelFailure, match="cannot be reached"):
+        asyncio.run(resume(tmp_path / "run"))
+    assert recorded_steps(tmp_path / "run") == before
+    with RunStore.open(tmp_path / "run").reader() as reader:
+        assert not any(one.error for one in reader.episodes())
+
+
+def test_what_a_server_broke_goes_on_behind_its_last_step(library: Path, tmp_path: Path) -> None:
+    (library / "agents" / "actor.yaml").write_text(
+        'kind: scripted\noptions: {replies: [\'Action: {"action_type": "wait"}\'], fail_calls: [40]}\n'
+    )
+    broken = play(library, tmp_path / "run", env="corridor", episodes=1, tasks=["PressButton"])
+    assert broken.report.broken == 1
+    steps = recorded_steps(tmp_path / "run")
+    assert steps == 3, "twelve calls a step"
+    assert asyncio.run(resume(tmp_path / "run")).report.broken == 1, "its call 40 fails again, three steps later"
+    assert recorded_steps(tmp_path / "run") == 6
+    result = asyncio.run(resume(tmp_path / "run"))
+    assert (result.report.broken, result.progress.steps) == (0, 2)
+    with RunStore.open(tmp_path / "run").reader() as reader:
+        assert reader.trajectory("PressButton/0") == result.trajectories[0]
+        assert reader.problems == ()
+
+
+def test_another_version_of_the_environment_is_refused(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(library, tmp_path / "run")
+    monkeypatch.setattr(CorridorSuite, "version", "2")
+    with pytest.raises(RunFormatError, match=r"recorded with fake\[corridor\] version 1, this is version 2"):
+        asyncio.run(resume(tmp_path / "run"))
+
+
+def test_worlds_that_cannot_be_replayed_start_again_with_the_same_seed(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CorridorSuite, "capabilities", frozenset({"oracle"}))
+    play(library, tmp_path / "whole", env="slow")
+    play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
+    assert asyncio.run(resume(tmp_path / "run", budget=Budget(minutes=5))).stopped is None
+    assert hash_of(tmp_path / "run") == hash_of(tmp_path / "whole")
+
+
+def test_a_budget_that_nothing_counts_towards_is_refused(library: Path, tmp_path: Path) -> None:
+    for budget, words in ((Budget(usd=1), "does not say what it costs"), (Budget(tokens=1), "does not count tokens")):
+        with pytest.raises(UsageError, match=words):
+            play(library, tmp_path / "run", budget=budget)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rehearsal_writes_no_summaries(library: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="summary: true needs a language model"):
+        play(library, tmp_path / "run", settings=[f"agents.{slot}.summary=true" for slot in ("ada", "ben")])
+
+
 def test_a_finished_run_is_left_as_it_is(library: Path, tmp_path: Path) -> None:
     first = play(library, tmp_path / "run")
-    again = asyncio.run(resume(tmp_path / "run", Library(own=library)))
+    again = asyncio.run(resume(tmp_path / "run"))
     assert again.trajectories == first.trajectories
     assert again.progress.calls == 0
 
@@ -180,7 +256,7 @@ def test_budget_stops_and_resume_finishes(library: Path, tmp_path: Path) -> None
     stopped = play(library, tmp_path / "run", env="slow", budget=Budget(minutes=0.002))
     assert stopped.stopped is not None
     assert RunStore.open(tmp_path / "run").reader().status == "stopped"
-    result = asyncio.run(resume(tmp_path / "run", Library(own=library), budget=Budget(minutes=5)))
+    result = asyncio.run(resume(tmp_path / "run", budget=Budget(minutes=5)))
     assert result.stopped is None
     assert hash_of(tmp_path / "run") == hash_of(tmp_path / "whole")
 
@@ -203,7 +279,7 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already"):
         play(library, tmp_path / "run")
     with pytest.raises(RunFormatError, match="not a run directory"):
-        asyncio.run(resume(tmp_path / "nothing", Library()))
+        asyncio.run(resume(tmp_path / "nothing"))
 
 
 def test_tags_choose_tasks(library: Path, tmp_path: Path) -> None:

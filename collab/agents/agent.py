@@ -6,13 +6,12 @@ weights.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collab.errors import ModelFailure, boundary
-from collab.models.base import Model, Oracle, Privilege, Reply, Request
+from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import read_reply
 from collab.prompts.render import LAYOUT, Context, Shared, Template, fit
 from collab.types import Prompt, PromptRef, Sampling, Utterance
@@ -70,7 +69,7 @@ class Agent:
             privilege=self._privilege(scene),
         )
         started = time.perf_counter()
-        reply = await self._ask(request)
+        reply = await self._ask(request, scene.spent)
         reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
         parsed = read_reply(reply.text, scene.context.space, scene.context.observation)
         return Utterance(
@@ -96,15 +95,18 @@ class Agent:
             privileged=self.model.privileged,
         )
 
-    async def summarise(self, context: Context, since: int, seed: int) -> Reply:
+    async def summarise(self, context: Context, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
         """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""
         prompt = Prompt(system="", shared=self.template.summary(context, since), segments=(), layout=LAYOUT)
-        return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed))
+        return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed), spent)
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: Request, spent: Callable[[Reply], None]) -> Reply:
+        clock = CallClock(self.call_s)
         with boundary(ModelFailure, f"call of {self.slot} to {self.model.policy.base} (limit {self.call_s:g} s)"):
-            async with asyncio.timeout(self.call_s):
-                return await self.model.generate(request)
+            async with clock.running():
+                reply = await self.model.generate(replace(request, clock=clock))
+        spent(reply)
+        return reply
 
     def _privilege(self, scene: Scene) -> Privilege | None:
         if not self.model.privileged:
@@ -125,6 +127,8 @@ class Scene:
     """Handed to privileged models only; None when the environment knows no solutions."""
     images: Mapping[str, bytes] = field(default_factory=dict)
     """SHA-256 → encoded picture of the screen; empty when nobody looks."""
+    spent: Callable[[Reply], None] = lambda reply: None
+    """Told of every reply the moment it comes, also when its step is never finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

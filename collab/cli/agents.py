@@ -69,11 +69,11 @@ def check_agents(
 
 async def _check(definitions: Library, name: str, *, call: bool, timeout_s: float) -> dict[str, Any]:
     from collab.config import AgentDefinition
-    from collab.prompts.render import Template
+    from collab.prompts.render import Template, read_templates
     from collab.resolve import build
 
     definition = definitions.load("agents", name, AgentDefinition)
-    Template(definitions.path("prompts", definition.prompt))
+    Template(definition.prompt, read_templates(definitions.path("prompts", definition.prompt)))
     model: Model = build("models", definition, f"agents/{name}")
     try:
         talks = call and not model.privileged

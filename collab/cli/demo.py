@@ -79,11 +79,11 @@ def demo(
 
 def _play_pages(home: Path, library: Path | None, pages: int) -> tuple[RunResult | None, str | None]:
     """The second part; the first one is worth telling even where there is no browser."""
-    from collab.errors import UsageError
+    from collab.errors import RunError, UsageError
 
     try:
         return _play(Part(name="web", env="miniwob", graph="team", most_tasks=pages), home, library), None
-    except UsageError as error:
+    except (UsageError, RunError) as error:
         return None, str(error)
 
 

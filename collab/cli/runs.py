@@ -79,6 +79,10 @@ def show_run(
     as_json: options.Json = False,
 ) -> None:
     """Show a run: results and episodes; one episode; or what the agents said at one step."""
+    from collab.errors import UsageError
+
+    if step is not None and episode is None:
+        raise UsageError("--step needs --episode: of which episode?")
     reader = open_run(run)
     if episode is None:
         _show_whole(run, reader, as_json=as_json)
@@ -95,7 +99,6 @@ def resume_run(
     run: Run,
     *,
     budget: options.BudgetText = None,
-    library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Go on with a run that was stopped or died; broken episodes are played again. A budget starts anew."""
@@ -104,9 +107,8 @@ def resume_run(
     from collab.config import Budget
     from collab.runs import resume
 
-    definitions = options.library(library)
     granted = Budget.parse(budget) if budget is not None else None
-    result = work(lambda watch, stop: resume(run, definitions, budget=granted, watch=watch, stop=stop), run)
+    result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
     finish(result, as_json=as_json, details=open_run(run).manifest.command == "eval")
 
 

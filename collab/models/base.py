@@ -10,7 +10,9 @@ the episode that asked is recorded as failed and its siblings go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +35,39 @@ class Privilege:
     """What the agent itself proposed in the round before; None in the first round."""
 
 
+class CallClock:
+    """The time limit of one call, which counts work and not waiting in line.
+
+        clock.hold()            waiting for a free slot or a batch
+        clock.go()              the call is being answered from now on
+
+    A model that never queues needs neither: the clock runs from the start.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._timeout: asyncio.Timeout | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the block under the limit; TimeoutError when it is used up."""
+        async with asyncio.timeout(self._limit_s) as self._timeout:
+            yield
+        self._timeout = None
+
+    def hold(self) -> None:
+        """Stop the clock."""
+        self._set(None)
+
+    def go(self) -> None:
+        """Start it anew."""
+        self._set(asyncio.get_running_loop().time() + self._limit_s)
+
+    def _set(self, when: float | None) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(when)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One call."""
@@ -45,6 +80,8 @@ class Request:
     """Encoded pictures (PNG or WebP), in the order of `prompt.images`."""
     privilege: Privilege | None = None
     """Set only for a model that declares `privileged`."""
+    clock: CallClock | None = None
+    """Limit of this call; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +116,10 @@ class Capabilities:
     images: bool = False
     adapters: bool = False
     token_ids: bool = False
+    counts_tokens: bool = False
+    """Whether replies say how many tokens they cost."""
+    knows_price: bool = False
+    """Whether replies say what they cost in USD."""
     notes: tuple[str, ...] = ()
     """What the probe saw, one line each."""
 

@@ -10,6 +10,7 @@ It echoes the last user turn, so that a reply can be told from every other.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import deque
@@ -172,8 +173,9 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
                 **headers,
             }.items():
                 self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+            with contextlib.suppress(ConnectionError):  # the client may have given up meanwhile
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: the tests look at `requests`."""

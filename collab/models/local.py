@@ -144,6 +144,7 @@ class LocalModel:
             seed=True,
             token_ids=True,
             adapters=True,
+            counts_tokens=True,
             notes=(
                 f"device {engine.device}, context {engine.context} tokens",
                 "replies depend on the request alone"
@@ -179,6 +180,8 @@ class LocalModel:
         self._worker()
         loop = asyncio.get_running_loop()
         call = _Call(request, self.prompt_ids(request.prompt), loop.create_future())
+        if request.clock is not None:
+            request.clock.hold()  # until its batch begins
         self._waiting.append(call)
         if self._pump is None or self._pump.done() or self._pump.get_loop() is not loop:
             self._pump = loop.create_task(self._work())
@@ -201,6 +204,9 @@ class LocalModel:
     async def _answer_batch(self, batch: list[_Call]) -> None:
         if not batch:
             return
+        for call in batch:
+            if call.request.clock is not None:
+                call.request.clock.go()
         try:
             answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._compute, batch)
         except asyncio.CancelledError:

@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import openai
@@ -23,13 +23,13 @@ from pydantic import BaseModel, ValidationError
 
 from collab.envs.text import flat
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Capabilities, Reply, Request
+from collab.models.base import CallClock, Capabilities, Reply, Request
 from collab.models.completion import Completion, ModelList, chat_messages, read_completion
 from collab.models.estimate import estimate_prompt, estimate_tokens
 from collab.models.meter import Meter
 from collab.models.probe import Findings, probe_server
 from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
-from collab.redact import redact
+from collab.redact import is_secret_name, redact, register
 from collab.seeds import derive
 from collab.types import PolicyRef
 
@@ -104,6 +104,11 @@ class OpenAIModel:
             raise ConfigError(f"openai: the value of {api_key_env} is no key: keys are plain ASCII")
         if base_url is not None and not base_url.startswith(("http://", "https://")):
             raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
+        if base_url is not None and "@" in base_url.split("://", 1)[1].split("/", 1)[0]:
+            raise ConfigError("openai: base_url holds a user name or password; keys stand in the environment only")
+        written = [name for name in (extra or {}) if is_secret_name(name) or name.lower() == "authorization"]
+        if written:
+            raise ConfigError(f"openai: extra holds {written[0]!r}; keys stand in the environment only (api_key_env)")
         if not key and base_url is None:
             raise ConfigError(
                 f"openai: the environment variable {api_key_env or 'OPENAI_API_KEY'} is not set; "
@@ -113,6 +118,8 @@ class OpenAIModel:
         self.meter = Meter()
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         """Sleeps between attempts; tests replace it."""
+        if key:
+            register(key)
         self._key = key or _NO_KEY
         self._url = (base_url or _DEFAULT_URL).rstrip("/")
         self._concurrency = concurrency
@@ -135,8 +142,10 @@ class OpenAIModel:
         """
         started = time.perf_counter()
         try:
+            if request.clock is not None:
+                request.clock.hold()  # until a slot is free
             found = await self._findings()
-            completion = await self._ask(self._body(request, found), request.seed)
+            completion = await self._ask(self._body(request, found), request.seed, request.clock)
         except ModelFailure:
             self.meter.failed(latency_s=time.perf_counter() - started)
             raise
@@ -148,7 +157,8 @@ class OpenAIModel:
         Raises:
             ModelFailure: it does not answer at all.
         """
-        return (await self._findings()).capabilities
+        found = (await self._findings()).capabilities
+        return replace(found, knows_price=found.counts_tokens and None not in self._prices)
 
     def count_tokens(self, text: str) -> int:
         """An estimate that errs upwards, see `collab.models.estimate`."""
@@ -208,12 +218,14 @@ class OpenAIModel:
         client = self._open().client
         return await self._retried(lambda: client.get("/models", cast_to=object), ModelList, seed=0)
 
-    async def _ask(self, body: dict[str, Any], seed: int) -> Completion:
+    async def _ask(self, body: dict[str, Any], seed: int, clock: CallClock | None = None) -> Completion:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much."""
         session = self._open()
         started = time.perf_counter()
         payload = {"model": self.policy.base, **body, **self._extra}
         async with session.slots:
+            if clock is not None:
+                clock.go()
             completion = await self._retried(
                 lambda: session.client.post("/chat/completions", cast_to=object, body=payload), Completion, seed
             )

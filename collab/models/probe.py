@@ -81,6 +81,7 @@ async def probe_server(model: str, ask: Ask, offers: Offers) -> Findings:
         images=await question("images", {**hello, "messages": _picture_messages()}, lambda answer: _saw(answer, plain)),
         token_ids=await question("token ids", {**hello, "return_token_ids": True}, lambda answer: answer.has_ids),
         adapters=await interview.adapters(model, offers),
+        counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
         notes=(),
     )
     return Findings(capabilities=replace(capabilities, notes=tuple(interview.notes)), length_field=length)

@@ -94,7 +94,7 @@ class ScriptedModel:
 
     async def probe(self) -> Capabilities:
         """It can do nothing but talk; a rule depends on the seed."""
-        return Capabilities(seed=self._rule is not None, notes=("scripted: not a language model",))
+        return Capabilities(seed=self._rule is not None, counts_tokens=True, notes=("scripted: not a language model",))
 
     def count_tokens(self, text: str) -> int:
         """An estimate."""

@@ -16,7 +16,7 @@ trained on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -80,26 +80,45 @@ def rebuild(prefix: str, reference: PromptRef) -> Prompt:
     return Prompt(system=system, shared=shared, segments=(Segment(text=reference.suffix),), layout=reference.layout)
 
 
-class Template:
-    """The templates of one folder in `prompts/`."""
+def read_templates(folder: Path) -> dict[str, str]:
+    """The texts of a folder in `prompts/`, by template name; ConfigError when one is missing or unreadable."""
+    missing = [name for name in _FILES if not (folder / f"{name}.jinja").is_file()]
+    if missing:
+        raise ConfigError(f"{folder}: a prompt needs {', '.join(f'{name}.jinja' for name in missing)}")
+    try:
+        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in _FILES}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{folder}: cannot be read: {error}") from None
 
-    def __init__(self, folder: Path) -> None:
-        missing = [name for name in _FILES if not (folder / f"{name}.jinja").is_file()]
+
+class Template:
+    """The templates of one prompt.
+
+    Args:
+        name: of its folder in `prompts/`, for messages.
+        texts: template name → text, see `read_templates`.
+
+    Raises:
+        ConfigError: a text is missing or no template.
+    """
+
+    def __init__(self, name: str, texts: Mapping[str, str]) -> None:
+        missing = [part for part in _FILES if part not in texts]
         if missing:
-            raise ConfigError(f"{folder}: a prompt needs {', '.join(f'{name}.jinja' for name in missing)}")
+            raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
         environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(folder),
+            loader=jinja2.DictLoader({f"{part}.jinja": text for part, text in texts.items()}),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
             autoescape=False,  # prompts are plain text
             keep_trailing_newline=False,
         )
-        self.name = folder.name
+        self.name = name
         try:
-            self._templates = {name: environment.get_template(f"{name}.jinja") for name in _FILES}
+            self._templates = {part: environment.get_template(f"{part}.jinja") for part in _FILES}
         except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"{folder / str(error.name)}:{error.lineno}: {error.message}") from None
+            raise ConfigError(f"prompts/{name}/{error.name}:{error.lineno}: {error.message}") from None
         self._system = lru_cache(maxsize=8)(self._render_system)
         self._header = lru_cache(maxsize=1024)(self._render_header)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)

@@ -56,6 +56,8 @@ class Manifest:
     """The run seed, from which all others are derived."""
     environment: str = ""
     """Label for results, e.g. "androidworld[simphone]"."""
+    environment_version: str = ""
+    """Of the suite; a run is only resumed with the same."""
     graph: str = ""
     agents: str = ""
     """As the user named them."""

@@ -21,7 +21,7 @@ from collab.store.events import (
 from collab.store.log import Place
 from collab.types import Action, Label, Point, Target
 
-VERSION = 1
+VERSION = 2
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -59,6 +59,13 @@ CREATE TABLE pairs (id TEXT, source TEXT, trajectory TEXT, maker TEXT, step INTE
 CREATE INDEX pairs_of ON pairs (trajectory, step);
 CREATE INDEX pairs_by_id ON pairs (id);
 """
+
+_REOPEN = """
+UPDATE episodes SET state = 'unfinished', error = NULL, error_message = NULL, error_step = NULL, steps = NULL,
+    seconds = NULL, end_segment = NULL, end_offset = NULL, end_length = NULL, updated = ?
+WHERE key = ? AND state = 'failed'
+"""
+"""A broken episode that goes on after its recorded steps is an open one again."""
 
 _LONGEST = 300
 """Characters of a text that the index keeps."""
@@ -101,6 +108,7 @@ def _continue(
         case EpisodeResumed(step=step):
             for table in ("steps", "cells"):
                 connection.execute(f"DELETE FROM {table} WHERE key = ? AND step >= ?", (row[0], step))
+            connection.execute(_REOPEN, (time, row[0]))
         case EpisodeFinished():
             _finish(connection, row[0], event, place, time)
     return None

@@ -135,7 +135,7 @@ class RunWriter:
         """
         with self._mutex:
             known = self._episodes.get(id)
-            if known is None or known.running or known.state != "unfinished":
+            if known is None or known.running or known.state == "finished":
                 raise ValueError(f"episode {id} is not an unfinished episode of an earlier writer")
             next_step = known.steps if step is None else step
             if not 0 <= next_step <= known.steps:

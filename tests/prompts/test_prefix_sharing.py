@@ -14,7 +14,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.network import Network
 from collab.library import root
 from collab.models.base import Reply, Request
-from collab.prompts.render import Template
+from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode, Silent, Stage, play
 from collab.seeds import Seeds
 from collab.types import ActionMatrix, CellRef, Sampling
@@ -43,7 +43,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[ActionMatrix, dict[C
             return await super().generate(request)
 
     model = Overheard(path=str(make_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), seed=3)))
-    template = Template(root() / "prompts" / "default")
+    template = Template("default", read_templates(root() / "prompts" / "default"))
     sampling = Sampling(temperature=1.0, max_tokens=12)
     agents = {
         slot: Agent(slot=slot, definition="tiny", model=model, template=template, sampling=sampling)

@@ -10,7 +10,7 @@ from collab.envs.actions import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root
-from collab.prompts.render import Context, Template, fit, prefix_text, rebuild
+from collab.prompts.render import Context, Template, fit, prefix_text, read_templates, rebuild
 from collab.types import (
     Element,
     HistoryEntry,
@@ -26,7 +26,7 @@ from collab.types import (
 
 @pytest.fixture(scope="module")
 def template() -> Template:
-    return Template(root() / "prompts" / "default")
+    return Template("default", read_templates(root() / "prompts" / "default"))
 
 
 def context(elements: int = 5, steps: int = 0, goal: str = "Turn wifi off.") -> Context:
@@ -144,13 +144,13 @@ def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
     for name in ("system", "shared", "message", "header", "summary"):
         (tmp_path / f"{name}.jinja").write_text("{{ message }}" if name == "message" else "{{ colour }}")
     with pytest.raises(ConfigError, match=r"system\.jinja: 'colour' is undefined"):
-        Template(tmp_path).system(MOBILE)
+        Template("own", read_templates(tmp_path)).system(MOBILE)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs system\.jinja"):
-        Template(tmp_path)
+        Template("own", read_templates(tmp_path))
     for name in ("system", "shared", "message", "header", "summary"):
         (tmp_path / f"{name}.jinja").write_text("{% if %}")
     with pytest.raises(ConfigError, match=r"system\.jinja:1"):
-        Template(tmp_path)
+        Template("own", read_templates(tmp_path))
