@@ -28,7 +28,7 @@ class Table:
     @property
     def sql(self) -> str:
         """The statement that creates it."""
-        return f"CREATE TABLE {self.name} ({', '.join(f'{name} {kind}' for name, kind in self.columns)})"
+        return f"CREATE TABLE {self.name} ({', '.join(f'`{name}` {kind}' for name, kind in self.columns)})"
 
 
 def rows(phone: Phone, table: Table) -> tuple[Row, ...]:
@@ -87,7 +87,9 @@ def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone
         for table in tables:
             if table.path == path:
                 names = [name for name, _ in table.columns]
-                cursor = connection.execute(f"SELECT {', '.join(names)} FROM {table.name} ORDER BY {names[0]}")
+                # Quoted by backticks, because columns may be called "order"; double quotes would accept missing ones.
+                listed = ", ".join(f"`{name}`" for name in names)
+                cursor = connection.execute(f"SELECT {listed} FROM {table.name} ORDER BY `{names[0]}`")
                 phone = _put(phone, table, tuple(dict(zip(names, values, strict=True)) for values in cursor))
         return phone
 

@@ -17,6 +17,7 @@ from collab.envs.phone.apps import (
     recipe,
     settings,
     system,
+    todos,
 )
 from collab.envs.phone.apps.launcher import launcher
 from collab.envs.phone.apps.system import TEXT_MENU
@@ -35,6 +36,7 @@ INSTALLED: tuple[App, ...] = (
     messages.APP,
     recipe.APP,
     settings.APP,
+    todos.APP,
 )
 """What the app drawer shows."""
 

@@ -18,6 +18,7 @@ from collab.envs.phone.tasks import (
     recipe,
     sms,
     system,
+    todos,
 )
 from collab.envs.phone.tasks.spec import TaskSpec
 
@@ -35,6 +36,7 @@ _GROUPS = (
     recipe.TASKS,
     sms.TASKS,
     system.TASKS,
+    todos.TASKS,
 )
 TASKS: tuple[TaskSpec, ...] = tuple(sorted(itertools.chain(*_GROUPS), key=lambda spec: spec.name))
 """In the order of their names."""

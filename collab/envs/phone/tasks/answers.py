@@ -25,3 +25,12 @@ def told(phone: Phone, expected: Sequence[str]) -> float:
     answers = said(phone)
     found = all(any(similar(answer, one) for one in expected) for answer in answers)
     return float(bool(answers) and len(answers) == len(expected) and found)
+
+
+def counted(phone: Phone, expected: int) -> float:
+    """1 when the answer is this one number, else 0."""
+    try:
+        numbers = [float(answer) for answer in said(phone)]
+    except ValueError:
+        return 0.0
+    return float(numbers == [expected])
