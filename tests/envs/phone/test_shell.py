@@ -364,7 +364,8 @@ def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
     with closing(sqlite3.connect(":memory:")) as connection:
         for table in tree.TABLES[path]:
             names = [name for name, _ in table.columns]
-            connection.execute(f"CREATE TABLE {table.name} ({', '.join(names)})")
+            listed = ", ".join(f"`{name}`" for name in names)
+            connection.execute(f"CREATE TABLE {table.name} ({listed})")
             for _ in range(data.draw(st.integers(0, 3))):
                 row = data.draw(st.lists(VALUES, min_size=len(names), max_size=len(names)))
                 connection.execute(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(names))})", row)
