@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collab.config import Budget
-from collab.envs.base import Environment
+from collab.envs.base import Bounded, Environment
 from collab.errors import EnvironmentFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Reply
@@ -135,7 +135,10 @@ async def collect(
         unfinished=unfinished or {},
         progress=progress or Progress(planned=len(plan)),
     )
-    await collector.run(min(concurrency, len(plan)), stop or asyncio.Event())
+    workers = min(concurrency, len(plan))
+    if isinstance(stage.suite, Bounded):
+        workers = min(workers, stage.suite.most_environments)
+    await collector.run(workers, stop or asyncio.Event())
     order = {episode.id: position for position, episode in enumerate(plan)}
     if len(collector.over) == len(plan):
         collector.stopped = None  # whatever ran out, ran out with the last episode

@@ -40,6 +40,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "miniwob": "collab.envs.web.miniwob:MiniwobSuite",
         "mobile-miniwob": "collab.envs.web.mobile:MobileMiniwobSuite",
         "web": "collab.envs.web.live:LiveSuite",
+        "device": "collab.envs.android.device:DeviceSuite",
         "fake": "collab.envs.fake:CorridorSuite",
     },
     "models": {

@@ -328,6 +328,22 @@ def test_one_slow_episode_slows_nobody() -> None:
     assert log.ended[-1].task.name == "TypeWord"
 
 
+def test_a_world_that_exists_once_is_played_by_one_worker() -> None:
+    class Single(CorridorSuite):
+        most_environments = 1
+        most = 0
+
+        async def open(self):
+            environment = await super().open()
+            self.most = max(self.most, self.active)
+            return environment
+
+    suite = Single()
+    plan = [episode("PressButton", number) for number in range(4)]
+    assert len(gather(plan, team(Follower()), stage(suite), Log(), concurrency=4).trajectories) == 4
+    assert suite.most == 1
+
+
 def test_ten_failures_in_a_row_stop_the_collection() -> None:
     plan = [episode("OpenDoors", number) for number in range(30)]
     collection = gather(plan, team(Follower()), stage(CorridorSuite(fail_at=0)), Log(), concurrency=1)

@@ -106,6 +106,13 @@ class Suite(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A suite that cannot open as many environments as one likes (there is one device)."""
+
+    most_environments: int
+
+
+@runtime_checkable
 class HasGoal(Protocol):
     """An environment whose goal is known only after `reset` (MiniWoB++ pages write their own)."""
 

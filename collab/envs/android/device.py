@@ -68,6 +68,7 @@ class DeviceSuite:
     version = "device-1"
     space = MOBILE
     capabilities = frozenset({"screenshot"})
+    most_environments = 1
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class DeviceSuite:
             if task.start is not None and package_of(task.start, allowed) not in allowed.values():
                 raise ConfigError(f"device task {task.name}: starts {task.start!r}, which is not in allow_apps")
         self._open: DeviceEnvironment | None = None
+        self._connecting = asyncio.Lock()
 
     @property
     def label(self) -> str:
@@ -138,16 +140,17 @@ class DeviceSuite:
             MissingExtra: uiautomator2 is not installed.
             EnvironmentFailure: it does not answer.
         """
-        if self._open is not None and not self._open.closed:
-            raise UsageError(f"{self.label}: one device plays one episode at a time; use --concurrency 1")
-        options = self._options
-        driver = await _call(
-            lambda: Driver(serial=options.serial, adb_host=options.adb_host, adb_port=options.adb_port),
-            f"{self.label}: connecting",
-            options.answer_timeout_s,
-        )
-        self._open = DeviceEnvironment(driver, options, self._tasks)
-        return self._open
+        async with self._connecting:
+            if self._open is not None and not self._open.closed:
+                raise UsageError(f"{self.label}: one device plays one episode at a time; use --concurrency 1")
+            options = self._options
+            driver = await _call(
+                lambda: Driver(serial=options.serial, adb_host=options.adb_host, adb_port=options.adb_port),
+                f"{self.label}: connecting",
+                options.answer_timeout_s,
+            )
+            self._open = DeviceEnvironment(driver, options, self._tasks)
+            return self._open
 
     async def close(self) -> None:
         """Let the device go."""
