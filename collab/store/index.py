@@ -11,6 +11,7 @@ is the first byte not indexed, committed with the rows it stands for, so the two
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -176,9 +177,21 @@ def _copy(directory: Path, into: sqlite3.Connection) -> bool:
             source.backup(into)
         if into.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
             return False
-        if into.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+        if into.execute("PRAGMA quick_check").fetchone()[0] != "ok" or _schema(into) != _sound_schema():
             return False
         consumed = into.execute("SELECT name, consumed FROM segments").fetchall()
     except (sqlite3.Error, UnicodeDecodeError):  # sqlite quotes a spoilt schema in its own message
         return False
     return all(log.size(directory, name) >= end for name, end in consumed)
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Every table and index as it was declared: one spoilt byte can rename a column without anything else to see."""
+    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+
+@functools.cache
+def _sound_schema() -> list[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(tables.SCHEMA)
+        return _schema(connection)
