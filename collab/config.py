@@ -59,6 +59,8 @@ class EnvironmentDefinition(Definition):
     tasks: Literal["all"] | list[str] = "all"
     """Names, or "tag:word" for all tasks with that tag."""
     limits: Limits = Limits()
+    lasting: bool = False
+    """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
 
     @model_validator(mode="after")
     def _backend_is_known(self) -> EnvironmentDefinition:

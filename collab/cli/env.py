@@ -91,7 +91,9 @@ def list_tasks(
 def check_environments(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", help="Environments or YAML files.")] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All environments there are.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All environments but those where random actions do lasting things.")
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help=f"One seed, short random episodes, {FEW} tasks of each environment.")
     ] = False,
@@ -112,7 +114,7 @@ def check_environments(
     from collab.errors import UsageError
 
     definitions = options.library(library)
-    chosen = list(names or (definitions.names("envs") if every else ()))
+    chosen = list(names or (_harmless(definitions) if every else ()))
     if not chosen:
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
@@ -125,6 +127,15 @@ def check_environments(
             _tell_check(report)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _harmless(definitions: Library) -> list[str]:
+    """All environments but those where random actions would do lasting things."""
+    names = definitions.names("envs")
+    lasting = [name for name in names if load(definitions, name, None).lasting]
+    if lasting:
+        note(f"left out, because what is done there stays done: {', '.join(lasting)}; check one by its name")
+    return [name for name in names if name not in lasting]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

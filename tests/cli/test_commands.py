@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from collab.cli import doctor
+from collab.cli import doctor, env
 from collab.cli.main import app, main
+from collab.envs.check import CheckReport
 from collab.envs.web import browser
 from collab.errors import UsageError
 from collab.models.fake_server import FakeServer
@@ -236,3 +237,20 @@ def test_doctor_names_a_file_that_cannot_be_read(collab, tmp_path):
     code, out, _ = collab("doctor", "--library", str(tmp_path))
     assert code == 1
     assert "odd.yaml:2: round: no key called 'round'; did you mean rounds?" in out
+
+
+def test_check_all_leaves_out_what_would_do_lasting_things(collab, monkeypatch):
+    checked = []
+
+    async def remember(definitions, name, *rest):
+        checked.append(name)
+        return CheckReport(label=name, version="1", findings=(), seconds=0.0)
+
+    monkeypatch.setattr(env, "_check", remember)
+    code, _, err = collab("env", "check", "--all")
+    assert code == 0
+    assert {"androidworld", "miniwob", "mobile-miniwob", "web"} <= set(checked)
+    assert "device" not in checked
+    assert "stays done: device" in err
+    collab("env", "check", "device")
+    assert checked[-1] == "device"
