@@ -31,8 +31,6 @@ class Privilege:
     oracle: Oracle
     observation: Observation
     space: ActionSpace
-    previous: Action | None = None
-    """What the agent itself proposed in the round before; None in the first round."""
 
 
 class CallClock:
