@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collab.envs.phone.apps import BY_PACKAGE, SCREENS
 from collab.envs.phone.layout import Placed, place
 from collab.envs.phone.state import Page, Phone, pop
 from collab.envs.phone.widgets import Line, Node, View, icon
@@ -42,7 +41,7 @@ class Frame:
 def view_of(phone: Phone) -> View:
     """The screen in front, without places."""
     page = phone.page
-    return SCREENS[page.screen](phone, page)
+    return phone.apps.screens[page.screen](phone, page)
 
 
 def foreground_package(phone: Phone) -> str:
@@ -53,14 +52,14 @@ def foreground_package(phone: Phone) -> str:
 def look(phone: Phone) -> Frame:
     """What is on the screen now."""
     page = phone.page
-    view = SCREENS[page.screen](phone, page)
+    view = phone.apps.screens[page.screen](phone, page)
     arrow = _BACK_ARROW if len(phone.stacks[phone.foreground]) > 1 else None
     placed = place(view, page, keyboard=phone.keyboard, back_icon=arrow)
     elements = tuple(
         _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
-    app = BY_PACKAGE[phone.foreground].name
+    app = phone.apps.by_package[phone.foreground].name
     title = app if view.title in ("", app) else f"{app}: {view.title}"
     observation = Observation(
         space="mobile",

@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from collab.types import Scalar
+
+if TYPE_CHECKING:
+    from collab.envs.phone.app import Apps
 
 WIDTH, HEIGHT = 1080, 2400
 """Screen size in pixels."""
@@ -58,6 +61,8 @@ class Page:
 class Phone:
     """Everything a phone knows."""
 
+    apps: Apps = field(compare=False, repr=False)
+    """What is installed; the same for all phones of an environment."""
     now_ms: int = START_MS
     settings: Mapping[str, str] = field(default_factory=dict)
     """Android's settings tables: "global/wifi_on" → "1"."""

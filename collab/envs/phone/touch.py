@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from collab.envs.phone.apps import BY_NAME, TEXT_MENU
+from collab.envs.phone.apps import TEXT_MENU
 from collab.envs.phone.layout import KEYBOARD_TOP
 from collab.envs.phone.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
 from collab.envs.phone.state import Page, Phone, edit_page, focus_on, go_home, push, put_field, start
@@ -198,7 +198,7 @@ def press_enter(phone: Phone) -> Phone:
 
 
 def _open_app(frame: Frame, action: Action) -> Phone:
-    app = BY_NAME.get(str(action["app_name"]))
+    app = frame.phone.apps.by_name.get(str(action["app_name"]))
     if app is None:
         return frame.phone
     if app.package == frame.phone.foreground:

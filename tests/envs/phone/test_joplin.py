@@ -12,8 +12,8 @@ from collab.envs.phone import databases
 from collab.envs.phone.apps.joplin import APP, PACKAGE, entry_key, folder_key
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import rows
+from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.joplin import FOLDERS, NORMALIZED, NOTES, find_notes, folders, put_library
-from collab.envs.phone.state import Phone
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME, TASKS
 
@@ -58,7 +58,7 @@ def test_the_note_is_there_once_among_others(name: str) -> None:
 
 
 def test_titles_are_found_before_bodies() -> None:
-    phone = put_library(Phone(), [("A", {"title": "Boots", "body": "warm SOUP"}), ("B", {"title": "Soup", "body": ""})])
+    phone = put_library(FACTORY, [("A", {"title": "Boots", "body": "warm SOUP"}), ("B", {"title": "Soup", "body": ""})])
     assert [row["title"] for row in find_notes(phone, "soup")] == ["Soup", "Boots"]
     assert [row["title"] for row in folders(phone)] == ["A", "B"]
 

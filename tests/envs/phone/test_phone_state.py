@@ -12,7 +12,7 @@ import pytest
 from collab.envs.actions import MOBILE
 from collab.envs.base import Forkable, HasOracle, HasScreenshot
 from collab.envs.phone import databases
-from collab.envs.phone.apps import APPS, SCREENS
+from collab.envs.phone.apps import STANDARD
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.people import CONTACTS_DATABASE, people
 from collab.envs.phone.suite import SimPhoneSuite
@@ -111,7 +111,7 @@ def inner_point(observation: Observation, target: Element) -> tuple[int | None, 
 
 def test_databases_are_real_sqlite_files_and_come_back() -> None:
     phone = start("SimpleSmsSendReceivedAddress").phone
-    tables = [table for app in APPS for table in app.tables]
+    tables = [table for app in STANDARD.all for table in app.tables]
     data = databases.dump(phone, SMS_DATABASE, tables)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(data)
@@ -128,13 +128,13 @@ def test_databases_are_real_sqlite_files_and_come_back() -> None:
 
 def test_a_broken_database_is_refused_and_changes_nothing() -> None:
     phone = start("SimpleSmsSend").phone
-    tables = [table for app in APPS for table in app.tables]
+    tables = [table for app in STANDARD.all for table in app.tables]
     with pytest.raises(sqlite3.Error):
         databases.load(phone, SMS_DATABASE, b"not a database" * 100, tables)
 
 
 def test_screen_names_are_unique_over_all_apps() -> None:
-    assert len(SCREENS) == 1 + sum(len(app.screens) for app in APPS)
+    assert len(STANDARD.screens) == 1 + sum(len(app.screens) for app in STANDARD.all)
 
 
 def test_suite_opens_independent_environments() -> None:

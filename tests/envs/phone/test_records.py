@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone import databases
-from collab.envs.phone.apps import APPS
+from collab.envs.phone.apps import STANDARD
 from collab.envs.phone.apps import expense as expense_app
 from collab.envs.phone.apps import recipe as recipe_app
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import Table, rows
 from collab.envs.phone.expenses import EXPENSE, cents, dollars
+from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.recipes import RECIPES, add_recipe, find_recipes
 from collab.envs.phone.screen import look
@@ -181,7 +182,7 @@ def test_amounts_as_typed(text: str, amount: int) -> None:
 def test_database_files_have_the_apps_schema(name: str) -> None:
     table, _ = group(name)
     phone = started(name).phone
-    tables = [table for app in APPS for table in app.tables]
+    tables = [table for app in STANDARD.all for table in app.tables]
     data = databases.dump(phone, table.path, tables)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(data)
@@ -272,7 +273,7 @@ def test_a_recipe_is_written_marked_and_changed_by_hand() -> None:
 
 
 def test_the_search_does_not_look_into_directions() -> None:
-    phone = add_recipe(Phone(), {"title": "Plain Toast", "directions": "Butter it."})
+    phone = add_recipe(FACTORY, {"title": "Plain Toast", "directions": "Butter it."})
     phone = add_recipe(phone, {"title": "Butter Cake", "ingredients": "flour"})
     assert [row["title"] for row in find_recipes(phone, "BUTTER")] == ["Butter Cake"]
     assert [row["title"] for row in find_recipes(phone, "flour")] == ["Butter Cake"]

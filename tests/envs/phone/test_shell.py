@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.apps import APPS
+from collab.envs.phone.apps import STANDARD
 from collab.envs.phone.fresh import FACTORY, lived_in
 from collab.envs.phone.people import add_person, people
 from collab.envs.phone.screen import look
@@ -358,11 +358,11 @@ def test_a_database_without_a_table_or_with_odd_values_is_read_as_apps_read_it()
 VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), st.binary(max_size=5))
 
 
-@given(st.sampled_from(sorted(tree.TABLES)), st.data())
+@given(st.sampled_from(sorted(STANDARD.tables)), st.data())
 @settings(max_examples=60, deadline=None)
 def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
     with closing(sqlite3.connect(":memory:")) as connection:
-        for table in tree.TABLES[path]:
+        for table in STANDARD.tables[path]:
             names = [name for name, _ in table.columns]
             listed = ", ".join(f"`{name}`" for name in names)
             connection.execute(f"CREATE TABLE {table.name} ({listed})")
@@ -375,14 +375,14 @@ def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
     again = tree.write_bytes(phone, path, tree.read_bytes(phone, path))
     assert again.rows == phone.rows
     handle = PhoneHandle(phone)
-    for app in APPS:
+    for app in STANDARD.all:
         handle.put(run(handle.phone, f"monkey -p {app.package} 1").phone)
         look(handle.phone)
 
 
 def test_every_database_survives_being_pulled_and_pushed():
     phone = lived_in(generator(3))
-    for path in tree.TABLES:
+    for path in STANDARD.tables:
         assert tree.write_bytes(phone, path, tree.read_bytes(phone, path)).rows.items() >= phone.rows.items()
 
 

@@ -13,8 +13,9 @@ from collab.envs.phone import databases
 from collab.envs.phone.apps.todos import PACKAGE, entry_key
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import rows
+from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import look
-from collab.envs.phone.state import START_MS, Page, Phone
+from collab.envs.phone.state import START_MS, Page
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME, TASKS
 from collab.envs.phone.todos import BLANK, TODOS, add_todo, moment_name, todos
@@ -65,7 +66,7 @@ def test_other_rows_are_there_but_not_meant(name: str) -> None:
 
 
 def test_the_list_hides_what_is_done_and_what_starts_later() -> None:
-    phone = add_todo(Phone(), title="Open", dueDate=START_MS)
+    phone = add_todo(FACTORY, title="Open", dueDate=START_MS)
     phone = add_todo(phone, title="Whenever")
     phone = add_todo(phone, title="Done", completed=START_MS)
     phone = add_todo(phone, title="Later", hideUntil=START_MS + 1)
@@ -123,7 +124,7 @@ def test_the_database_survives_a_dump_with_a_column_called_order() -> None:
 @pytest.mark.parametrize("junk", [None, "abc", -(10**17), 10**17])
 def test_junk_in_a_pushed_database_is_shown_somehow(junk: Any) -> None:
     row = {"_id": 1, **dict.fromkeys(BLANK, junk), "deleted": 0}
-    phone = replace(Phone(), rows={(TODOS.path, TODOS.name): (row,)}, memory={PACKAGE: {"completed": True}})
+    phone = replace(FACTORY, rows={(TODOS.path, TODOS.name): (row,)}, memory={PACKAGE: {"completed": True}})
     data = {"id": 1, "importance": 0, "dueDate": 0}
     for screen in ("todos.list", "todos.editor"):
         stacks = {PACKAGE: (Page(screen=screen, data=data),)}

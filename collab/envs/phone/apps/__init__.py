@@ -1,8 +1,10 @@
-"""All installed apps. A new app is one module (or folder) with an `APP`, and one line here."""
+"""The built-in apps: modules with an `APP`, listed here; docs/simphone.md shows how an app comes from outside."""
 
 from __future__ import annotations
 
-from collab.envs.phone.app import App
+from collections.abc import Iterable
+
+from collab.envs.phone.app import App, Apps, together
 from collab.envs.phone.apps import (
     calendar,
     camera,
@@ -22,7 +24,6 @@ from collab.envs.phone.apps import (
 )
 from collab.envs.phone.apps.launcher import launcher
 from collab.envs.phone.apps.system import TEXT_MENU
-from collab.envs.phone.widgets import Screen
 
 INSTALLED: tuple[App, ...] = (
     calendar.APP,
@@ -40,15 +41,16 @@ INSTALLED: tuple[App, ...] = (
     settings.APP,
     todos.APP,
 )
-"""What the app drawer shows."""
+"""In the order of their names."""
 
-APPS: tuple[App, ...] = (launcher(INSTALLED), *INSTALLED)
-BY_PACKAGE = {app.package: app for app in APPS}
-BY_NAME = {name.casefold(): app for app in INSTALLED for name in app.names}
-"""Every name `open_app` understands, in lower case."""
-SCREENS: dict[str, Screen] = {
-    **system.SCREENS,
-    **{name: screen for app in APPS for name, screen in app.screens.items()},
-}
 
-__all__ = ["APPS", "BY_NAME", "BY_PACKAGE", "INSTALLED", "SCREENS", "TEXT_MENU"]
+def phone_with(apps: Iterable[App]) -> Apps:
+    """These apps, the launcher that shows them and the system's own screens; ConfigError when two clash."""
+    apps = tuple(apps)
+    return together(launcher(apps), apps, system.SCREENS)
+
+
+STANDARD = phone_with(INSTALLED)
+"""What is on every phone unless somebody chose otherwise."""
+
+__all__ = ["INSTALLED", "STANDARD", "TEXT_MENU", "phone_with"]

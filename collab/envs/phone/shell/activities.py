@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from collab.envs.phone.app import App
-from collab.envs.phone.apps import APPS, BY_PACKAGE, clipper, contacts, dialer, messages
+from collab.envs.phone.apps import clipper, contacts, dialer, messages
 from collab.envs.phone.screen import foreground_package, leave
 from collab.envs.phone.shell import gestures
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import LAUNCHER, Page, Phone, close_app, go_home, push, put_field, start
 
-TASK_IDS = {app.package: 10 + place for place, app in enumerate(APPS)}
-"""Numbers by which the activity manager knows the apps."""
 ADB_KEYBOARD = "com.github.uiautomator/.AdbKeyboard"
+
+
+def task_id(phone: Phone, package: str) -> int:
+    """The number by which the activity manager knows an app."""
+    return 10 + list(phone.apps.by_package).index(package)
 
 
 def activity_of(app: App) -> str:
@@ -29,7 +32,7 @@ def front(phone: Phone) -> tuple[str, str]:
     package = foreground_package(phone)
     if package != phone.foreground:
         return package, f"{package}.ui.GrantPermissionsActivity"
-    return package, activity_of(BY_PACKAGE[package])
+    return package, activity_of(phone.apps.by_package[package])
 
 
 def launch(phone: Phone, package: str) -> Phone:
@@ -38,7 +41,7 @@ def launch(phone: Phone, package: str) -> Phone:
         return phone
     if package == LAUNCHER:
         return go_home(leave(phone))
-    return start(leave(phone), package, BY_PACKAGE[package].pages)
+    return start(leave(phone), package, phone.apps.by_package[package].pages)
 
 
 # ------------------------------------------------------------------------------------------------------------- am
@@ -111,7 +114,7 @@ def _start(session: Session, args: list[str]) -> Done:
     if intent.component:
         return _start_component(session, intent, starting)
     if intent.package and not intent.action:
-        if intent.package not in BY_PACKAGE:
+        if intent.package not in session.phone.apps.by_package:
             return Done(starting, f"Error: Activity not started, unable to resolve {intent}\n", 1)
         session.phone = launch(session.phone, intent.package)
         return Done(starting)
@@ -124,7 +127,7 @@ def _start(session: Session, args: list[str]) -> Done:
 
 def _start_component(session: Session, intent: _Intent, starting: str) -> Done:
     package, _, activity = intent.component.partition("/")
-    app = BY_PACKAGE.get(package)
+    app = session.phone.apps.by_package.get(package)
     activity = package + activity if activity.startswith(".") else activity
     if app is None or activity != activity_of(app):
         return Done(
@@ -159,7 +162,7 @@ def _resolved(phone: Phone, intent: _Intent) -> Phone | None:
     kind, data = intent.action.rpartition(".")[2], intent.data
     if kind == "MAIN":
         package = intent.package or LAUNCHER
-        return launch(phone, package) if package in BY_PACKAGE else None
+        return launch(phone, package) if package in phone.apps.by_package else None
     if kind == "INSERT" and "contact" in intent.type + data:
         return _new_contact(phone, intent.extras)
     if kind in ("CALL", "DIAL") and data.startswith("tel:"):
@@ -196,20 +199,21 @@ def _stopped(phone: Phone, package: str) -> Phone:
 
 
 def _stack(session: Session, args: list[str]) -> Done:
+    apps = session.phone.apps.by_package
     if args[:1] == ["list"]:
         lines = []
         for package in _recent(session.phone):
             shown = package == session.phone.foreground
-            owner, activity = front(session.phone) if shown else (package, activity_of(BY_PACKAGE[package]))
+            owner, activity = front(session.phone) if shown else (package, activity_of(apps[package]))
             lines.append(
-                f"  taskId={TASK_IDS[package]}: {package}/{activity_of(BY_PACKAGE[package])} "
+                f"  taskId={task_id(session.phone, package)}: {package}/{activity_of(apps[package])} "
                 f"bounds=[0,0][1080,2400] userId=0 visible={str(shown).lower()} "
                 f"topActivity=ComponentInfo{{{owner}/{activity}}}\n"
             )
         return Done("RootTask id=1 bounds=[0,0][1080,2400] displayId=0 userId=0\n" + "".join(lines))
     if args[:1] == ["remove"] and len(args) == 2:
-        for package, number in TASK_IDS.items():
-            if str(number) == args[1]:
+        for package in apps:
+            if str(task_id(session.phone, package)) == args[1]:
                 session.phone = _stopped(session.phone, package)
         return Done()
     return Done(err="Error: unknown command for stack\n", code=255)
@@ -222,10 +226,11 @@ def _recent(phone: Phone) -> list[str]:
 
 def recents(phone: Phone) -> str:
     """What `dumpsys activity recents` says."""
+    recent = [(task_id(phone, package), package) for package in _recent(phone) if package != LAUNCHER]
     lines = [
-        f"  * Recent #{place}: Task{{{0x5C0FFEE + place:x} #{TASK_IDS[package]} type=standard A={package}}}\n"
-        f"    mRootProcess=null taskAffinity={package} id={TASK_IDS[package]} stackId={TASK_IDS[package]}\n"
-        for place, package in enumerate(one for one in _recent(phone) if one != LAUNCHER)
+        f"  * Recent #{place}: Task{{{0x5C0FFEE + place:x} #{number} type=standard A={package}}}\n"
+        f"    mRootProcess=null taskAffinity={package} id={number} stackId={number}\n"
+        for place, (number, package) in enumerate(recent)
     ]
     return "ACTIVITY MANAGER RECENT TASKS (dumpsys activity recents)\n" + "".join(lines)
 
@@ -270,7 +275,7 @@ def _keyboard(phone: Phone, order: str, text: str) -> Phone:
 def monkey(session: Session, args: list[str], stdin: str) -> Done:
     """Start an app by its package: `monkey -p PACKAGE 1`; no random events are made."""
     packages = [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "-p"]
-    if not packages or packages[0] not in BY_PACKAGE:
+    if not packages or packages[0] not in session.phone.apps.by_package:
         return Done("", "** No activities found to run, monkey aborted.\n", 252)
     session.phone = launch(session.phone, packages[0])
     return Done("Events injected: 1\n## Network stats: elapsed time=0ms (0ms mobile, 0ms wifi, 0ms not connected)\n")

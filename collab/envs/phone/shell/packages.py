@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collab.envs.phone.apps import APPS, BY_PACKAGE, camera
+from collab.envs.phone.apps import camera
 from collab.envs.phone.people import CONTACTS_DATABASE
-from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.arguments import split_flags
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import LAUNCHER, Phone, close_app, remember
@@ -33,9 +32,9 @@ def pm(session: Session, args: list[str], stdin: str) -> Done:
     _, names = split_flags(rest, "u")
     names = [name for name in names if name != "0"]
     if verb == "list":
-        return _list(rest)
+        return _list(session.phone, rest)
     if verb == "path":
-        known = names and (names[0] in BY_PACKAGE or names[0] in _PROVIDERS)
+        known = names and (names[0] in session.phone.apps.by_package or names[0] in _PROVIDERS)
         return Done(f"package:/data/app/{names[0]}/base.apk\n") if known else Done(code=1)
     if verb == "clear":
         return _clear(session, names)
@@ -46,11 +45,11 @@ def pm(session: Session, args: list[str], stdin: str) -> Done:
     return Done(err=f"Error: Unknown command: {verb}\n", code=255)
 
 
-def _list(args: list[str]) -> Done:
+def _list(phone: Phone, args: list[str]) -> Done:
     if args[:1] != ["packages"]:
         return Done(err=f"Error: unknown list type '{' '.join(args[:1])}'\n", code=1)
     flags, words = split_flags(args[1:], "u")
-    names = sorted([*(app.package for app in APPS), *_PROVIDERS])
+    names = sorted([*(app.package for app in phone.apps.all), *_PROVIDERS])
     if "3" in flags:
         names = [name for name in names if name not in _SYSTEM and not name.startswith(("com.android", "com.google"))]
     if "s" in flags:
@@ -63,7 +62,7 @@ def _list(args: list[str]) -> Done:
 
 
 def _clear(session: Session, names: list[str]) -> Done:
-    if not names or (names[0] not in BY_PACKAGE and names[0] not in _PROVIDERS):
+    if not names or (names[0] not in session.phone.apps.by_package and names[0] not in _PROVIDERS):
         return Done("Failed\n", code=1)
     session.phone = cleared(session.phone, names[0])
     return Done("Success\n")
@@ -71,7 +70,10 @@ def _clear(session: Session, names: list[str]) -> Done:
 
 def cleared(phone: Phone, package: str) -> Phone:
     """The phone after a package has lost all its data; the app is stopped."""
-    bases = (*_PROVIDERS.get(package, ()), *(path for path in tree.TABLES if path.startswith(f"/data/data/{package}/")))
+    bases = (
+        *_PROVIDERS.get(package, ()),
+        *(path for path in phone.apps.tables if path.startswith(f"/data/data/{package}/")),
+    )
     rows = {key: content for key, content in phone.rows.items() if key[0] not in bases}
     memory = {name: kept for name, kept in phone.memory.items() if name != package}
     folder = f"/data/data/{package}/"
@@ -84,7 +86,7 @@ def _grant(session: Session, names: list[str], *, granted: bool) -> Done:
     if len(names) < 2:
         return Done(err="Error: no permission specified\n", code=255)
     package, permission = names[0], names[1].rpartition(".")[2]
-    if package not in BY_PACKAGE and package not in _PROVIDERS:
+    if package not in session.phone.apps.by_package and package not in _PROVIDERS:
         return Done(err=f"Error: java.lang.IllegalArgumentException: Unknown package: {package}\n", code=255)
     name = _PERMISSIONS.get((package, permission))
     if name is not None:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from collab.envs.phone.apps import STANDARD
 from collab.envs.phone.databases import remove, rows, update
 from collab.envs.phone.people import CONTACTS_DATABASE, people
 from collab.envs.phone.shell import tree
@@ -110,7 +111,7 @@ def _database_rows(path: str, table: str) -> Callable[[Phone], list[Row]]:
 
 
 def _columns_of(path: str, table: str) -> tuple[str, ...]:
-    return next((tuple(name for name, _ in one.columns) for one in tree.TABLES[path] if one.name == table), ())
+    return next((tuple(name for name, _ in one.columns) for one in STANDARD.tables[path] if one.name == table), ())
 
 
 def _downloads(phone: Phone) -> list[Row]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from collab.envs.phone.apps import BY_PACKAGE
-from collab.envs.phone.shell.activities import ADB_KEYBOARD, TASK_IDS, activity_of, front, recents
+from collab.envs.phone.shell.activities import ADB_KEYBOARD, activity_of, front, recents, task_id
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import HEIGHT, START_MS, WIDTH, Phone, put_setting
 
@@ -34,7 +33,7 @@ def dumpsys(session: Session, args: list[str], stdin: str) -> Done:
     if name == "activity":
         return Done(_activity(phone, names[1] if len(names) > 1 else ""))
     if name == "package":
-        return Done(_package(names[1] if len(names) > 1 else ""))
+        return Done(_package(session.phone, names[1] if len(names) > 1 else ""))
     if name == "window":
         package, activity = front(phone)
         focus = f"  mCurrentFocus=Window{{5c0ffee u0 {package}/{activity}}}\n  mFocusedApp={_record(phone)}\n"
@@ -48,7 +47,7 @@ def dumpsys(session: Session, args: list[str], stdin: str) -> Done:
 
 def _record(phone: Phone) -> str:
     package, activity = front(phone)
-    return f"ActivityRecord{{5c0ffee u0 {package}/{activity} t{TASK_IDS[phone.foreground]}}}"
+    return f"ActivityRecord{{5c0ffee u0 {package}/{activity} t{task_id(phone, phone.foreground)}}}"
 
 
 def _activity(phone: Phone, part: str) -> str:
@@ -57,41 +56,44 @@ def _activity(phone: Phone, part: str) -> str:
     if part == "top":
         package, activity = front(phone)
         return (
-            f"TASK {phone.foreground} id={TASK_IDS[phone.foreground]}\n"
-            f"  ACTIVITY {package}/{activity} 5c0ffee pid={pid_of(phone.foreground)}\n"
+            f"TASK {phone.foreground} id={task_id(phone, phone.foreground)}\n"
+            f"  ACTIVITY {package}/{activity} 5c0ffee pid={pid_of(phone, phone.foreground)}\n"
         )
     record = _record(phone)
     return f"  mResumedActivity: {record}\n  topResumedActivity={record}\n  ResumedActivity: {record}\n"
 
 
-def _package(name: str) -> str:
-    if name not in BY_PACKAGE:
+def _package(phone: Phone, name: str) -> str:
+    app = phone.apps.by_package.get(name)
+    if app is None:
         return f"Unable to find package: {name}\n"
     since = datetime.datetime.fromtimestamp(START_MS // 1000 - 30 * 86_400, tz=datetime.UTC)
     return (
         f"Packages:\n  Package [{name}] (5c0ffee):\n    versionCode=1 minSdk=24 targetSdk=33\n    versionName=1.0\n"
         f"    signatures=PackageSignatures{{5c0ffee version:3, signatures:[5c0ffee], past signatures:[]}}\n"
         f"    pkgFlags=[ HAS_CODE ]\n    firstInstallTime={since:%Y-%m-%d %H:%M:%S}\n"
-        f"    lastUpdateTime={since:%Y-%m-%d %H:%M:%S}\n    {activity_of(BY_PACKAGE[name])}\n"
+        f"    lastUpdateTime={since:%Y-%m-%d %H:%M:%S}\n    {activity_of(app)}\n"
     )
 
 
-def pid_of(package: str) -> int:
+def pid_of(phone: Phone, package: str) -> int:
     """The process number of an app."""
-    return 1000 + TASK_IDS[package]
+    return 1000 + task_id(phone, package)
 
 
 def ps(session: Session, args: list[str], stdin: str) -> Done:
     """Running apps."""
     lines = ["USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME\n"]
-    for name in session.phone.stacks:
-        lines.append(f"u0_a{TASK_IDS[name]:<4} {pid_of(name):>8}   300 1010000  27580 0                   0 S {name}\n")
+    phone = session.phone
+    for name in phone.stacks:
+        pid = pid_of(phone, name)
+        lines.append(f"u0_a{task_id(phone, name):<4} {pid:>8}   300 1010000  27580 0                   0 S {name}\n")
     return Done("".join(lines))
 
 
 def pidof(session: Session, args: list[str], stdin: str) -> Done:
     """Process numbers of running apps."""
-    found = [str(pid_of(name)) for name in args if name in session.phone.stacks]
+    found = [str(pid_of(session.phone, name)) for name in args if name in session.phone.stacks]
     return Done(" ".join(found) + "\n" if found else "", code=int(not found))
 
 

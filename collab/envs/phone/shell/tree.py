@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import posixpath
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from collab.envs.phone.apps import APPS
+from collab.envs.phone.app import Apps
 from collab.envs.phone.databases import Table, dump
 from collab.envs.phone.shell.sandbox import database
 from collab.envs.phone.state import START_MS, Phone, Row
@@ -32,31 +32,17 @@ _ALIASES = {
 _WRITABLE = (ROOT, "/data/data", "/data/local/tmp")
 
 
-def _tables() -> dict[str, tuple[Table, ...]]:
-    found: dict[str, tuple[Table, ...]] = {}
-    for app in APPS:
-        for table in app.tables:
-            found[table.path] = (*found.get(table.path, ()), table)
-    return found
-
-
-TABLES: Mapping[str, tuple[Table, ...]] = _tables()
-"""Tables of every database, by the path of its file."""
-
-
-def _fixed() -> frozenset[str]:
+@lru_cache(maxsize=16)
+def _folders(apps: Apps) -> frozenset[str]:
+    """Folders that are always there."""
     paths = {"/", "/dev", "/proc", "/system/bin", "/data/local/tmp", "/storage/emulated/0"}
-    paths |= {f"/data/data/{app.package}/{name}" for app in APPS for name in ("cache", "files", "databases")}
-    paths |= {posixpath.dirname(path) for path in TABLES}
+    paths |= {f"/data/data/{app.package}/{name}" for app in apps.all for name in ("cache", "files", "databases")}
+    paths |= {posixpath.dirname(path) for path in apps.tables}
     for path in tuple(paths):
         while path != "/":
             path = posixpath.dirname(path)
             paths.add(path)
     return frozenset(paths)
-
-
-FOLDERS = _fixed()
-"""Folders that are always there."""
 
 
 class TreeProblem(Exception):
@@ -85,13 +71,13 @@ def normal(path: str, cwd: str = "/") -> str:
 
 def info(phone: Phone, path: str) -> Info | None:
     """What lies at a normal path; None when there is nothing."""
-    if path in TABLES:
+    if path in phone.apps.tables:
         return Info(path=path, folder=False, size=len(_dumped(phone, path)), changed_ms=phone.now_ms)
     entry = phone.files.get(path)
     if entry is not None:
         size = 4096 if entry.content is None else len(encode(entry.content))
         return Info(path=path, folder=entry.content is None, size=size, changed_ms=entry.changed_ms)
-    if path in FOLDERS or any(name.startswith(path.rstrip("/") + "/") for name in phone.files):
+    if path in _folders(phone.apps) or any(name.startswith(path.rstrip("/") + "/") for name in phone.files):
         return Info(path=path, folder=True, size=4096, changed_ms=START_MS)
     return None
 
@@ -105,7 +91,7 @@ def is_folder(phone: Phone, path: str) -> bool:
 def names(phone: Phone, folder: str) -> list[str]:
     """Names of what lies directly in a folder, sorted."""
     prefix = folder.rstrip("/") + "/"
-    known = (*phone.files, *FOLDERS, *TABLES)
+    known = (*phone.files, *_folders(phone.apps), *phone.apps.tables)
     return sorted({path[len(prefix) :].partition("/")[0] for path in known if path.startswith(prefix)} - {""})
 
 
@@ -127,7 +113,7 @@ def read_bytes(phone: Phone, path: str) -> bytes:
         raise TreeProblem("No such file or directory")
     if found.folder:
         raise TreeProblem("Is a directory")
-    return _dumped(phone, path) if path in TABLES else encode(phone.files[path].content or "")
+    return _dumped(phone, path) if path in phone.apps.tables else encode(phone.files[path].content or "")
 
 
 def write_bytes(phone: Phone, path: str, data: bytes, *, parents: bool = False) -> Phone:
@@ -144,7 +130,7 @@ def write_bytes(phone: Phone, path: str, data: bytes, *, parents: bool = False) 
         raise TreeProblem("No space left on device")
     if is_folder(phone, path):
         raise TreeProblem("Is a directory")
-    if path in TABLES:
+    if path in phone.apps.tables:
         return load_database(phone, path, data)
     folder = posixpath.dirname(path)
     if not is_folder(phone, folder):
@@ -171,7 +157,7 @@ def make_folder(phone: Phone, path: str) -> Phone:
 def delete(phone: Phone, path: str) -> Phone:
     """Remove a file, or a folder with all that is in it; databases lose their rows, as apps make them anew."""
     _check_writable(path)
-    gone = [base for base in TABLES if base == path or base.startswith(path + "/")]
+    gone = [base for base in phone.apps.tables if base == path or base.startswith(path + "/")]
     rows = {key: content for key, content in phone.rows.items() if key[0] not in gone}
     return delete_entry(replace(phone, rows=rows) if gone else phone, path)
 
@@ -190,7 +176,7 @@ def load_database(phone: Phone, path: str, data: bytes) -> Phone:
     As on Android, a broken database is thrown away and made anew, so nothing is left of it; a table that is missing
     is empty afterwards; values are read as the column's type, as apps would read them.
     """
-    tables = {(path, table.name): _rows(table, data) for table in TABLES[path]}
+    tables = {(path, table.name): _rows(table, data) for table in phone.apps.tables[path]}
     return replace(phone, rows={**phone.rows, **tables})
 
 
@@ -227,7 +213,7 @@ def _read_as(value: object, kind: str) -> Scalar:
 
 
 def _dumped(phone: Phone, path: str) -> bytes:
-    return dump(phone, path, TABLES[path])
+    return dump(phone, path, phone.apps.tables[path])
 
 
 # ----------------------------------------------------------------------------------------------------------- text

@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 from collab.envs.actions import MOBILE
-from collab.envs.phone.apps import BY_NAME
+from collab.envs.phone.apps import STANDARD
 from collab.envs.phone.apps.settings import BLUETOOTH, BRIGHTEST, BRIGHTNESS, DARKEST, PACKAGE, WIFI
 from collab.envs.phone.screen import Frame, foreground_package
 from collab.envs.phone.state import Phone, put_setting
@@ -134,7 +134,7 @@ def _wifi_then_app_score(start: Phone, end: Phone, params: Params) -> float:
 
 def open_plan(frame: Frame, params: Params, start: Phone) -> Action:
     """Open the app and grant what it asks for."""
-    app = BY_NAME[str(params["app_name"])]
+    app = frame.phone.apps.by_name[str(params["app_name"])]
     if not plans.in_app(frame, app.package):
         return plans.open_app(app.name)
     if (frame.view.package or app.package) == app.package:
@@ -145,14 +145,14 @@ def open_plan(frame: Frame, params: Params, start: Phone) -> Action:
 
 def open_score(start: Phone, end: Phone, params: Params) -> float:
     """Whether the app is in front, with no permission dialog over it."""
-    return float(foreground_package(end) == BY_NAME[str(params["app_name"])].package)
+    return float(foreground_package(end) == end.apps.by_name[str(params["app_name"])].package)
 
 
 OPENABLE = ("camera", "clock", "contacts", "settings", "dialer")
 
 
 def _draw_app(rng: random.Random) -> dict[str, str]:
-    return {"app_name": rng.choice([name for name in OPENABLE if name in BY_NAME])}
+    return {"app_name": rng.choice([name for name in OPENABLE if name in STANDARD.by_name])}
 
 
 TASKS: tuple[TaskSpec, ...] = (
