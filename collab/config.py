@@ -265,6 +265,29 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
     _assign(data[key], path[1:], value, setting)
 
 
+def load_environment(library: Library, name: str) -> EnvironmentDefinition:
+    """Read an environment, its task files made findable from everywhere.
+
+    The option `tasks` of a backend may be the path of a file. A relative one is looked up beside the definition, then
+    in the current folder; one that is in neither stays as it is, and whoever reads it says so.
+
+    Raises:
+        UnknownName, ConfigError: see `Library.load`.
+    """
+    definition = library.load("envs", name, EnvironmentDefinition)
+    homes = (library.path("envs", name).parent, Path())
+    backends = {key: _with_task_file(part, homes) for key, part in definition.backends.items()}
+    return definition.model_copy(update={"backends": backends})
+
+
+def _with_task_file(part: Part, homes: Sequence[Path]) -> Part:
+    tasks = part.options.get("tasks")
+    if not isinstance(tasks, str):
+        return part
+    found = [path for home in homes if (path := home / Path(tasks).expanduser()).is_file()]
+    return part.model_copy(update={"options": part.options | {"tasks": str(found[0].resolve())}}) if found else part
+
+
 def run_config(
     *,
     library: Library,
@@ -285,7 +308,7 @@ def run_config(
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`.
     """
-    environment = library.load("envs", env, EnvironmentDefinition)
+    environment = load_environment(library, env)
     if backend is not None:
         if backend not in environment.backends:
             raise UnknownName.of(f"backend of {env}", backend, environment.backends)

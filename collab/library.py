@@ -190,6 +190,8 @@ def _fields_at(model: type[BaseModel], path: Sequence[Hashable]) -> Sequence[str
     """Field names of the model that stands at `path` inside `model`; empty when it cannot be told."""
     current: Any = model
     for part in path:
+        if isinstance(part, int):  # a position in a list, whose items `current` describes
+            continue
         fields = getattr(current, "model_fields", {})
         annotation = fields[part].annotation if part in fields else None
         current = next((item for item in _unpack(annotation) if hasattr(item, "model_fields")), None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.config import Budget, RunConfig, SamplingDefinition, fill_slots, override, run_config
+from collab.config import Budget, RunConfig, SamplingDefinition, fill_slots, load_environment, override, run_config
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library
 
@@ -85,6 +85,21 @@ def test_unknown_names(library: Library) -> None:
         config(library, env="toi")
     with pytest.raises(UnknownName, match="no backend of toy called 'emulator'; known: fake"):
         config(library, backend="emulator")
+
+
+def test_a_task_file_is_looked_up_beside_its_definition_then_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("my/envs/tasks/a.yaml", "here/tasks/a.yaml", "here/tasks/b.yaml"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("tasks: []")
+    given = {"a": "tasks/a.yaml", "b": "tasks/b.yaml", "c": "tasks/c.yaml", "d": [], "e": str(tmp_path / "x.yaml")}
+    backends = "".join(f"  {name}: {{kind: web, options: {{tasks: {tasks}}}}}\n" for name, tasks in given.items())
+    (tmp_path / "my" / "envs" / "shop.yaml").write_text(f"backend: a\nbackends:\n{backends}  f: {{kind: web}}\n")
+    monkeypatch.chdir(tmp_path / "here")
+    found = load_environment(Library(own=tmp_path / "my"), "shop").backends
+    wanted = given | {"a": str(tmp_path / "my/envs/tasks/a.yaml"), "b": str(tmp_path / "here/tasks/b.yaml")}
+    assert {name: part.options.get("tasks") for name, part in found.items()} == wanted | {"f": None}
 
 
 def test_temperatures_per_slot() -> None:

@@ -220,10 +220,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDefinition:
     """The definition of an environment, with another backend chosen if asked for."""
-    from collab.config import EnvironmentDefinition
+    from collab.config import load_environment
     from collab.errors import UnknownName
 
-    definition = definitions.load("envs", name, EnvironmentDefinition)
+    definition = load_environment(definitions, name)
     if backend is None:
         return definition
     if backend not in definition.backends:

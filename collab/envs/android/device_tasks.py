@@ -15,10 +15,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from collab.errors import ConfigError
-from collab.library import explain, read
+from collab.envs import task_files
 from collab.types import Observation, Outcome
 
 
@@ -57,34 +56,9 @@ class DeviceTask(BaseModel):
     tags: list[str] = []
 
 
-class TaskFile(BaseModel):
-    """A file of tasks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tasks: list[DeviceTask]
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> TaskFile:
-        names = [task.name for task in self.tasks]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two tasks are called {twice[0]!r}")
-        return self
-
-
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[DeviceTask, ...]:
-    """Read tasks from a YAML file (a mapping with the key `tasks`) or from a list.
-
-    Raises:
-        ConfigError: names the file, the line, the field and what is allowed there.
-    """
-    if isinstance(tasks, Path):
-        return tuple(read(tasks.expanduser(), TaskFile).tasks)
-    try:
-        return tuple(TaskFile.model_validate({"tasks": tasks}).tasks)
-    except ValidationError as error:
-        raise ConfigError(explain(error, "device tasks", model=TaskFile)) from None
+    """Read tasks on a device; see `task_files.load_tasks`."""
+    return task_files.load_tasks(tasks, DeviceTask, "device tasks")
 
 
 def judge(success: Success, observation: Observation, package: str, answer: str | None) -> Outcome:

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from collab.errors import ConfigError
-from collab.library import explain, read
+from collab.envs import task_files
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -89,34 +88,9 @@ class LiveTask(BaseModel):
     tags: list[str] = []
 
 
-class TaskFile(BaseModel):
-    """A file of tasks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tasks: list[LiveTask]
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> TaskFile:
-        names = [task.name for task in self.tasks]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two tasks are called {twice[0]!r}")
-        return self
-
-
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
-    """Read tasks from a YAML file (a mapping with the key `tasks`) or from a list.
-
-    Raises:
-        ConfigError: names the file, the line, the field and what is allowed there.
-    """
-    if isinstance(tasks, Path):
-        return tuple(read(tasks.expanduser(), TaskFile).tasks)
-    try:
-        return tuple(TaskFile.model_validate({"tasks": tasks}).tasks)
-    except ValidationError as error:
-        raise ConfigError(explain(error, "web tasks", model=TaskFile)) from None
+    """Read tasks on live pages; see `task_files.load_tasks`."""
+    return task_files.load_tasks(tasks, LiveTask, "web tasks")
 
 
 # ------------------------------------------------------------------------------------------------------- judging

@@ -1,0 +1,71 @@
+"""Task files: a YAML file with the key `tasks`, or the same list written into a definition.
+
+    tasks:
+      - name: wifi-page
+        goal: Open the page with the Wi-Fi networks.
+        …
+
+What a task says is the affair of its environment, which brings a pydantic model with at least a `name`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from collab.errors import ConfigError
+from collab.library import explain, read
+
+
+class Named(Protocol):
+    """What every kind of task has."""
+
+    @property
+    def name(self) -> str:
+        """Name, unique in its file."""
+        ...
+
+
+TaskT = TypeVar("TaskT", bound=BaseModel)
+
+
+def _names(tasks: Sequence[object]) -> list[str]:
+    return [cast(Named, task).name for task in tasks]
+
+
+class TaskFile(BaseModel, Generic[TaskT]):
+    """A file of tasks of one kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: list[TaskT]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> TaskFile[TaskT]:
+        twice = sorted(name for name, count in Counter(_names(self.tasks)).items() if count > 1)
+        if twice:
+            raise ValueError(f"two tasks are called {twice[0]!r}")
+        return self
+
+
+def load_tasks(tasks: Path | list[dict[str, Any]], kind: type[TaskT], what: str) -> tuple[TaskT, ...]:
+    """Read tasks from a YAML file or from a list.
+
+    Args:
+        kind: pydantic model of one task.
+        what: kind of tasks in words, for messages about a list ("web tasks").
+
+    Raises:
+        ConfigError: names the file, the line, the field and what is allowed there.
+    """
+    model = TaskFile[kind]  # type: ignore[valid-type]
+    if isinstance(tasks, Path):
+        return tuple(read(tasks.expanduser(), model).tasks)
+    try:
+        return tuple(model.model_validate({"tasks": tasks}).tasks)
+    except ValidationError as error:
+        raise ConfigError(explain(error, what, model=model)) from None
