@@ -38,6 +38,9 @@ class App:
     """Values of the settings tables on a fresh phone."""
     noise: Callable[[Phone, random.Random], Phone] = _nothing
     """Adds data that no task asks about."""
+    version: str = "1"
+    """Of an app from outside: changes whenever its screens or handlers do, so that old episodes are not rebuilt on
+    it."""
 
     @property
     def name(self) -> str:

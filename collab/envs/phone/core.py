@@ -8,6 +8,7 @@ result = phone.step(MOBILE.make("open_app", app_name="Settings"))
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collab.envs.actions import MOBILE
@@ -58,9 +59,9 @@ class Episode:
         return None
 
 
-def initial_state(spec: TaskSpec, task: Task, *, noise: bool) -> Phone:
-    """The phone at the start of an instance: a function of the task's name, seed and parameters."""
-    phone = lived_in(generator(derive(task.seed, "noise", task.name))) if noise else FACTORY
+def initial_state(spec: TaskSpec, task: Task, factory: Phone, *, noise: bool) -> Phone:
+    """The phone at the start of an instance: a function of the fresh phone and the task's name, seed and parameters."""
+    phone = lived_in(generator(derive(task.seed, "noise", task.name)), factory) if noise else factory
     return spec.prepare(phone, task.params, generator(derive(task.seed, "state", task.name)))
 
 
@@ -69,13 +70,19 @@ class SimPhone:
 
     Args:
         noise: whether the phone holds data that no task asks about.
+        factory: the phone as nobody has used it yet; it knows its apps.
+        tasks: what can be asked of it, by name.
     """
 
-    def __init__(self, *, noise: bool = True) -> None:
+    def __init__(
+        self, *, noise: bool = True, factory: Phone = FACTORY, tasks: Mapping[str, TaskSpec] = BY_NAME
+    ) -> None:
         self._noise = noise
+        self._factory = factory
+        self._tasks = tasks
         self._episode: Episode | None = None
         """None when no step is possible: before the first reset and after the end."""
-        self._frame = look(FACTORY)
+        self._frame = look(factory)
         self._steps = 0
         self._solution: tuple[Action, ...] | None = None
         self._solved = False
@@ -93,10 +100,11 @@ class SimPhone:
 
     def reset(self, task: Task) -> Observation:
         """Make the task's initial state; UnknownName when it is not a task of this phone."""
-        spec = BY_NAME.get(task.name)
+        spec = self._tasks.get(task.name)
         if spec is None:
-            raise UnknownName.of("task", task.name, BY_NAME, "see them with: collab env tasks androidworld")
-        self._episode = Episode(task=task, spec=spec, start=initial_state(spec, task, noise=self._noise))
+            raise UnknownName.of("task", task.name, self._tasks, "see them with: collab env tasks androidworld")
+        start = initial_state(spec, task, self._factory, noise=self._noise)
+        self._episode = Episode(task=task, spec=spec, start=start)
         self._frame = look(self._episode.start)
         self._steps, self._solved = 0, False
         return self._frame.observation

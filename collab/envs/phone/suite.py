@@ -10,9 +10,12 @@ from typing import Literal
 
 from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
+from collab.envs.phone.apps import INSTALLED, phone_with
 from collab.envs.phone.core import SimPhone
-from collab.envs.phone.tasks import BY_NAME, TASKS
-from collab.errors import UnknownName
+from collab.envs.phone.fresh import factory
+from collab.envs.phone.outside import bring
+from collab.envs.phone.tasks import TASKS, TaskSpec
+from collab.errors import ConfigError, UnknownName
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
 
@@ -59,16 +62,23 @@ class SimPhoneSuite:
 
     Args:
         noise: "some" fills the phone with data that no task asks about; "none" leaves it out.
+        apps: importable packages that bring an app and its tasks (docs/simphone.md).
+
+    Raises:
+        ConfigError: an app cannot be imported, or clashes with another.
     """
 
     name = NAME
-    label = "androidworld[simphone]"
-    version = "simphone-1"
     space = MOBILE
     capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
 
-    def __init__(self, *, noise: Literal["none", "some"] = "some") -> None:
+    def __init__(self, *, noise: Literal["none", "some"] = "some", apps: Sequence[str] = ()) -> None:
         self._noise = noise == "some"
+        brought = [bring(module) for module in apps]
+        self._factory = factory(phone_with([*INSTALLED, *(one.app for one in brought)]))
+        self._tasks = _by_name([*TASKS, *(spec for one in brought for spec in one.tasks)])
+        self.label = f"androidworld[{'+'.join(('simphone', *apps))}]"
+        self.version = "+".join(("simphone-1", *(f"{one.app.package}-{one.app.version}" for one in brought)))
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, by name."""
@@ -81,14 +91,14 @@ class SimPhoneSuite:
                 tags=(f"wave-{spec.wave}", *spec.apps, *(("verify",) if spec.verify else ())),
                 oracle=True,
             )
-            for spec in TASKS
+            for spec in self._tasks.values()
         ]
 
     def instance(self, name: str, seed: int) -> Task:
         """Draw an instance; UnknownName when there is no such task."""
-        spec = BY_NAME.get(name)
+        spec = self._tasks.get(name)
         if spec is None:
-            raise UnknownName.of("task", name, BY_NAME, "see them with: collab env tasks androidworld")
+            raise UnknownName.of("task", name, self._tasks, "see them with: collab env tasks androidworld")
         params = spec.draw(generator(derive(seed, "params", name)))
         return Task(
             environment=NAME,
@@ -103,7 +113,16 @@ class SimPhoneSuite:
 
     async def open(self) -> PhoneEnvironment:
         """A fresh phone; as many as the caller likes."""
-        return PhoneEnvironment(SimPhone(noise=self._noise))
+        return PhoneEnvironment(SimPhone(noise=self._noise, factory=self._factory, tasks=self._tasks))
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _by_name(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
+    found: dict[str, TaskSpec] = {}
+    for spec in sorted(specs, key=lambda spec: spec.name):
+        if spec.name in found:
+            raise ConfigError(f"simphone: two tasks are called {spec.name!r}; give the one from outside another name")
+        found[spec.name] = spec
+    return found
