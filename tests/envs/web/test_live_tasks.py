@@ -26,7 +26,7 @@ def test_a_file_and_a_list_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sucess": {}}, ["unknown key", "sucess"]),
+        ({"sucess": {}}, ["no key called 'sucess'", "did you mean success"]),
         ({"success": {}}, ["give at least one of address"]),
         ({"success": {"text": "x", "answer": "y"}}, ["need a selector"]),
         ({"success": {"address": "("}}, ["not a regular expression"]),
