@@ -49,6 +49,15 @@ class Limits(Definition):
     """Step budget for all tasks; None uses each task's own."""
 
 
+class Unseen(Definition):
+    """Apps that nothing is trained on (`collab.splits`)."""
+
+    apps: list[str] = []
+    """As tasks name them. Training leaves their tasks out and gives the backend this list as its option `without`."""
+    words: list[Annotated[str, Field(pattern=r"^[^\W\d_]+$")]] = []
+    """Words by which a text gives such an app away; no training text may say one."""
+
+
 class EnvironmentDefinition(Definition):
     """`envs/*.yaml`: where."""
 
@@ -59,6 +68,7 @@ class EnvironmentDefinition(Definition):
     tasks: Literal["all"] | list[str] = "all"
     """Names, or "tag:word" for all tasks with that tag."""
     limits: Limits = Limits()
+    unseen: Unseen = Unseen()
     lasting: bool = False
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
 
@@ -166,6 +176,14 @@ class Budget(Definition):
         return validate(cls, values, "--budget")
 
 
+class SplitChoice(Definition):
+    """The split that a run belongs to."""
+
+    name: str
+    hash: str
+    """SHA-256 of the split as it was when the run began."""
+
+
 class RunConfig(Definition):
     """Everything that decides what a run does."""
 
@@ -185,6 +203,8 @@ class RunConfig(Definition):
     episodes: int = Field(ge=1)
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
+    split: SplitChoice | None = None
+    """None when the tasks and the seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)
     """Episodes at once."""
     budget: Budget = Budget()

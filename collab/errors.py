@@ -6,6 +6,7 @@
     │   ├── UnknownName           no definition, task, slot or run has that name
     │   ├── GraphError            the graph has a cycle, an unknown slot, a count that does not match
     │   ├── MissingExtra          an optional dependency is not installed
+    │   ├── OverlapError          training data holds what is kept for evaluation
     │   └── RunFormatError        a run directory cannot be read by this version
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
@@ -75,6 +76,10 @@ class MissingExtra(UsageError):
     def of(cls, package: str, extra: str, purpose: str) -> MissingExtra:
         """Name the extra that brings `package`, and what it is needed for."""
         return cls(f"{purpose} needs {package}, which is not installed; run: pip install 'collab-marl[{extra}]'")
+
+
+class OverlapError(UsageError):
+    """What is to be trained on holds something that is kept for evaluation."""
 
 
 class RunFormatError(UsageError):
