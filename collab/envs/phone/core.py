@@ -17,7 +17,7 @@ from collab.envs.phone.fresh import FACTORY, lived_in
 from collab.envs.phone.screen import Frame, look
 from collab.envs.phone.state import Phone
 from collab.envs.phone.tasks import BY_NAME, TaskSpec
-from collab.envs.phone.tasks.plans import Lost
+from collab.envs.phone.tasks.plans import Lost, back
 from collab.envs.phone.touch import act
 from collab.errors import EnvironmentFailure, UnknownName
 from collab.seeds import derive, generator
@@ -45,7 +45,7 @@ class Episode:
         actions: list[Action] = []
         while len(actions) < _LONGEST_SOLUTION:
             try:
-                planned = self.spec.plan(frame, self.task.params, self.start)
+                planned = back() if frame.phone.panel else self.spec.plan(frame, self.task.params, self.start)
             except Lost:
                 return None
             action = MOBILE.canonical(planned, frame.observation)

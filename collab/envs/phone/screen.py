@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collab.envs.phone.layout import Placed, place
-from collab.envs.phone.state import Page, Phone, pop
+from collab.envs.phone.state import Page, Phone, close_panel, pop
 from collab.envs.phone.widgets import Line, Node, View, icon
 from collab.envs.text import describe_screen
 from collab.types import Box, Element, Observation
@@ -53,14 +53,15 @@ def look(phone: Phone) -> Frame:
     """What is on the screen now."""
     page = phone.page
     view = phone.apps.screens[page.screen](phone, page)
-    arrow = _BACK_ARROW if len(phone.stacks[phone.foreground]) > 1 else None
+    first = phone.panel is not None or len(phone.stacks[phone.foreground]) == 1
+    arrow = None if first else _BACK_ARROW
     placed = place(view, page, keyboard=phone.keyboard, back_icon=arrow)
     elements = tuple(
         _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
     app = phone.apps.by_package[phone.foreground].name
-    title = app if view.title in ("", app) else f"{app}: {view.title}"
+    title = app if view.title in ("", app) else view.title if phone.panel is not None else f"{app}: {view.title}"
     observation = Observation(
         space="mobile",
         title=title,
@@ -74,7 +75,9 @@ def look(phone: Phone) -> Frame:
 
 
 def leave(phone: Phone) -> Phone:
-    """Let the page that goes out of sight do what it then does (an editor saves); it may lie under a dialog."""
+    """Let the page that goes out of sight do what it then does (an editor saves); a dialog or panel may cover it."""
+    if phone.panel is not None:
+        return replace(leave(close_panel(phone)), panel=phone.panel)
     view = view_of(phone)
     if view.leave is not None:
         return view.leave(phone)
@@ -151,6 +154,7 @@ def _drawing(phone: Phone, view: View, placed: Placed, app: str) -> dict[str, ob
         "app_bar": view.title if view.style == "screen" else None,
         "keyboard": phone.keyboard,
         "dialog": list(placed.window) if view.style in OVERLAYS else None,
+        "shade": phone.panel is not None and view.style == "plain",
         "dark": phone.settings.get("secure/dark_theme") == "1",
         "clock": clock_text(phone),
         "toast": phone.notice,

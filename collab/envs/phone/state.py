@@ -58,6 +58,20 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """What an app has to say while something else is on the screen."""
+
+    key: str
+    """Unique on the phone: a second notification with the same key takes the place of the first."""
+    package: str
+    """App that says it."""
+    title: str
+    text: str = ""
+    opens: Page | None = None
+    """Page of the app that a tap opens on top of the app's own; None: the app as it was left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Phone:
     """Everything a phone knows."""
 
@@ -74,10 +88,15 @@ class Phone:
     """What apps keep for themselves, by package: preferences, a running stopwatch."""
     clipboard: str = ""
     stacks: Mapping[str, tuple[Page, ...]] = field(default_factory=dict)
-    """Back stack per running app, bottom first; the launcher's always exists."""
+    """Back stack per running app, bottom first; the launcher's always exists. The app used last comes last."""
     foreground: str = LAUNCHER
     keyboard: bool = False
     """Whether the soft keyboard covers the bottom of the screen."""
+    panel: Page | None = None
+    """What the system has drawn over the whole screen: the notification shade, quick settings; None: nothing. The
+    app below stays in front."""
+    notifications: tuple[Notification, ...] = ()
+    """The newest first."""
     notice: str | None = None
     """The toast of the last action."""
     answer: str | None = None
@@ -85,8 +104,8 @@ class Phone:
 
     @property
     def page(self) -> Page:
-        """The page on top of the foreground app's back stack."""
-        return self.stacks[self.foreground][-1]
+        """The page on top: the system's panel, else the last of the foreground app's back stack."""
+        return self.panel if self.panel is not None else self.stacks[self.foreground][-1]
 
 
 Handler: TypeAlias = Callable[[Phone], Phone]
@@ -98,6 +117,8 @@ Handler: TypeAlias = Callable[[Phone], Phone]
 
 def edit_page(phone: Phone, **changes: Any) -> Phone:
     """Change fields of the page on top."""
+    if phone.panel is not None:
+        return replace(phone, panel=replace(phone.panel, **changes))
     stack = phone.stacks[phone.foreground]
     stacks = {**phone.stacks, phone.foreground: (*stack[:-1], replace(stack[-1], **changes))}
     return replace(phone, stacks=stacks)
@@ -120,12 +141,13 @@ def focus_on(phone: Phone, name: str | None) -> Phone:
 
 def push(phone: Phone, page: Page) -> Phone:
     """Open a page of the foreground app; the keyboard shows when the page starts with a focused field."""
-    stack = (*phone.stacks[phone.foreground], page)
-    return replace(phone, stacks={**phone.stacks, phone.foreground: stack}, keyboard=page.focus is not None)
+    return _shown(phone, (*phone.stacks[phone.foreground], page))
 
 
 def pop(phone: Phone, count: int = 1) -> Phone:
-    """Close the topmost pages; the app whose last page closes ends, and the launcher shows."""
+    """Close the topmost pages; the app whose last page closes ends, and the launcher shows. A panel closes alone."""
+    if phone.panel is not None:
+        return close_panel(phone)
     stack = phone.stacks[phone.foreground][:-count]
     if not stack:
         if phone.foreground == LAUNCHER:
@@ -136,14 +158,13 @@ def pop(phone: Phone, count: int = 1) -> Phone:
 
 def swap(phone: Phone, page: Page, closing: int = 1) -> Phone:
     """Open a page in place of the topmost ones."""
-    stack = (*phone.stacks[phone.foreground][:-closing], page)
-    return replace(phone, stacks={**phone.stacks, phone.foreground: stack}, keyboard=page.focus is not None)
+    return _shown(phone, (*phone.stacks[phone.foreground][:-closing], page))
 
 
 def go_home(phone: Phone) -> Phone:
     """Show the launcher's first page; apps keep their back stacks."""
     stacks = {**phone.stacks, LAUNCHER: phone.stacks[LAUNCHER][:1]}
-    return replace(phone, stacks=stacks, foreground=LAUNCHER, keyboard=False)
+    return replace(phone, stacks=stacks, foreground=LAUNCHER, keyboard=False, panel=None)
 
 
 def close_app(phone: Phone, package: str) -> Phone:
@@ -154,8 +175,44 @@ def close_app(phone: Phone, package: str) -> Phone:
 
 def start(phone: Phone, package: str, pages: tuple[Page, ...]) -> Phone:
     """Bring an app to the front as it was left; `pages` is its back stack when it is not running."""
-    stacks = phone.stacks if package in phone.stacks else {**phone.stacks, package: pages}
-    return replace(phone, stacks=stacks, foreground=package, keyboard=False)
+    stacks = {name: stack for name, stack in phone.stacks.items() if name != package}
+    stacks[package] = phone.stacks.get(package, pages)
+    return replace(phone, stacks=stacks, foreground=package, keyboard=False, panel=None)
+
+
+def recent_apps(phone: Phone) -> list[str]:
+    """Packages of the running apps, the one used last first; the launcher is none of them."""
+    return [package for package in reversed(tuple(phone.stacks)) if package != LAUNCHER]
+
+
+def _shown(phone: Phone, stack: tuple[Page, ...]) -> Phone:
+    """The foreground app with this back stack, nothing drawn over it."""
+    stacks = {**phone.stacks, phone.foreground: stack}
+    return replace(phone, stacks=stacks, keyboard=stack[-1].focus is not None, panel=None)
+
+
+# -------------------------------------------------------------------------------------- what the system draws over it
+
+
+def open_panel(phone: Phone, screen: str) -> Phone:
+    """Draw a screen of the system over the whole screen; the keyboard goes."""
+    return replace(phone, panel=Page(screen=screen), keyboard=False)
+
+
+def close_panel(phone: Phone) -> Phone:
+    """Show the app again."""
+    return replace(phone, panel=None)
+
+
+def notify(phone: Phone, notification: Notification) -> Phone:
+    """Post a notification, in place of one with the same key."""
+    others = (one for one in phone.notifications if one.key != notification.key)
+    return replace(phone, notifications=(notification, *others))
+
+
+def dismiss(phone: Phone, key: str) -> Phone:
+    """Take a notification away; nothing happens when it is gone."""
+    return replace(phone, notifications=tuple(one for one in phone.notifications if one.key != key))
 
 
 # ------------------------------------------------------------------------------------------------------ the rest

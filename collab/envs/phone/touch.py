@@ -2,7 +2,8 @@
 
 Execution follows AndroidWorld: `input_text` taps its target, types and presses Enter (a new line in a multi-line
 editor, the field's own action elsewhere), does nothing for an empty text, and with `clear_text` empties the field
-first; `scroll` names the direction in which the content is looked through, `swipe` the direction of the finger.
+first; `scroll` names the direction in which the content is looked through, `swipe` the direction of the finger. A
+swipe without a target starts at the edge of the screen, so that one downwards pulls down the notifications.
 
 Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
 height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from collab.envs.phone.apps import TEXT_MENU
-from collab.envs.phone.layout import KEYBOARD_TOP
+from collab.envs.phone.apps.system_shade import pull_down
+from collab.envs.phone.layout import KEYBOARD_TOP, STATUS_BAR
 from collab.envs.phone.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
-from collab.envs.phone.state import Page, Phone, edit_page, focus_on, go_home, push, put_field, start
+from collab.envs.phone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
 from collab.envs.phone.widgets import Node
 from collab.types import Action, ElementTarget, Point
 
@@ -76,11 +78,13 @@ def _tap(frame: Frame, action: Action) -> Phone:
 
 
 def _tap_outside(frame: Frame, action: Action) -> Phone:
-    """A tap beside a dialog or menu closes it; anywhere else on nothing it does nothing."""
+    """A tap beside a dialog or menu closes it, as one beside what the shade shows; else it does nothing."""
     if frame.view.style in OVERLAYS and isinstance(action.target, Point):
         below_keyboard = frame.phone.keyboard and action.target.y >= KEYBOARD_TOP
         if not frame.placed.window.contains(action.target.x, action.target.y) and not below_keyboard:
             return go_back(replace(frame.phone, keyboard=False))
+    elif frame.phone.panel is not None and isinstance(action.target, Point):
+        return close_panel(frame.phone)
     return frame.phone
 
 
@@ -126,23 +130,32 @@ def _scroll(frame: Frame, action: Action) -> Phone:
 
 
 def _swipe(frame: Frame, action: Action) -> Phone:
-    return _drag(frame, action, str(action["direction"]))
+    direction = str(action["direction"])
+    if direction == "down" and _from_status_bar(action):
+        return pull_down(frame.phone)
+    return _drag(frame, action, direction)
+
+
+def _from_status_bar(action: Action) -> bool:
+    """Whether a swipe starts at the top edge; without a target it goes over the whole screen."""
+    return action.target is None or (isinstance(action.target, Point) and action.target.y < STATUS_BAR)
 
 
 def _drag(frame: Frame, action: Action, finger: str) -> Phone:
     node = _node(frame, action)
     if node is not None and node.slide is not None and finger in ("left", "right"):
         return node.slide(frame.phone, 0.0 if finger == "left" else 1.0)
-    if finger in frame.view.swipes:
-        return frame.view.swipes[finger](frame.phone)
-    if finger in ("left", "right"):
-        return frame.phone
-    body = frame.placed.body
-    distance = min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
-    before = min(frame.page.scroll, frame.placed.room)
-    offset = before + distance if finger == "up" else before - distance
-    offset = max(0, min(offset, frame.placed.room))
-    return frame.phone if offset == before else edit_page(frame.phone, scroll=offset)
+    if node is not None and finger in node.swipes:
+        return node.swipes[finger](frame.phone)
+    if finger in ("up", "down"):
+        body = frame.placed.body
+        distance = min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
+        before = min(frame.page.scroll, frame.placed.room)
+        offset = before + distance if finger == "up" else before - distance
+        offset = max(0, min(offset, frame.placed.room))
+        if offset != before:
+            return edit_page(frame.phone, scroll=offset)
+    return frame.view.swipes[finger](frame.phone) if finger in frame.view.swipes else frame.phone
 
 
 # --------------------------------------------------------------------------------------------------------- typing

@@ -36,6 +36,8 @@ class Node(NamedTuple):
     """Slider: set the position, 0 at the left end and 1 at the right."""
     height: int = 0
     """In pixels; 0 for the usual height of its role."""
+    swipes: Mapping[str, Handler] = EMPTY
+    """What a finger does that starts on it, by its direction, instead of scrolling what lies around."""
 
 
 class Line(NamedTuple):
@@ -75,7 +77,7 @@ class View:
     leave: Handler | None = None
     """What happens when the page goes out of sight by back, home or another app; None: nothing."""
     swipes: Mapping[str, Handler] = field(default_factory=lambda: EMPTY)
-    """Finger directions that do something else than scrolling."""
+    """What a finger does, by its direction, where nothing can be scrolled that way."""
     package: str | None = None
     """Package the page belongs to; None: the foreground app (permission dialogs belong to the system)."""
 

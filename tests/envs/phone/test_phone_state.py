@@ -12,7 +12,7 @@ import pytest
 from collab.envs.actions import MOBILE
 from collab.envs.base import Forkable, HasOracle, HasScreenshot
 from collab.envs.phone import databases
-from collab.envs.phone.apps import STANDARD
+from collab.envs.phone.apps import STANDARD, system
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.people import CONTACTS_DATABASE, people
 from collab.envs.phone.suite import SimPhoneSuite
@@ -134,13 +134,13 @@ def test_a_broken_database_is_refused_and_changes_nothing() -> None:
 
 
 def test_screen_names_are_unique_over_all_apps() -> None:
-    assert len(STANDARD.screens) == 1 + sum(len(app.screens) for app in STANDARD.all)
+    assert len(STANDARD.screens) == len(system.SCREENS) + sum(len(app.screens) for app in STANDARD.all)
 
 
 def test_suite_opens_independent_environments() -> None:
     async def scenario() -> None:
         suite = SimPhoneSuite()
-        assert (suite.name, suite.label, suite.version) == ("androidworld", "androidworld[simphone]", "simphone-1")
+        assert (suite.name, suite.label, suite.version) == ("androidworld", "androidworld[simphone]", "simphone-2")
         assert len(suite.tasks()) == len(TASKS) >= 30
         assert all(info.oracle for info in suite.tasks())
         task = suite.instance("ContactsAddContact", 4)

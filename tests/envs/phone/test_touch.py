@@ -163,7 +163,7 @@ def test_scrolling_shows_what_is_hidden_and_stops_at_the_ends() -> None:
     assert phone.frame.index(about) is not None
     assert phone.frame.placed.hidden[SETTINGS + "network"] == "up"
     assert do(phone, "scroll", direction="down").info["effect"] == "nothing changed"
-    do(phone, "swipe", direction="down")  # the finger goes down, so the content does
+    do(phone, "swipe", SETTINGS + "about", direction="down")  # the finger goes down, so the content does
     assert phone.frame.index(SETTINGS + "network") is not None
 
 
@@ -187,7 +187,7 @@ def test_app_drawer_opens_and_closes_by_swipe_and_searches() -> None:
     do(phone, "swipe", direction="up")
     assert phone.phone.page.screen == "launcher.drawer"
     assert {"Markor", "Files", "Clock"} <= {element.label for element in phone.frame.observation.elements}
-    do(phone, "swipe", direction="down")
+    do(phone, "scroll", direction="up")
     assert phone.phone.page.screen == "launcher.home"
     do(phone, "scroll", direction="down")
     do(phone, "input_text", LAUNCHER + ":id/search_container_all_apps", text="mark")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from collab.envs.phone.app import App
+from collab.envs.phone.apps.system_shade import open_shade
 from collab.envs.phone.state import LAUNCHER, Handler, Page, Phone, pop, push, start
 from collab.envs.phone.widgets import Node, View, grid, line, text, text_field
 
@@ -26,7 +27,7 @@ def launcher(apps: Sequence[App]) -> App:
             style="plain",
             body=[text(f"{date:%a}, {date:%b} {date.day}", _ID + "clock")],
             footer=line(*(_app(app, "hotseat") for app in dock)),
-            swipes={"up": _open_drawer},
+            swipes={"up": _open_drawer, "down": open_shade},
         )
 
     def drawer(phone: Phone, page: Page) -> View:
@@ -38,7 +39,7 @@ def launcher(apps: Sequence[App]) -> App:
             title="All apps",
             style="plain",
             body=[search, *grid([_app(app, "app") for app in found], columns=4)],
-            swipes={} if page.scroll else {"down": pop},
+            swipes={"down": pop},
         )
 
     return App(

@@ -11,7 +11,7 @@ from collab.envs.phone.app import App
 from collab.envs.phone.databases import remove, rows
 from collab.envs.phone.people import digits, name_of, people
 from collab.envs.phone.pools import SENTENCES, draw_number
-from collab.envs.phone.state import Page, Phone, Row, keep, pop, push, put_field, swap, toast
+from collab.envs.phone.state import Page, Phone, Row, close_app, keep, pop, push, put_field, start, swap, toast
 from collab.envs.phone.texts import (
     ADDRESSES,
     INBOX,
@@ -98,7 +98,7 @@ def delete(phone: Phone, page: Page) -> View:
 
 def open_conversation(phone: Phone, address: str) -> Phone:
     """Show the conversation with a number, from any app."""
-    phone = replace(phone, stacks={**phone.stacks, PACKAGE: APP.pages}, foreground=PACKAGE, keyboard=False)
+    phone = start(close_app(phone, PACKAGE), PACKAGE, APP.pages)
     return _start_with(phone, address, closing=0)
 
 

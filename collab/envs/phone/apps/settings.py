@@ -10,12 +10,13 @@ from typing import Literal, NamedTuple
 
 from collab.envs.phone.app import App
 from collab.envs.phone.state import Page, Phone, pop, push, put_setting
-from collab.envs.phone.widgets import Item, View, button, heading, item, radio, slider, switch, text
+from collab.envs.phone.widgets import Item, Node, View, button, heading, item, radio, slider, switch, text
 
 PACKAGE = "com.android.settings"
 _ID = PACKAGE + ":id/"
 
 WIFI, BLUETOOTH, BRIGHTNESS = "global/wifi_on", "global/bluetooth_on", "system/screen_brightness"
+FLASHLIGHT = "secure/flashlight_enabled"
 DARKEST, BRIGHTEST = 1, 255
 """Android's range of screen_brightness."""
 
@@ -176,10 +177,15 @@ def page(phone: Phone, page: Page) -> View:
 
 def internet(phone: Phone, page: Page) -> View:
     """Wi-Fi and the networks in reach."""
+    return View(title="Internet", body=networks(phone))
+
+
+def networks(phone: Phone) -> list[Item]:
+    """The switch of Wi-Fi, and the networks in reach when it is on."""
     on = phone.settings[WIFI] != "0"
     body: list[Item] = [
         heading("T-Mobile", _ID + "carrier"),
-        switch("Wi-Fi", _ID + WIFI, on, partial(_flip, name=WIFI)),
+        switch("Wi-Fi", _ID + WIFI, on, partial(flip, name=WIFI)),
     ]
     if on:
         body.append(item("AndroidWifi", _ID + "network/AndroidWifi", None, value="Connected"))
@@ -187,19 +193,23 @@ def internet(phone: Phone, page: Page) -> View:
         body.append(text("Saved networks", _ID + "saved", value="1 network"))
     else:
         body.append(text("To see available networks, turn on Wi-Fi", _ID + "hint"))
-    return View(title="Internet", body=body)
+    return body
 
 
 def brightness(phone: Phone, page: Page) -> View:
     """The brightness slider."""
-    level = int(phone.settings[BRIGHTNESS])
-    position = (level - DARKEST) / (BRIGHTEST - DARKEST)
     return View(
         title="Brightness level",
         style="sheet",
-        body=[slider("Display brightness", _ID + "slider", position, _set_brightness)],
+        body=[brightness_slider(phone, _ID + "slider")],
         actions=(button("Done", _ID + "done", pop),),
     )
+
+
+def brightness_slider(phone: Phone, key: str) -> Node:
+    """The slider of the display's brightness."""
+    position = (_level(phone) - DARKEST) / (BRIGHTEST - DARKEST)
+    return slider("Display brightness", key, position, _set_brightness)
 
 
 def timeout(phone: Phone, page: Page) -> View:
@@ -213,7 +223,7 @@ def timeout(phone: Phone, page: Page) -> View:
 
 
 def open_page(phone: Phone, name: str) -> Phone:
-    """Open a page by its name."""
+    """Open a page by its name on top of the app's others."""
     if name in PAGES:
         return push(phone, Page(screen="settings.page", data={"page": name}))
     return push(phone, Page(screen=f"settings.{name}"))
@@ -224,9 +234,7 @@ def _row(phone: Phone, row: Row) -> Item:
     if row.kind == "page":
         return item(row.label, key, partial(open_page, name=row.target), value=_note(phone, row))
     if row.kind == "switch":
-        return switch(
-            row.label, key, phone.settings[row.target] != "0", partial(_flip, name=row.target), value=row.note
-        )
+        return switch(row.label, key, phone.settings[row.target] != "0", partial(flip, name=row.target), value=row.note)
     if row.kind == "slider":
         return slider(row.label, key, int(phone.settings[row.target]) / 100, partial(_slide, row.target))
     return text(row.label, key, value=row.note)
@@ -238,19 +246,23 @@ def _note(phone: Phone, row: Row) -> str | None:
     if row.target == "bluetooth":
         return "On" if phone.settings[BLUETOOTH] != "0" else "Off"
     if row.target == "brightness":
-        level = int(phone.settings[BRIGHTNESS])
-        return f"{round(100 * (level - DARKEST) / (BRIGHTEST - DARKEST))}%"
+        return f"{round(100 * (_level(phone) - DARKEST) / (BRIGHTEST - DARKEST))}%"
     if row.target == "timeout":
         return next(label for label, value in _TIMEOUTS.items() if value == phone.settings["system/screen_off_timeout"])
     return row.note
 
 
-def _flip(phone: Phone, name: str) -> Phone:
+def flip(phone: Phone, name: str) -> Phone:
+    """Switch an entry of the settings tables on or off."""
     return put_setting(phone, name, "1" if phone.settings[name] == "0" else "0")
 
 
 def _slide(name: str, phone: Phone, position: float) -> Phone:
     return put_setting(phone, name, str(round(100 * min(1.0, max(0.0, position)))))
+
+
+def _level(phone: Phone) -> int:
+    return int(phone.settings[BRIGHTNESS])
 
 
 def _set_brightness(phone: Phone, position: float) -> Phone:
@@ -269,6 +281,7 @@ _DEFAULTS = {
     **dict.fromkeys((*_OFF, "secure/dark_theme", "system/screen_brightness_mode", "secure/screensaver_enabled"), "0"),
     WIFI: "1",
     BLUETOOTH: "0",
+    FLASHLIGHT: "0",
     BRIGHTNESS: "102",
     "system/screen_off_timeout": "60000",
 }

@@ -69,7 +69,8 @@ def drag(phone: Phone, start: tuple[float, float], end: tuple[float, float], dur
     else:
         direction = "down" if down > 0 else "up"
     frame = look(phone)
-    return act(frame, MOBILE.make("swipe", direction=direction))
+    swipe = MOBILE.make("swipe", direction=direction, x=start[0], y=start[1])
+    return act(frame, MOBILE.canonical(swipe, frame.observation))
 
 
 def _touch(phone: Phone, type: str, x: float, y: float) -> Phone:

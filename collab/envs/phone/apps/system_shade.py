@@ -1,0 +1,189 @@
+"""What is pulled down from the top of the screen: notifications, quick settings, and the dialog behind one tile.
+
+The tiles are switches over the very entries of the settings tables that the Settings app shows.
+"""
+
+from __future__ import annotations
+
+import datetime
+from functools import partial
+from typing import NamedTuple
+
+from collab.envs.phone.apps import settings
+from collab.envs.phone.screen import leave
+from collab.envs.phone.state import (
+    Notification,
+    Page,
+    Phone,
+    close_panel,
+    dismiss,
+    open_panel,
+    push,
+    start,
+)
+from collab.envs.phone.widgets import (
+    Item,
+    Node,
+    View,
+    button,
+    grid,
+    icon,
+    item,
+    line,
+    row,
+    switch,
+    text,
+)
+
+PACKAGE = "com.android.systemui"
+_ID = PACKAGE + ":id/"
+_SHADE, _QUICK_SETTINGS, _INTERNET = "system.shade", "system.quick_settings", "system.internet"
+
+
+class Tile(NamedTuple):
+    """A tile of quick settings."""
+
+    label: str
+    setting: str
+    page: str
+    """Page of the Settings app that holding the tile opens."""
+
+
+TILES = (
+    Tile("Internet", settings.WIFI, "internet"),
+    Tile("Bluetooth", settings.BLUETOOTH, "bluetooth"),
+    Tile("Flashlight", settings.FLASHLIGHT, "main"),
+    Tile("Do Not Disturb", "global/zen_mode", "notifications"),
+    Tile("Airplane mode", "global/airplane_mode_on", "network"),
+    Tile("Auto-rotate", "system/accelerometer_rotation", "display"),
+    Tile("Battery Saver", "global/low_power", "battery"),
+    Tile("Dark theme", "secure/dark_theme", "display"),
+)
+_COLUMNS = 2
+_FIRST = 4
+"""So many tiles stand above the notifications."""
+
+
+# ------------------------------------------------------------------------------------------------ opening and closing
+
+
+def open_shade(phone: Phone) -> Phone:
+    """Pull down the notifications."""
+    return open_panel(phone, _SHADE)
+
+
+def open_quick_settings(phone: Phone) -> Phone:
+    """Pull down all tiles."""
+    return open_panel(phone, _QUICK_SETTINGS)
+
+
+def pull_down(phone: Phone) -> Phone:
+    """A finger from the status bar downwards: the notifications first, the second time all tiles."""
+    if phone.panel is None:
+        return open_shade(phone)
+    return open_quick_settings(phone) if phone.panel.screen == _SHADE else phone
+
+
+# ----------------------------------------------------------------------------------------------------------- screens
+
+
+def shade(phone: Phone, page: Page) -> View:
+    """The notifications, the newest first, below the first tiles."""
+    entries: list[Item] = [_entry(phone, one) for one in phone.notifications]
+    manage = button("Manage", _ID + "manage_text", partial(_open_settings, name="notifications"))
+    return View(
+        title="Notification shade",
+        style="plain",
+        body=[
+            text(_date(phone), _ID + "date"),
+            *grid([_tile(phone, tile) for tile in TILES[:_FIRST]], _COLUMNS),
+            *(entries or [text("No notifications", _ID + "no_notifications")]),
+            line(manage, button("Clear all", _ID + "dismiss_text", _clear_all)) if entries else line(manage),
+        ],
+        back=close_panel,
+        swipes={"down": open_quick_settings, "up": close_panel},
+        package=PACKAGE,
+    )
+
+
+def quick_settings(phone: Phone, page: Page) -> View:
+    """Brightness and all tiles."""
+    gear = icon("Open settings", _ID + "settings_button_container", partial(_open_settings, name="main"))
+    return View(
+        title="Quick settings",
+        style="plain",
+        body=[
+            settings.brightness_slider(phone, _ID + "slider"),
+            *grid([_tile(phone, tile) for tile in TILES], _COLUMNS),
+            row(text(_date(phone), _ID + "date"), gear),
+        ],
+        back=open_shade,
+        swipes={"up": open_shade},
+        package=PACKAGE,
+    )
+
+
+def internet(phone: Phone, page: Page) -> View:
+    """What the Internet tile opens."""
+    return View(
+        title="Internet",
+        style="dialog",
+        body=settings.networks(phone),
+        actions=(button("Done", _ID + "done_button", close_panel),),
+        back=close_panel,
+        package=PACKAGE,
+    )
+
+
+def _date(phone: Phone) -> str:
+    now = datetime.datetime.fromtimestamp(phone.now_ms / 1000, tz=datetime.UTC)
+    return f"{now:%a}, {now:%b} {now.day}"
+
+
+def _tile(phone: Phone, tile: Tile) -> Node:
+    on = phone.settings[tile.setting] != "0"
+    if tile.setting == settings.WIFI:
+        tap, state = partial(open_panel, screen=_INTERNET), "AndroidWifi" if on else "T-Mobile"
+    else:
+        tap, state = partial(settings.flip, name=tile.setting), "On" if on else "Off"
+    node = switch(tile.label, f"{_ID}tile/{tile.setting}", on, tap, value=state)
+    return node._replace(hold=partial(_open_settings, name=tile.page))
+
+
+def _entry(phone: Phone, one: Notification) -> Node:
+    app = phone.apps.by_package.get(one.package)
+    label = f"{app.name if app else 'Android System'}: {one.title}"
+    away = partial(dismiss, key=one.key)
+    node = item(label, f"{_ID}notification/{one.key}", partial(open_notification, key=one.key), value=one.text)
+    return node._replace(swipes={"left": away, "right": away})
+
+
+# ----------------------------------------------------------------------------------------------------- what they do
+
+
+def open_notification(phone: Phone, key: str) -> Phone:
+    """What a tap on a notification does: it goes away, and its app shows what it is about.
+
+    Nothing but the shade changes when no notification has this key.
+    """
+    found = next((one for one in phone.notifications if one.key == key), None)
+    phone = dismiss(close_panel(phone), key)
+    app = phone.apps.by_package.get(found.package) if found is not None else None
+    if found is None or app is None:
+        return phone
+    phone = start(leave(phone), app.package, app.pages)
+    return phone if found.opens in (None, phone.page) else push(phone, found.opens)
+
+
+def _clear_all(phone: Phone) -> Phone:
+    for one in phone.notifications:
+        phone = dismiss(phone, one.key)
+    return close_panel(phone)
+
+
+def _open_settings(phone: Phone, name: str) -> Phone:
+    phone = start(leave(phone), settings.PACKAGE, settings.APP.pages)
+    return phone if phone.page.data.get("page") == name else settings.open_page(phone, name)
+
+
+SCREENS = {_SHADE: shade, _QUICK_SETTINGS: quick_settings, _INTERNET: internet}
