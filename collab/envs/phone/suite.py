@@ -78,7 +78,7 @@ class SimPhoneSuite:
         self._factory = factory(phone_with([*INSTALLED, *(one.app for one in brought)]))
         self._tasks = _by_name([*TASKS, *(spec for one in brought for spec in one.tasks)])
         self.label = f"androidworld[{'+'.join(('simphone', *apps))}]"
-        self.version = "+".join(("simphone-1", *(f"{one.app.package}-{one.app.version}" for one in brought)))
+        self.version = "+".join(("simphone-2", *(f"{one.app.package}-{one.app.version}" for one in brought)))
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, by name."""
