@@ -10,7 +10,8 @@ from typing import Literal
 
 from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
-from collab.envs.phone.apps import INSTALLED, phone_with
+from collab.envs.phone.app import App
+from collab.envs.phone.apps import INSTALLED, camera, clock, contacts, dialer, messages, phone_with, settings
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.fresh import factory
 from collab.envs.phone.outside import bring
@@ -20,6 +21,10 @@ from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
 
 NAME = "androidworld"
+ESSENTIAL = frozenset(
+    app.package for app in (camera.APP, clock.APP, contacts.APP, dialer.APP, messages.APP, settings.APP)
+)
+"""Packages of apps that others open, or that a task may ask to open: no phone is without them."""
 
 
 class PhoneEnvironment:
@@ -63,22 +68,31 @@ class SimPhoneSuite:
     Args:
         noise: "some" fills the phone with data that no task asks about; "none" leaves it out.
         apps: importable packages that bring an app and its tasks (docs/simphone.md).
+        without: visible names of apps that are not installed, as tasks name them; their tasks are left out.
 
     Raises:
-        ConfigError: an app cannot be imported, or clashes with another.
+        ConfigError: an app cannot be imported, clashes with another, or cannot be left out.
+        UnknownName: there is no app to leave out by that name.
     """
 
     name = NAME
     space = MOBILE
     capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
 
-    def __init__(self, *, noise: Literal["none", "some"] = "some", apps: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, noise: Literal["none", "some"] = "some", apps: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> None:
         self._noise = noise == "some"
         brought = [bring(module) for module in apps]
-        self._factory = factory(phone_with([*INSTALLED, *(one.app for one in brought)]))
-        self._tasks = _by_name([*TASKS, *(spec for one in brought for spec in one.tasks)])
-        self.label = f"androidworld[{'+'.join(('simphone', *apps))}]"
-        self.version = "+".join(("simphone-2", *(f"{one.app.package}-{one.app.version}" for one in brought)))
+        every = [*INSTALLED, *(one.app for one in brought)]
+        missing = _missing(every, without)
+        names = {name.casefold() for app in missing for name in app.names}
+        specs = [*TASKS, *(spec for one in brought for spec in one.tasks)]
+        self._factory = factory(phone_with(app for app in every if app not in missing))
+        self._tasks = _by_name([spec for spec in specs if not names.intersection(map(str.casefold, spec.apps))])
+        lacks = "".join(f", without {app.name}" for app in missing)
+        self.label = f"androidworld[{'+'.join(('simphone', *apps))}{lacks}]"
+        self.version = "+".join(("simphone-2", *(f"{one.app.package}-{one.app.version}" for one in brought))) + lacks
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, by name."""
@@ -117,6 +131,21 @@ class SimPhoneSuite:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _missing(every: Sequence[App], without: Sequence[str]) -> list[App]:
+    """The apps that are called by these names."""
+    called = {name.casefold(): app for app in every for name in app.names}
+    found = []
+    for name in without:
+        app = called.get(name.casefold())
+        if app is None:
+            raise UnknownName.of("app to leave out (simphone, option without)", name, called)
+        if app.package in ESSENTIAL:
+            free = sorted(other.name for other in every if other.package not in ESSENTIAL)
+            raise ConfigError(f"simphone: without {name!r}: other apps and tasks need it; free: {', '.join(free)}")
+        found.append(app)
+    return [app for app in every if app in found]
 
 
 def _by_name(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
