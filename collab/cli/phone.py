@@ -12,8 +12,6 @@ from collab.cli.output import note, say
 
 if TYPE_CHECKING:
     from collab.envs.phone.adb.handle import PhoneHandle
-    from collab.envs.phone.state import Phone
-    from collab.types import Task
 
 app = typer.Typer(help="Simulated phones for adb and uiautomator2.", no_args_is_help=True)
 
@@ -32,36 +30,24 @@ def serve(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Phone k gets instance S + k of the task.")] = 0,
 ) -> None:
-    """Serve phones on the loopback interface until Ctrl-C, as an adb server would."""
+    """Serve phones on the loopback interface until Ctrl-C, as an adb server would.
+
+    A client can begin other tasks on them: collab rollout --env androidworld --backend device.
+    """
+    from collab.envs.phone.adb.exam import begin
     from collab.envs.phone.adb.handle import PhoneHandle
-    from collab.envs.phone.suite import SimPhoneSuite
 
-    suite = SimPhoneSuite()
-    serials = [f"emulator-{FIRST_PORT + 2 * place}" for place in range(phones)]
-    tasks = [] if task is None else [suite.instance(task, seed + place) for place in range(phones)]
-    states = [_at_start(one) for one in tasks] or [PhoneHandle() for _ in serials]
-    starts = [handle.phone for handle in states]
-    asyncio.run(_serve(dict(zip(serials, states, strict=True)), tasks, port))
-    for serial, one, start, handle in zip(serials, tasks, starts, states, strict=False):
-        say(f"{serial}: {one.name} holds to {_scored(one, start, handle):.0%}")
-
-
-def _at_start(task: Task) -> PhoneHandle:
-    from collab.envs.phone.adb.handle import PhoneHandle
-    from collab.envs.phone.core import SimPhone
-
-    phone = SimPhone()
-    phone.reset(task)
-    return PhoneHandle(phone.phone)
+    handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle() for place in range(phones)}
+    for place, handle in enumerate(handles.values()):
+        if task is not None:
+            begin(handle, name=task, seed=seed + place)
+    asyncio.run(_serve(handles, port))
+    for serial, handle in handles.items():
+        if handle.exam is not None:
+            say(f"{serial}: {handle.exam.task.name} holds to {handle.exam.score(handle.phone):.0%}")
 
 
-def _scored(task: Task, start: Phone, handle: PhoneHandle) -> float:
-    from collab.envs.phone.tasks import BY_NAME
-
-    return BY_NAME[task.name].score(start, handle.phone, task.params)
-
-
-async def _serve(phones: dict[str, PhoneHandle], tasks: list[Task], port: int) -> None:
+async def _serve(phones: dict[str, PhoneHandle], port: int) -> None:
     from collab.envs.phone.adb.server import HOST, PhoneServer
 
     stop = asyncio.Event()
@@ -70,7 +56,8 @@ async def _serve(phones: dict[str, PhoneHandle], tasks: list[Task], port: int) -
         loop.add_signal_handler(name, stop.set)
     async with PhoneServer(phones, port=port) as server:
         say(f"export ANDROID_ADB_SERVER_PORT={server.port}")
-        for serial, task in zip(phones, tasks, strict=False):
-            say(f"# {serial}: {task.goal}")
+        for serial, handle in phones.items():
+            if handle.exam is not None:
+                say(f"# {serial}: {handle.exam.task.goal}")
         note(f"serving {len(phones)} phones on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
         await stop.wait()

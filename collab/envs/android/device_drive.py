@@ -7,13 +7,13 @@ Blocking calls: whoever uses this from a coroutine runs them in a thread. Text t
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from collab.envs.android.device_adb import Place, find
 from collab.envs.android.device_screen import Screen, read_dump
-from collab.errors import EnvironmentFailure, MissingExtra, UsageError
+from collab.errors import MissingExtra
 from collab.types import Action, Box, ElementTarget, Observation, Point
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ class Driver:
     """One device.
 
     Args:
-        serial: as `adb devices` shows it; None for the only one.
-        adb_host: where the adb server listens.
-        adb_port: its port; None for ANDROID_ADB_SERVER_PORT or 5037, where a server is started when there is none.
+        place: which one.
 
     Raises:
         MissingExtra: uiautomator2 is not installed.
@@ -39,22 +37,14 @@ class Driver:
         EnvironmentFailure: no adb server.
     """
 
-    def __init__(self, *, serial: str | None, adb_host: str, adb_port: int | None) -> None:
+    def __init__(self, place: Place) -> None:
+        device = find(place)
         try:
-            import adbutils
             import uiautomator2
         except ImportError:
             raise MissingExtra.of("uiautomator2", "android", "driving a device") from None
-        if adb_port is not None and not _listens(adb_host, adb_port):
-            raise EnvironmentFailure(f"device: no adb server at {adb_host}:{adb_port}; start one with adb start-server")
-        client = adbutils.AdbClient(host=adb_host, port=adb_port)
-        online = [device.serial for device in client.device_list()]
-        if serial is None and len(online) != 1:
-            raise UsageError(f"device: {len(online)} devices ({', '.join(online) or 'none'}); name one with serial")
-        if serial is not None and serial not in online:
-            raise UsageError(f"device: no device {serial!r}; adb devices shows: {', '.join(online) or 'none'}")
-        self._device: uiautomator2.Device = uiautomator2.connect(client.device(serial or online[0]))
-        self.serial: str = serial or online[0]
+        self._device: uiautomator2.Device = uiautomator2.connect(device)
+        self.serial = str(device.serial)
         self.width, self.height = (int(number) for number in self._device.window_size())
 
     # --------------------------------------------------------------------------------------------------- looking
@@ -202,11 +192,3 @@ def _place(action: Action, observation: Observation) -> Box | None:
         x, y = int(action.target.x), int(action.target.y)
         return Box(x, y, x + 1, y + 1)
     return None
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=3):
-            return True
-    except OSError:
-        return False

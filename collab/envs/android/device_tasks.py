@@ -12,13 +12,17 @@ when the agent says that it is complete. Everything that `success` names must ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from collab.envs import task_files
-from collab.types import Observation, Outcome
+from collab.envs.base import TaskInfo
+from collab.errors import UnknownName
+from collab.types import Action, Observation, Outcome, Task
 
 
 class Success(BaseModel):
@@ -59,6 +63,121 @@ class DeviceTask(BaseModel):
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[DeviceTask, ...]:
     """Read tasks on a device; see `task_files.load_tasks`."""
     return task_files.load_tasks(tasks, DeviceTask, "device tasks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What is known when the agent says that a task is complete."""
+
+    task: Task
+    observation: Observation
+    """The last screen."""
+    package: str
+    """Of the app in front."""
+    answer: str | None
+    """What the agent answered last; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How an episode begins on a device that cannot be put into a state: from the home screen."""
+
+    stop: tuple[str, ...]
+    """Apps to stop, by name or package."""
+    open: str | None
+    """App to open; None for the home screen."""
+
+
+class DeviceTasks(Protocol):
+    """Where the tasks of a device come from. Calls may block."""
+
+    def infos(self) -> Sequence[TaskInfo]:
+        """All tasks, in a fixed order."""
+        ...
+
+    def instance(self, name: str, seed: int) -> Task:
+        """Draw an instance; UnknownName when there is no such task."""
+        ...
+
+    def begin(self, task: Task) -> Start | None:
+        """Prepare the device; what is left to do with its apps, or None when the task has begun.
+
+        Raises:
+            UnknownName: the task is none of these.
+        """
+        ...
+
+    def answered(self, text: str) -> None:
+        """The agent has said this to its user."""
+        ...
+
+    def judge(self, ending: Ending) -> Outcome:
+        """Judge a task that the agent calls complete."""
+        ...
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """Remaining best actions from the present state; None when no way is known."""
+        ...
+
+
+class OwnTasks:
+    """Tasks of the device's owner, judged by the last screen.
+
+    Args:
+        environment: name that tasks are known under.
+        tasks: as a task file has them.
+    """
+
+    def __init__(self, environment: str, tasks: Sequence[DeviceTask]) -> None:
+        self._environment = environment
+        self._tasks = {task.name: task for task in tasks}
+
+    def infos(self) -> Sequence[TaskInfo]:
+        """All tasks, in the order of the file."""
+        return [
+            TaskInfo(
+                name=task.name,
+                apps=tuple(task.apps),
+                difficulty=task.difficulty,
+                max_steps=task.max_steps,
+                tags=tuple(task.tags),
+            )
+            for task in self._tasks.values()
+        ]
+
+    def instance(self, name: str, seed: int) -> Task:
+        """The task; every seed gives the same. UnknownName when there is none."""
+        if name not in self._tasks:
+            raise UnknownName.of("task", name, self._tasks)
+        task = self._tasks[name]
+        return Task(
+            environment=self._environment,
+            name=name,
+            seed=seed,
+            goal=task.goal,
+            max_steps=task.max_steps,
+            difficulty=task.difficulty,
+            apps=tuple(task.apps),
+        )
+
+    def begin(self, task: Task) -> Start | None:
+        """The apps of the task: stop all, go home, open the first one."""
+        if task.name not in self._tasks:
+            raise UnknownName.of("task", task.name, self._tasks)
+        own = self._tasks[task.name]
+        return Start(stop=(*own.apps, *([own.start] if own.start else [])), open=own.start)
+
+    def answered(self, text: str) -> None:
+        """Nothing: the answer comes with the ending."""
+
+    def judge(self, ending: Ending) -> Outcome:
+        """Whether everything that the task's `success` names holds."""
+        success = self._tasks[ending.task.name].success
+        return judge(success, ending.observation, ending.package, ending.answer)
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """None: nobody knows."""
+        return None
 
 
 def judge(success: Success, observation: Observation, package: str, answer: str | None) -> Outcome:

@@ -77,41 +77,92 @@ QUICK = {"ContactsAddContact", "SystemBrightnessMax", "SimpleSmsSend", "OpenAppT
 INSTALLED_APPS = [f"{name}={app.package}" for app in INSTALLED for name in app.names]
 
 
+@contextmanager
+def carrying(**options):
+    """A device that brings AndroidWorld-named tasks along."""
+    handle = PhoneHandle()
+    options = {"allow_apps": INSTALLED_APPS, "allow_effects": True, "settle_s": 0.0, **options}
+    with serving({SERIAL: handle}) as port:
+        yield DeviceSuite(environment="androidworld", serial=SERIAL, adb_port=port, **options), handle
+
+
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BY_NAME]
 )
 def test_the_oracles_actions_lead_to_the_same_phone_and_score(name):
-    spec = BY_NAME[name]
     task = SimPhoneSuite().instance(name, seed=7)
     python = SimPhone()
     python.reset(task)
-    start, actions = python.phone, python.oracle()
+    actions = python.oracle()
     assert actions
-    with on_device(start, allow_effects=True, allow_apps=INSTALLED_APPS, max_steps=200) as (suite, handle):
+    with carrying() as (suite, handle):
+        assert suite.instance(name, seed=7) == task
 
         async def run():
             environment = await suite.open()
-            observation = await environment.reset(suite.instance("anything", 0))
+            observation = await environment.reset(task)
+            assert environment.oracle() == actions
             for action in actions:
                 wanted = python.frame.observation.elements
                 assert [one.label for one in observation.elements] == [one.label for one in wanted]
-                result = await environment.step(action)
-                expected = python.step(action)
+                result, expected = await environment.step(action), python.step(action)
                 observation = result.observation
-            assert result.terminated
             await suite.close()
-            return expected.outcome.score
+            return result, expected
 
-        score = asyncio.run(run())
-        answers = [action["text"] for action in actions if action.type == "answer"]
-        end = replace(handle.phone, answer=answers[-1] if answers else None)  # said to the user, not to the device
-        assert without_notice(end) == without_notice(python.phone)
-        assert spec.score(start, end, task.params) == score == 1.0
+        result, expected = asyncio.run(run())
+        assert result.terminated
+        assert result.outcome == expected.outcome
+        assert result.outcome.success
+        assert without_notice(handle.phone) == without_notice(python.phone)
 
 
 def without_notice(phone):
     """The toast of the last action: a device tells it once."""
     return replace(phone, notice=None)
+
+
+def test_a_task_that_is_not_done_scores_as_on_the_python_face():
+    task = SimPhoneSuite().instance("TurnOffWifiAndTurnOnBluetooth", seed=7)
+    for status in ("complete", "infeasible"):
+        end = MOBILE.make("status", goal_status=status)
+        python = SimPhone()
+        python.reset(task)
+        expected = [python.step(action) for action in (*python.oracle()[:2], end)]
+        with carrying() as (suite, _):
+
+            async def run(suite=suite, end=end):
+                environment = await suite.open()
+                await environment.reset(task)
+                results = [await environment.step(action) for action in (*environment.oracle()[:2], end)]
+                return results, environment.oracle()
+
+            results, rest = asyncio.run(run())
+        assert results[-1].outcome == expected[-1].outcome
+        assert not results[-1].outcome.success
+        assert rest == ()
+
+
+def test_a_device_lists_the_tasks_it_brings():
+    with carrying() as (suite, _):
+        python = SimPhoneSuite()
+        assert suite.tasks() == python.tasks()
+        assert suite.label == "androidworld[device emulator-5554]"
+        with pytest.raises(UnknownName, match="did you mean SimpleSmsSend"):
+            suite.instance("SimpleSmsSnd", 0)
+
+
+def test_a_phone_that_brings_no_tasks_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("collab.envs.android.device_carried.SERVICE", "nothing")
+    with carrying() as (suite, _), pytest.raises(UsageError, match=r"can neither set up nor judge.*--backend emulator"):
+        suite.tasks()
+
+
+def test_nothing_is_played_before_somebody_says_which_apps_may_be_touched():
+    with carrying(allow_apps=None) as (suite, _):
+        assert suite.tasks()
+        with pytest.raises(UsageError, match="--allow-apps Settings,Clock"):
+            asyncio.run(suite.open())
 
 
 def test_what_ascii_cannot_say_is_typed_too():
@@ -297,7 +348,9 @@ def test_permissions_are_granted_only_when_allowed():
 
 def test_somebody_at_the_terminal_can_allow_it_once(monkeypatch):
     asked = []
-    monkeypatch.setattr("collab.envs.android.device.confirmed", lambda question: asked.append(question) or True)
+    monkeypatch.setattr(
+        "collab.envs.android.device_environment.confirmed", lambda question: asked.append(question) or True
+    )
     with on_device() as (suite, handle):
         play(suite, [MOBILE.make("open_app", app_name="Camera"), on("While using the app")])
         assert handle.phone.memory["com.android.camera2"]["camera"] is True
@@ -326,7 +379,7 @@ def test_without_a_terminal_the_answer_is_no():
 
 
 def test_every_action_is_logged_before_it_is_executed(caplog):
-    with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device"):
+    with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device_environment"):
         play(suite, [MOBILE.make("open_app", app_name="Settings"), on("Display")])
         lines = [record.getMessage() for record in caplog.records if "step" in record.getMessage()]
         assert lines == [
@@ -340,7 +393,7 @@ def test_every_action_is_logged_before_it_is_executed(caplog):
 
 def test_a_device_that_is_not_there_is_named():
     with on_device() as (suite, _):
-        suite._options = replace(suite._options, serial="nope")
+        suite._place = replace(suite._place, serial="nope")
         with pytest.raises(UsageError, match="no device 'nope'; adb devices shows: emulator-5554"):
             asyncio.run(suite.open())
 

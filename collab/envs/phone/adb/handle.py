@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import look
 from collab.envs.phone.state import LAUNCHER, Phone, close_app, go_home, toast
+
+if TYPE_CHECKING:
+    from collab.envs.phone.core import Episode
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +27,8 @@ class PhoneHandle:
         self.helper: tuple[str, int] | None = None
         """md5 and size of the automation program that a client has pushed. It would run on a phone; here its place
         is taken by this server, so the bytes are not kept."""
+        self.exam: Episode | None = None
+        """The task that a client has begun on it (see `exam`); None before the first."""
         self.finger: tuple[float, float, float] | None = None
         """Where (pixels) and when (monotonic seconds) a finger was put down that has not been lifted yet."""
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import json
 import logging
 import struct
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from collab.envs.phone.adb import frames
+from collab.envs.phone.adb.exam import examine
 from collab.envs.phone.adb.frames import ProtocolError, fail, okay, text_block
 from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.adb.http import serve_http
@@ -231,6 +233,8 @@ class _Connection:
         elif name in ("root", "unroot", "remount", "tcpip", "usb"):
             text = "adbd is already running as root\n" if name == "root" else f"{name}: not supported\n"
             writer.write(b"OKAY" + text.encode())
+        elif name == "collab":
+            writer.write(b"OKAY" + json.dumps(examine(handle, rest)).encode())
         elif service == "reverse:list-forward":
             writer.write(b"OKAY" + text_block(""))
         else:

@@ -1,0 +1,186 @@
+"""One device during an episode: look, judge what may be done, log it, do it.
+
+What happens on a device stays there: nothing is undone, and an episode cannot be rebuilt. Every action is logged
+before it is executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from collab.envs.actions import MOBILE
+from collab.envs.android.app_names import package_of, title_of
+from collab.envs.android.device_drive import Driver
+from collab.envs.android.device_guard import confirmed, judge
+from collab.envs.android.device_screen import Screen, observe
+from collab.envs.android.device_tasks import DeviceTasks, Ending
+from collab.errors import EnvironmentFailure, boundary
+from collab.types import Action, ElementTarget, Observation, Outcome, StepResult, Task
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """What a suite's environments share; `DeviceSuite` describes the fields."""
+
+    label: str
+    allowed: dict[str, str]
+    """Name → package."""
+    allow_effects: bool
+    settle_s: float
+    answer_timeout_s: float
+
+
+class DeviceEnvironment:
+    """One device behind the `Environment` protocol; also `HasScreenshot` and `HasOracle`."""
+
+    space = MOBILE
+
+    def __init__(self, driver: Driver, options: DeviceOptions, tasks: DeviceTasks) -> None:
+        self._driver, self._options, self._tasks = driver, options, tasks
+        self._label = options.label
+        self._task: Task | None = None
+        self._observation: Observation | None = None
+        self._package = ""
+        self._answer: str | None = None
+        self._steps = 0
+        self.closed = False
+        """Whether `close` was called."""
+
+    async def reset(self, task: Task) -> Observation:
+        """Let the task begin: in its own state, or on the home screen with its allowed apps stopped."""
+        self._steps, self._answer = 0, None
+        await self._do(partial(self._prepare, task), "starting")
+        self._task = task
+        return await self._look()
+
+    async def step(self, action: Action | None) -> StepResult:
+        """Execute the canonical form of an action; None waits a second."""
+        if self._task is None or self._observation is None or self.closed:
+            raise EnvironmentFailure(f"{self._label}: step without a running episode; call reset(task) first")
+        self._steps += 1
+        action = MOBILE.canonical(action or MOBILE.make("wait"), self._observation)
+        if action.type == "status":
+            return await self._ended(self._task, self._observation, str(action["goal_status"]))
+        before = self._observation
+        words = await self._execute(action, before)
+        after = await self._look()
+        return self._result(self._task, after, words or _effect(before, after, action))
+
+    def oracle(self) -> tuple[Action, ...] | None:
+        """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
+        return () if self._task is None else self._tasks.oracle()
+
+    async def screenshot(self, marks: bool = False) -> bytes:
+        """The present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
+        picture = await self._do(self._driver.picture, "screenshot")
+        buffer = io.BytesIO()
+        picture.convert("RGB").save(buffer, "PNG", compress_level=1)
+        if not marks or self._observation is None:
+            return buffer.getvalue()
+        from collab.envs.marks import mark_png  # Pillow loads only when somebody looks
+
+        return mark_png(buffer.getvalue(), self._observation)
+
+    async def close(self) -> None:
+        """Let the device go; it stays as it is."""
+        self.closed = True
+        self._task = None
+
+    # -------------------------------------------------------------------------------------------------- internal
+
+    def _prepare(self, task: Task) -> None:
+        start = self._tasks.begin(task)
+        if start is None:
+            return
+        allowed = self._options.allowed
+        for package in {package_of(name, allowed) for name in start.stop} & set(allowed.values()):
+            self._driver.stop(package)
+        self._driver.home()
+        if start.open is not None:
+            self._driver.start(package_of(start.open, allowed))
+
+    async def _look(self) -> Observation:
+        def look() -> tuple[Screen, str, str | None]:
+            return self._driver.screen(self._options.settle_s), self._driver.package(), self._driver.toast()
+
+        screen, package, notice = await self._do(look, "looking")
+        self._package = package or screen.package
+        app = title_of(self._package, self._options.allowed)
+        size = {"width": self._driver.width, "height": self._driver.height}
+        self._observation = observe(screen, app=app, notice=notice, **size)
+        return self._observation
+
+    async def _execute(self, action: Action, observation: Observation) -> str | None:
+        """Do it, unless it is not allowed; what to tell instead of what the screen did."""
+        if action.type == "answer":
+            self._answer = str(action["text"])
+            logger.info("%s step %d: %s", self._label, self._steps, MOBILE.describe(action, observation))
+            await self._do(partial(self._tasks.answered, self._answer), "noting the answer")
+            return "noted the answer"
+        if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
+            return f"nothing changed: the screen has no element {action.target.index}"
+        verdict = judge(action, observation, self._package, self._options.allowed)
+        refused = verdict.refused
+        if refused is None and verdict.effect is not None and not self._options.allow_effects:
+            agreed = await asyncio.to_thread(confirmed, f"{self._label}: {verdict.effect}")
+            refused = None if agreed else f"{verdict.effect} needs allow_effects"
+        words = MOBILE.describe(action, observation)
+        if refused is not None:
+            logger.warning("%s step %d: refused: %s (%s)", self._label, self._steps, words, refused)
+            return f"nothing changed: {refused}"
+        logger.info("%s step %d: %s", self._label, self._steps, words)
+        enter = verdict.enter or self._options.allow_effects
+        await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
+        return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
+
+    async def _ended(self, task: Task, observation: Observation, status: str) -> StepResult:
+        logger.info("%s step %d: declare the task %s", self._label, self._steps, status)
+        outcome = Outcome(success=False, score=0.0, reason="the agent called the task infeasible")
+        if status == "complete":
+            ending = Ending(task=task, observation=observation, package=self._package, answer=self._answer)
+            outcome = await self._do(partial(self._tasks.judge, ending), "judging")
+        self._task = None
+        info = {"effect": f"declared the task {status}"}
+        return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
+
+    def _result(self, task: Task, observation: Observation, words: str) -> StepResult:
+        info = {"effect": words}
+        if self._steps < task.max_steps:
+            return StepResult(observation=observation, info=info)
+        self._task = None
+        outcome = Outcome(success=False, score=0.0, reason="the step budget ended before the agent said status")
+        return StepResult(observation=observation, truncated=True, outcome=outcome, info=info)
+
+    async def _do(self, function: Callable[[], AnswerT], what: str) -> AnswerT:
+        return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
+
+
+async def call(function: Callable[[], AnswerT], what: str, timeout_s: float) -> AnswerT:
+    """Run a blocking call in a thread; whatever a device throws becomes an EnvironmentFailure."""
+    with boundary(EnvironmentFailure, what):
+        return await asyncio.wait_for(asyncio.to_thread(function), timeout_s)
+
+
+def _cut(action: Action, enter: bool) -> bool:
+    return action.type == "input_text" and not enter
+
+
+def _effect(before: Observation, after: Observation, action: Action) -> str:
+    """What the screen did, in a few words for the history."""
+    if after.notice:
+        return f'the phone said "{after.notice}"'
+    if action.type == "wait":
+        return "one second passed"
+    if after.title != before.title:
+        return f"opened {after.title}"
+    return "the screen changed" if after.text != before.text else "nothing visible changed"
