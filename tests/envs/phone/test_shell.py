@@ -1,6 +1,8 @@
+import io
 import shlex
 import sqlite3
 import string
+import struct
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.apps import STANDARD
@@ -532,6 +535,14 @@ def test_the_screen_is_dumped_to_a_file():
     phone = after("uiautomator dump /sdcard/window_dump.xml")
     assert out("cat /sdcard/window_dump.xml", phone).startswith("<?xml")
     assert run(FACTORY, "screencap -p").output_bytes.startswith(b"\x89PNG")
+
+
+def test_a_raw_picture_has_the_size_before_its_pixels():
+    raw = run(FACTORY, "screencap").output_bytes
+    assert struct.unpack("<II", raw[:8]) == (1080, 2400)
+    assert len(raw) == 16 + 4 * 1080 * 2400
+    picture = Image.open(io.BytesIO(run(FACTORY, "screencap -p").output_bytes)).convert("RGBA")
+    assert picture.tobytes() == raw[16:]
 
 
 def test_the_console_brings_messages():

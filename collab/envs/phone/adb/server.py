@@ -26,6 +26,7 @@ from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.adb.http import serve_http
 from collab.envs.phone.adb.sync import serve_sync
 from collab.envs.phone.adb.terminal import serve_packets, serve_plain
+from collab.envs.phone.shell import console
 from collab.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -235,6 +236,10 @@ class _Connection:
             writer.write(b"OKAY" + text.encode())
         elif name == "collab":
             writer.write(b"OKAY" + json.dumps(examine(handle, rest)).encode())
+        elif name == "emu":  # what adb sends to the emulator's console, a port of its own there
+            result = console(handle.phone, rest)
+            handle.put(result.phone)
+            writer.write(b"OKAY" + result.output_bytes)
         elif service == "reverse:list-forward":
             writer.write(b"OKAY" + text_block(""))
         else:

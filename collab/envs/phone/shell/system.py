@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import struct
 from dataclasses import replace
 
 from collab.envs.phone.adb.hierarchy import dump, hierarchy
@@ -12,6 +13,7 @@ from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.activities import am
 from collab.envs.phone.shell.arguments import split_flags, whole
 from collab.envs.phone.shell.packages import pm
+from collab.envs.phone.shell.panels import notification, statusbar
 from collab.envs.phone.shell.services import ime
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import HEIGHT, WIDTH, Phone, put_setting
@@ -167,14 +169,16 @@ def wm(session: Session, args: list[str], stdin: str) -> Done:
 
 
 def screencap(session: Session, args: list[str], stdin: str) -> Done:
-    """Take a picture of the screen, as PNG."""
-    from collab.envs.phone.render import render_png  # Pillow loads only when somebody looks
+    """Take a picture of the screen: PNG for `-p` or a file of that name, else raw RGBA behind Android's 16 bytes."""
+    from collab.envs.phone.render import render, render_png  # Pillow loads only when somebody looks
     from collab.envs.phone.screen import look
 
     flags, paths = split_flags(args, "d")
-    if "p" not in flags and not (paths and paths[0].endswith(".png")):
-        return Done(err="screencap: only PNG, use -p\n", code=1)
-    data = render_png(look(session.phone).observation)
+    observation = look(session.phone).observation
+    if "p" in flags or (paths and paths[0].endswith(".png")):
+        data = render_png(observation)
+    else:
+        data = struct.pack("<4I", WIDTH, HEIGHT, 1, 1) + render(observation).convert("RGBA").tobytes()
     if not paths:
         return Done(tree.decode(data))
     session.phone = tree.write_bytes(session.phone, session.path(paths[0]), data)
@@ -198,6 +202,7 @@ def cmd(session: Session, args: list[str], stdin: str) -> Done:
     """Call a service by its name."""
     name, rest = (args[0], args[1:]) if args else ("", [])
     direct = {"package": pm, "activity": am, "settings": settings, "input_method": ime, "window": wm}
+    direct |= {"statusbar": statusbar, "notification": notification}
     if name in direct:
         return direct[name](session, rest, stdin)
     if name == "-l":
@@ -205,8 +210,6 @@ def cmd(session: Session, args: list[str], stdin: str) -> Done:
     if name == "uimode" and rest[:1] == ["night"] and rest[1:2] in (["yes"], ["no"]):
         session.phone = put_setting(session.phone, "secure/dark_theme", "1" if rest[1] == "yes" else "0")
         return Done(f"Night mode: {rest[1]}\n")
-    if name == "statusbar":
-        return Done()
     return Done(err=f"cmd: Can't find service: {name}\n", code=20)
 
 

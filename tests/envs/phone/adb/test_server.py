@@ -73,6 +73,8 @@ def test_device_services(served):
     assert ask(port, ENTER, service("shell:echo hi; nosuch")).startswith(b"OKAYOKAYhi\n/system/bin/sh: nosuch")
     packets = ask(port, ENTER, service("shell,v2:nosuch"))
     assert packets.endswith(struct.pack("<BIB", 3, 1, 127))
+    assert ask(port, ENTER, service("emu:sms send +15550001 Hi there")) == b"OKAYOKAYOK\n"
+    assert b"body=Hi there" in ask(port, ENTER, service("shell:content query --uri content://sms/inbox"))
     assert ask(port, ENTER, service("reboot:")).startswith(b"OKAYFAIL")
     assert ask(port, ENTER, service("tcp:22")).startswith(b"OKAYFAIL")
 

@@ -1,0 +1,9 @@
+"""SimPhone as AndroidWorld sees a device: AndroidWorld's own tasks set it up and judge it.
+
+client/        android_env's interface over the adb server, and AndroidWorld's tasks as judges; runs under
+               AndroidWorld's interpreter, started by path, and imports nothing of this package
+judge          the process that runs it
+fidelity       a task instance set up, solved and judged: their score beside ours
+spoil          a solved phone with one decisive field changed
+table          all instances as a page of text
+"""
