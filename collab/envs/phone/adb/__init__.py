@@ -7,5 +7,5 @@ server       sockets, bounds, the services of an adb server      handle       a 
 frames       reading and writing the protocols' frames           sync         push, pull, list
 terminal     shell services                                      http         what runs behind tcp:9008
 automator    uiautomator2's methods                              selectors    finding elements
-hierarchy    the screen as UiAutomator's tree and XML               exam         tasks that a client begins and has judged
+hierarchy    the screen as UiAutomator's tree and XML               exam         tasks that a client begins
 """
