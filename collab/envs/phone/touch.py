@@ -215,7 +215,7 @@ def _open_app(frame: Frame, action: Action) -> Phone:
     if app is None:
         return frame.phone
     if app.package == frame.phone.foreground:
-        return frame.phone
+        return close_panel(frame.phone)
     return start(leave(frame.phone), app.package, app.pages)
 
 

@@ -18,10 +18,11 @@ from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.adb.hierarchy import ViewNode, dump, hierarchy
 from collab.envs.phone.adb.selectors import BadSelector, find, remember
 from collab.envs.phone.adb.touching import RpcError, found_view
+from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
 from collab.envs.phone.screen import foreground_package, look
 from collab.envs.phone.shell import gestures
 from collab.envs.phone.shell.system import PROPERTIES
-from collab.envs.phone.state import HEIGHT, WIDTH, put_field, toast
+from collab.envs.phone.state import HEIGHT, WIDTH, Phone, put_field, toast
 from collab.types import Box
 
 MAX_TEXT = 1024 * 1024
@@ -209,9 +210,12 @@ def _nothing(handle: PhoneHandle, *args: object) -> bool:
     return True
 
 
-def _not_there(handle: PhoneHandle, *args: object) -> bool:
-    """The phone has no notification shade."""
-    return False
+def _opened(opens: Callable[[Phone], Phone]) -> Callable[[PhoneHandle], bool]:
+    def method(handle: PhoneHandle) -> bool:
+        handle.put(opens(handle.phone))
+        return True
+
+    return method
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
@@ -243,8 +247,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "makeToast": _make_toast,
     "objInfo": _obj_info,
     "objInfoOfAllInstances": _obj_infos,
-    "openNotification": _not_there,
-    "openQuickSettings": _not_there,
+    "openNotification": _opened(open_shade),
+    "openQuickSettings": _opened(open_quick_settings),
     "pasteClipboard": _paste,
     "pressKey": _press_key,
     "pressKeyCode": _press_code,

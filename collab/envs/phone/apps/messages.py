@@ -11,7 +11,22 @@ from collab.envs.phone.app import App
 from collab.envs.phone.databases import remove, rows
 from collab.envs.phone.people import digits, name_of, people
 from collab.envs.phone.pools import SENTENCES, draw_number
-from collab.envs.phone.state import Page, Phone, Row, close_app, keep, pop, push, put_field, start, swap, toast
+from collab.envs.phone.state import (
+    Notification,
+    Page,
+    Phone,
+    Row,
+    close_app,
+    dismiss,
+    keep,
+    notify,
+    pop,
+    push,
+    put_field,
+    start,
+    swap,
+    toast,
+)
 from collab.envs.phone.texts import (
     ADDRESSES,
     INBOX,
@@ -28,6 +43,8 @@ from collab.envs.phone.widgets import Item, View, button, icon, item, row, text,
 
 PACKAGE = "com.simplemobiletools.smsmessenger"
 _ID = PACKAGE + ":id/"
+_END = 1 << 20
+"""Further down than any conversation is long."""
 
 
 def conversation_list(phone: Phone, page: Page) -> View:
@@ -80,6 +97,7 @@ def conversation(phone: Phone, page: Page) -> View:
         footer=row(compose._replace(height=210), button("SMS", _ID + "thread_send_message", _send)),
         actions=actions,
         back=_unselect if chosen is not None else None,
+        leave=partial(_read, address=address),
     )
 
 
@@ -100,6 +118,27 @@ def open_conversation(phone: Phone, address: str) -> Phone:
     """Show the conversation with a number, from any app."""
     phone = start(close_app(phone, PACKAGE), PACKAGE, APP.pages)
     return _start_with(phone, address, closing=0)
+
+
+def receive(phone: Phone, address: str, body: str) -> Phone:
+    """A message arrives: it is stored unread, and a notification tells of it unless its conversation is in sight."""
+    phone = add_message(phone, address, body, INBOX, read=False)
+    known = conversation_with(phone, address)
+    address = known.address if known else address
+    page = Page(screen="messages.conversation", data={"address": address}, scroll=_END)
+    if phone.foreground == PACKAGE and phone.page.data.get("address") == address:
+        return phone
+    title = name_of(phone, address) or address
+    return notify(phone, Notification(key=_key(address), package=PACKAGE, title=title, text=body, opens=page))
+
+
+def _key(address: str) -> str:
+    return f"sms/{address}"
+
+
+def _read(phone: Phone, address: str) -> Phone:
+    known = conversation_with(phone, address)
+    return mark_read(phone, known.thread) if known is not None else phone
 
 
 def _conversation(phone: Phone, one: Conversation) -> Item:
@@ -140,8 +179,8 @@ def _confirm(phone: Phone) -> Phone:
 def _start_with(phone: Phone, address: str, closing: int = 1) -> Phone:
     known = conversation_with(phone, address)
     if known is not None:
-        phone, address = mark_read(phone, known.thread), known.address
-    page = Page(screen="messages.conversation", data={"address": address}, scroll=1 << 20)
+        phone, address = mark_read(dismiss(phone, _key(known.address)), known.thread), known.address
+    page = Page(screen="messages.conversation", data={"address": address}, scroll=_END)
     return swap(phone, page) if closing else push(phone, page)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from collab.envs.phone.apps import system_shade
+from collab.envs.phone.apps import system_recents, system_shade
 from collab.envs.phone.state import Page, Phone, focus_on, pop, put_field, toast
 from collab.envs.phone.widgets import Item, View, item
 
@@ -43,4 +43,4 @@ def _paste(page: Page, phone: Phone) -> Phone:
     return put_field(phone, field, phone.page.fields.get(field, "") + phone.clipboard)
 
 
-SCREENS = {TEXT_MENU: text_menu, **system_shade.SCREENS}
+SCREENS = {TEXT_MENU: text_menu, **system_shade.SCREENS, **system_recents.SCREENS}

@@ -12,7 +12,18 @@ from collab.envs.phone.apps import clipper, contacts, dialer, messages
 from collab.envs.phone.screen import foreground_package, leave
 from collab.envs.phone.shell import gestures
 from collab.envs.phone.shell.session import Done, Session
-from collab.envs.phone.state import LAUNCHER, Page, Phone, close_app, go_home, push, put_field, start
+from collab.envs.phone.state import (
+    LAUNCHER,
+    Page,
+    Phone,
+    close_app,
+    close_panel,
+    go_home,
+    push,
+    put_field,
+    recent_apps,
+    start,
+)
 
 ADB_KEYBOARD = "com.github.uiautomator/.AdbKeyboard"
 
@@ -28,8 +39,8 @@ def activity_of(app: App) -> str:
 
 
 def front(phone: Phone) -> tuple[str, str]:
-    """(package, activity) that has the focus: a permission dialog is the system's."""
-    package = foreground_package(phone)
+    """(package, activity) in front: a permission dialog is the system's; the shade is no activity."""
+    package = foreground_package(close_panel(phone))
     if package != phone.foreground:
         return package, f"{package}.ui.GrantPermissionsActivity"
     return package, activity_of(phone.apps.by_package[package])
@@ -37,10 +48,10 @@ def front(phone: Phone) -> tuple[str, str]:
 
 def launch(phone: Phone, package: str) -> Phone:
     """Bring an app to the front as it was left; the app before it gets to save."""
-    if phone.foreground == package:
-        return phone
     if package == LAUNCHER:
         return go_home(leave(phone))
+    if phone.foreground == package:
+        return close_panel(phone)
     return start(leave(phone), package, phone.apps.by_package[package].pages)
 
 
@@ -221,7 +232,8 @@ def _stack(session: Session, args: list[str]) -> Done:
 
 def _recent(phone: Phone) -> list[str]:
     """Running apps, the one in front first."""
-    return [phone.foreground, *(package for package in phone.stacks if package != phone.foreground)]
+    packages = (*recent_apps(phone), LAUNCHER)
+    return [phone.foreground, *(package for package in packages if package != phone.foreground)]
 
 
 def recents(phone: Phone) -> str:

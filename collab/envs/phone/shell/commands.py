@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collab.envs.phone.apps.messages import receive
 from collab.envs.phone.shell import files, finding, provider, services, sql, system, text, tree
 from collab.envs.phone.shell.activities import am, monkey
 from collab.envs.phone.shell.keys import input_command
 from collab.envs.phone.shell.packages import pm
 from collab.envs.phone.shell.session import SHELL, Command, Done, Session, ShellResult, Stop
 from collab.envs.phone.state import Phone
-from collab.envs.phone.texts import INBOX, add_message
 
 
 def _true(session: Session, args: list[str], stdin: str) -> Done:
@@ -157,7 +157,7 @@ def console(phone: Phone, command: str) -> ShellResult:
     words = command.strip().split(" ", 3)
     if words[:2] == ["sms", "send"] and len(words) == 4 and words[2]:
         text = words[3].encode("utf-8", "replace").decode("utf-8")
-        return _said(add_message(phone, words[2], text, INBOX, read=False), "OK\n")
+        return _said(receive(phone, words[2], text), "OK\n")
     if words[:1] == ["gsm"] and words[1:2] in (["call"], ["cancel"], ["accept"], ["list"]):
         return _said(phone, "OK\n")
     if words[:1] in (["ping"], ["avd"], ["power"], ["geo"]):

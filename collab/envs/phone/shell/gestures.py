@@ -10,6 +10,8 @@ from dataclasses import replace
 from math import hypot
 
 from collab.envs.actions import MOBILE, element_at
+from collab.envs.phone.apps.system_recents import open_recents
+from collab.envs.phone.apps.system_shade import open_shade
 from collab.envs.phone.layout import KEYBOARD_TOP
 from collab.envs.phone.screen import input_nodes, look, view_of
 from collab.envs.phone.state import HEIGHT, WIDTH, Phone, focus_on, put_field
@@ -23,8 +25,8 @@ _NAMED = """
 UNKNOWN 0 HOME 3 BACK 4 CALL 5 ENDCALL 6 STAR 17 POUND 18 DPAD_UP 19 DPAD_DOWN 20 DPAD_LEFT 21 DPAD_RIGHT 22
 DPAD_CENTER 23 VOLUME_UP 24 VOLUME_DOWN 25 POWER 26 CAMERA 27 COMMA 55 PERIOD 56 SHIFT_LEFT 59 TAB 61 SPACE 62
 ENTER 66 DEL 67 MINUS 69 EQUALS 70 APOSTROPHE 75 SLASH 76 AT 77 PLUS 81 MENU 82 SEARCH 84 ESCAPE 111 FORWARD_DEL 112
-CTRL_LEFT 113 CTRL_RIGHT 114 MOVE_HOME 122 MOVE_END 123 NUMPAD_ENTER 160 VOLUME_MUTE 164 APP_SWITCH 187 SLEEP 223
-WAKEUP 224 CUT 277 COPY 278 PASTE 279
+NOTIFICATION 83 CTRL_LEFT 113 CTRL_RIGHT 114 MOVE_HOME 122 MOVE_END 123 NUMPAD_ENTER 160 VOLUME_MUTE 164 APP_SWITCH 187
+SLEEP 223 WAKEUP 224 CUT 277 COPY 278 PASTE 279
 """.split()
 KEYS = {
     **{name: int(code) for name, code in zip(_NAMED[::2], _NAMED[1::2], strict=True)},
@@ -32,6 +34,7 @@ KEYS = {
     **{chr(65 + place): 29 + place for place in range(26)},
 }
 """Android's key codes by name, without KEYCODE_."""
+_SYSTEM = {KEYS["NOTIFICATION"]: open_shade, KEYS["APP_SWITCH"]: open_recents}
 _LETTERS = {
     **{7 + digit: str(digit) for digit in range(10)},
     **{29 + place: chr(97 + place) for place in range(26)},
@@ -106,6 +109,8 @@ def press(phone: Phone, code: int) -> Phone:
     if code in actions:
         return act(look(phone), MOBILE.make(actions[code]))
     phone = _quiet(phone)
+    if code in _SYSTEM:
+        return _SYSTEM[code](phone)
     if code in _LETTERS:
         return type_text(phone, _LETTERS[code])
     if code == KEYS["DEL"]:

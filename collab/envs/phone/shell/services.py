@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from collab.envs.phone.shell import panels
 from collab.envs.phone.shell.activities import ADB_KEYBOARD, activity_of, front, recents, task_id
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import HEIGHT, START_MS, WIDTH, Phone, put_setting
@@ -21,7 +22,6 @@ _SAID = {
     "  present: true\n  level: 100\n  scale: 100\n  voltage: 5000\n  temperature: 250\n  technology: Li-ion\n",
     "telephony.registry": "last known state:\n  mCallState=0\n  mCallIncomingNumber=\n",
     "SurfaceFlinger": 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=GGL displayName="EMU_display_0"\n',
-    "notification": "Current Notification Manager state:\n",
 }
 """What never changes."""
 
@@ -35,9 +35,11 @@ def dumpsys(session: Session, args: list[str], stdin: str) -> Done:
     if name == "package":
         return Done(_package(session.phone, names[1] if len(names) > 1 else ""))
     if name == "window":
-        package, activity = front(phone)
-        focus = f"  mCurrentFocus=Window{{5c0ffee u0 {package}/{activity}}}\n  mFocusedApp={_record(phone)}\n"
+        window = "NotificationShade" if phone.panel is not None else "/".join(front(phone))
+        focus = f"  mCurrentFocus=Window{{5c0ffee u0 {window}}}\n  mFocusedApp={_record(phone)}\n"
         return Done(focus + "  mCurrentRotation=ROTATION_0\n  mAwake=true mScreenOnEarly=true\n")
+    if name == "notification":
+        return Done(panels.dumped(phone))
     if name == "input_method":
         return Done(f"  mInputShown={str(phone.keyboard).lower()}\n  mCurMethodId={_ime(phone)}\n")
     if name == "wifi":
@@ -120,8 +122,10 @@ def ime(session: Session, args: list[str], stdin: str) -> Done:
 
 
 def service(session: Session, args: list[str], stdin: str) -> Done:
-    """`service call …`: accepted and without effect; the time zone is always UTC."""
+    """`service call …`: the status bar obeys; all else is accepted and without effect, the time zone is always UTC."""
     if args[:1] == ["call"] and len(args) >= 3:
+        if args[1] == "statusbar":
+            session.phone = panels.call(session.phone, args[2])
         return Done("Result: Parcel(00000000 00000001   '........')\n")
     if args[:1] in (["list"], ["check"]):
         return Done("Found 1 services:\n0\talarm: [android.app.IAlarmManager]\n")

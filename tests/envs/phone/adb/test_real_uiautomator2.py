@@ -112,6 +112,21 @@ def test_keys_clipboard_toast_and_shell(device, handle):
     assert device.app_current()["package"].endswith("nexuslauncher")
 
 
+def test_notifications_quick_settings_and_recents_open(device, handle):
+    device.app_start(SETTINGS, stop=True)
+    device.open_notification()
+    assert device(text="No notifications").exists
+    device.swipe(540, 10, 540, 1400)
+    device(text="Airplane mode").click()
+    assert handle.phone.settings["global/airplane_mode_on"] == "1"
+    device.press("home")
+    device.open_quick_settings()
+    assert device.info["currentPackageName"] == "com.android.systemui"
+    device.press("recent")
+    device(text="Settings").click()
+    assert device.app_current()["package"] == SETTINGS
+
+
 def test_pictures_are_taken(device):
     assert device.screenshot().size == (1080, 2400)
 
