@@ -1,23 +1,27 @@
 """Success rates with intervals, and paired differences: pure functions over finished episodes.
 
-The success rate is over all planned episodes; an episode that broke for infrastructure reasons counts as not
-successful, and the rate over completed episodes and the number of broken ones stand beside it.
+A success rate is over all planned episodes, of a run as of each of its tasks: one that broke for infrastructure reasons
+or was never played counts as not successful. The rate over completed episodes and the number of broken ones stand
+beside it.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from collab.errors import UsageError
-from collab.types import Trajectory
+from collab.store.summary import EpisodeSummary
+from collab.types import EpisodeError, PlannedTask, Trajectory
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
 TOLERATED_FAILURES = 0.02
 """Share of infrastructure failures above which runs are not compared."""
+UNRATED = "unrated"
+"""Difficulty of tasks of which the environment says none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,48 @@ class EpisodeResult:
     error: str | None
     """None unless the episode broke."""
 
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> EpisodeResult:
+        """Of an episode that has just been played."""
+        return cls(
+            id=trajectory.id,
+            task=trajectory.task.name,
+            difficulty=trajectory.task.difficulty or UNRATED,
+            seed=trajectory.task.seed,
+            success=trajectory.success,
+            steps=len(trajectory.steps),
+            max_steps=trajectory.task.max_steps,
+            error=_why(trajectory.error),
+        )
+
+    @classmethod
+    def recorded(cls, summary: EpisodeSummary) -> EpisodeResult:
+        """Of an episode that a run holds."""
+        return cls(
+            id=summary.id,
+            task=summary.task,
+            difficulty=summary.difficulty or UNRATED,
+            seed=summary.seed,
+            success=summary.outcome is not None and summary.outcome.success,
+            steps=summary.steps,
+            max_steps=summary.max_steps,
+            error=_why(summary.error),
+        )
+
+
+def _why(error: EpisodeError | None) -> str | None:
+    return None if error is None else f"{error.type}: {error.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """How well a team did on some of the episodes; the fields mean what they mean in `Report`."""
+
+    name: str
+    planned: Rate
+    completed: Rate
+    broken: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -83,53 +129,79 @@ class Report:
     completed: Rate
     """Over episodes with an outcome."""
     broken: int
-    by_task: tuple[tuple[str, Rate], ...]
-    by_difficulty: tuple[tuple[str, Rate], ...]
+    by_task: tuple[Group, ...]
+    by_difficulty: tuple[Group, ...]
     mean_steps: float
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
 
 
-def evaluate(trajectories: Sequence[Trajectory], planned: int | None = None) -> Report:
-    """Summarise episodes.
+def evaluate(trajectories: Sequence[Trajectory], planned: Sequence[PlannedTask] = ()) -> Report:
+    """Summarise episodes that have just been played.
 
     Args:
-        planned: how many episodes there should have been; None when these are all.
+        planned: what there should have been; empty when these are all.
     """
-    results = tuple(
-        EpisodeResult(
-            id=trajectory.id,
-            task=trajectory.task.name,
-            difficulty=trajectory.task.difficulty or "unrated",
-            seed=trajectory.task.seed,
-            success=trajectory.success,
-            steps=len(trajectory.steps),
-            max_steps=trajectory.task.max_steps,
-            error=None if trajectory.error is None else f"{trajectory.error.type}: {trajectory.error.message}",
-        )
-        for trajectory in trajectories
-    )
-    completed = [result for result in results if result.error is None]
-    successes = sum(result.success for result in results)
-    return Report(
-        environment=trajectories[0].environment if trajectories else "",
-        environment_version=trajectories[0].environment_version if trajectories else "",
+    first = trajectories[0] if trajectories else None
+    return summarise(
+        [EpisodeResult.of(trajectory) for trajectory in trajectories],
+        planned,
+        environment=first.environment if first else "",
+        environment_version=first.environment_version if first else "",
         privileged=any(trajectory.privileged for trajectory in trajectories),
-        planned=Rate(successes=successes, episodes=max(planned or 0, len(results))),
-        completed=Rate(successes=successes, episodes=len(completed)),
-        broken=len(results) - len(completed),
-        by_task=_rates(results, lambda result: result.task),
-        by_difficulty=_rates(results, lambda result: result.difficulty),
-        mean_steps=sum(result.steps for result in completed) / len(completed) if completed else math.nan,
-        results=results,
     )
 
 
-def _rates(results: Sequence[EpisodeResult], key: Callable[[EpisodeResult], str]) -> tuple[tuple[str, Rate], ...]:
-    groups: dict[str, list[bool]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result.success)
-    return tuple((name, Rate(successes=sum(group), episodes=len(group))) for name, group in sorted(groups.items()))
+def summarise(
+    results: Sequence[EpisodeResult],
+    planned: Sequence[PlannedTask] = (),
+    *,
+    environment: str,
+    environment_version: str,
+    privileged: bool,
+) -> Report:
+    """Summarise episodes that are over; `planned` as for `evaluate`."""
+    played = Counter(result.task for result in results)
+    missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]
+    whole = _group("all", results, sum(task.episodes for task in missing))
+    steps = [result.steps for result in results if result.error is None]
+    return Report(
+        environment=environment,
+        environment_version=environment_version,
+        privileged=privileged,
+        planned=whole.planned,
+        completed=whole.completed,
+        broken=whole.broken,
+        by_task=_groups([(one.task, one) for one in results], [(one.name, one.episodes) for one in missing]),
+        by_difficulty=_groups(
+            [(one.difficulty, one) for one in results],
+            [(one.difficulty or UNRATED, one.episodes) for one in missing],
+        ),
+        mean_steps=sum(steps) / len(steps) if steps else math.nan,
+        results=tuple(results),
+    )
+
+
+def _groups(results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tuple[str, int]]) -> tuple[Group, ...]:
+    """One group per name, sorted; `missing` counts episodes that were never played."""
+    played: dict[str, list[EpisodeResult]] = {}
+    for name, result in results:
+        played.setdefault(name, []).append(result)
+    unplayed: Counter[str] = Counter()
+    for name, count in missing:
+        unplayed[name] += count
+    names = sorted({*played, *+unplayed})
+    return tuple(_group(name, played.get(name, ()), unplayed[name]) for name in names)
+
+
+def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> Group:
+    successes, broken = sum(one.success for one in results), sum(one.error is not None for one in results)
+    return Group(
+        name=name,
+        planned=Rate(successes=successes, episodes=len(results) + missing),
+        completed=Rate(successes=successes, episodes=len(results) - broken),
+        broken=broken,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +228,24 @@ def compare(first: Report, second: Report, *, force: bool = False, draws: int = 
     pairs = [(one, ours[key]) for key, one in _by_instance(first).items() if key in ours]
     if not pairs:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
-    differences = [int(b) - int(a) for a, b in pairs]
-    rng = random.Random(seed)
-    means = sorted(sum(rng.choices(differences, k=len(pairs))) / len(pairs) for _ in range(draws))
+    won, lost = (sum(pair == verdict for pair in pairs) for verdict in ((False, True), (True, False)))
     return Comparison(
         pairs=len(pairs),
         first=Rate(successes=sum(a for a, _ in pairs), episodes=len(pairs)),
         second=Rate(successes=sum(b for _, b in pairs), episodes=len(pairs)),
-        difference=sum(differences) / len(pairs),
-        interval=(means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))]),
+        difference=(won - lost) / len(pairs),
+        interval=_bootstrap(won, lost, len(pairs), draws, seed),
     )
+
+
+def _bootstrap(won: int, lost: int, pairs: int, draws: int, seed: int) -> tuple[float, float]:
+    """95 % percentile interval of (won − lost) / pairs; drawing pairs with replacement is drawing a multinomial."""
+    import numpy
+
+    shares = [won / pairs, lost / pairs, (pairs - won - lost) / pairs]
+    drawn = numpy.random.default_rng(seed).multinomial(pairs, shares, size=draws)
+    means = sorted((drawn[:, 0] - drawn[:, 1]) / pairs)
+    return float(means[int(0.025 * draws)]), float(means[min(draws - 1, int(0.975 * draws))])
 
 
 def _refuse(first: Report, second: Report, force: bool) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -32,7 +33,7 @@ from collab.seeds import Seeds
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
-from collab.types import Step, Trajectory
+from collab.types import PlannedTask, Step, Trajectory
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
@@ -188,6 +189,7 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
         graph=config.graph_name,
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
         planned=config.episodes,
+        tasks=_planned(config, suite),
         models={
             slot: {
                 "policy": asdict(agent.model.policy),
@@ -197,6 +199,15 @@ def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping
             for slot, agent in team.network.agents.items()
         },
         privileged=team.network.privileged,
+    )
+
+
+def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
+    """What a run plays of each task, in the order of the plan."""
+    difficulties = {info.name: info.difficulty for info in suite.tasks()}
+    counts = Counter(episode.task for episode in plan_episodes(config))
+    return tuple(
+        PlannedTask(name=name, difficulty=difficulties.get(name), episodes=count) for name, count in counts.items()
     )
 
 
@@ -254,7 +265,7 @@ async def _play(
         path=path,
         label=suite.label,
         trajectories=trajectories,
-        report=evaluate(trajectories, len(plan)),
+        report=evaluate(trajectories, _planned(config, suite)),
         progress=progress,
         stopped=collection.stopped,
         privileged=team.network.privileged,

@@ -66,6 +66,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTask:
+    """How often a run plays a task."""
+
+    name: str
+    difficulty: str | None
+    """None where the environment does not say."""
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
     """One thing on the screen that can be read or acted on."""
 

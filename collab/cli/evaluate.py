@@ -66,10 +66,11 @@ def evaluate(
 
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
-    from collab.cli.runs import report_of
+    from collab.cli.runs import open_run, report_of
     from collab.evaluation import compare
 
-    comparison = compare(report_of(first), report_of(second), force=force)
+    with open_run(first) as one, open_run(second) as other:
+        comparison = compare(report_of(one), report_of(other), force=force)
     if as_json:
         emit(comparison_data(comparison, str(first), str(second)))
     else:

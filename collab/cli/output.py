@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,8 +23,10 @@ from collab.errors import StoreFailure
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
 
-_WIDE = 10_000
-"""Columns where nobody watches: a file or a pipe gets whole lines."""
+_GAP = "  "
+"""Between two columns of a table."""
+_NARROW = 8
+"""A column is not folded to less."""
 
 
 def say(text: str = "") -> None:
@@ -53,22 +56,69 @@ def fail(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout; None prints as a dash. Columns whose cells are all numbers are aligned right."""
+    """Print a table on stdout; None prints as a dash. Columns whose cells are all numbers are aligned right.
+
+    On a terminal that is too narrow, the widest cells are folded; elsewhere lines stay whole.
+    """
+    from rich.cells import cell_len
+
+    values = [list(row) for row in rows]
+    cells = [["-" if value is None else plain(str(value)) for value in row] for row in values]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    right = [
+        bool(values) and all(isinstance(row[place], int | float | None) for row in values)
+        for place in range(len(columns))
+    ]
+    watched = sys.stdout.isatty()
+    if watched:
+        widths = _narrowed(widths, shutil.get_terminal_size().columns - len(_GAP) * (len(columns) - 1))
+    head, *body = (_row(row, widths, right) for row in (columns, *cells))
+    say("\n".join([_bold(head) if watched else head, *body]))
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """The widths, the widest made smaller until all fit."""
+    narrow = list(widths)
+    while sum(narrow) > room and max(narrow) > _NARROW:
+        narrow[narrow.index(max(narrow))] -= 1
+    return narrow
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """One row of a table, on as many lines as its longest cell needs."""
+    from rich.cells import cell_len
+
+    folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    lines = []
+    for parts in zip_longest(*folded, fillvalue=""):
+        padded = [
+            " " * (width - cell_len(part)) + part if numeric else part + " " * (width - cell_len(part))
+            for part, width, numeric in zip(parts, widths, right, strict=True)
+        ]
+        lines.append(_GAP.join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, broken between words where it can be."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return [text]
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    cells = [list(row) for row in rows]
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for place, column in enumerate(columns):
-        numeric = all(isinstance(row[place], int | float | None) for row in cells)
-        drawn.add_column(column, justify="right" if numeric and cells else "left", overflow="fold")
-    for row in cells:
-        drawn.add_row(*(Text("-" if cell is None else plain(str(cell))) for cell in row))
-    page, watched = io.StringIO(), sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if watched else _WIDE
-    Console(file=page, width=width, force_terminal=watched).print(drawn)
-    say("\n".join(line.rstrip() for line in page.getvalue().rstrip("\n").split("\n")))
+    return [line.plain.rstrip() for line in Text(text).wrap(Console(width=width), width, overflow="fold")]
+
+
+def _bold(text: str) -> str:
+    """The text as a terminal shows it in bold, if it can."""
+    from rich.console import Console
+    from rich.text import Text
+
+    page = io.StringIO()
+    Console(file=page, width=len(text) + 1, force_terminal=True).print(Text(text, style="bold"), end="")
+    return page.getvalue()
 
 
 def emit(value: object) -> None:
@@ -93,6 +143,8 @@ def data(value: Any) -> Any:
 
 def plain(text: str) -> str:
     """The text on one line, without control characters."""
+    if text.isprintable():
+        return text.strip()
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 

@@ -8,7 +8,7 @@ from collab.cli.output import REHEARSAL, data, note, say, table
 from collab.cli.watch import clock, resume_command, short
 
 if TYPE_CHECKING:
-    from collab.evaluation import Comparison, Rate, Report
+    from collab.evaluation import Comparison, Group, Rate, Report
     from collab.runs import RunResult
 
 DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
@@ -23,6 +23,10 @@ def rate(value: Rate) -> dict[str, Any]:
     return found
 
 
+def _group(group: Group) -> dict[str, Any]:
+    return {**rate(group.planned), "completed": rate(group.completed), "broken": group.broken}
+
+
 def report_data(report: Report) -> dict[str, Any]:
     """A report as JSON data; "note" marks a rehearsal."""
     return {
@@ -33,8 +37,8 @@ def report_data(report: Report) -> dict[str, Any]:
         "success_completed": rate(report.completed),
         "broken": report.broken,
         "mean_steps": data(report.mean_steps),
-        "by_task": {name: rate(value) for name, value in report.by_task},
-        "by_difficulty": {name: rate(value) for name, value in report.by_difficulty},
+        "by_task": {group.name: _group(group) for group in report.by_task},
+        "by_difficulty": {group.name: _group(group) for group in report.by_difficulty},
         "episodes": data(report.results),
     }
 
@@ -95,10 +99,12 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
 
 def show_tables(report: Report) -> None:
     """Success per difficulty and task, then every episode with its seed."""
-    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group[0], len(DIFFICULTIES)))
+    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
+    whole = report.planned == report.completed
     for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
         say()
-        table([title, "success", "95 % interval", "episodes"], [(name, *_cells(value)) for name, value in groups])
+        columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
+        table(columns, [_row(group)[: len(columns)] for group in groups])
     say()
     table(
         ["episode", "seed", "success", "steps", "broken"],
@@ -107,9 +113,18 @@ def show_tables(report: Report) -> None:
     say()
 
 
-def _cells(value: Rate) -> tuple[str, str, str]:
-    low, high = value.interval
-    return f"{value.value:.1%}", f"{low:.1%} - {high:.1%}", f"{value.successes}/{value.episodes}"
+def _row(group: Group) -> tuple[str | int | None, ...]:
+    """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
+    planned, completed = group.planned, group.completed
+    low, high = planned.interval
+    return (
+        group.name,
+        f"{planned.value:.1%}",
+        f"{low:.1%} - {high:.1%}",
+        f"{planned.successes}/{planned.episodes}",
+        f"{completed.value:.1%} ({completed.successes}/{completed.episodes})" if completed.episodes else None,
+        group.broken,
+    )
 
 
 def show_comparison(comparison: Comparison, first: str, second: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +35,8 @@ def list_runs(
     rows: list[dict[str, Any]] = []
     for path in _directories(folder):
         try:
-            rows.append(_summary(path))
+            with open_run(path) as reader:
+                rows.append(_summary(path, reader))
         except RunFormatError as error:
             note(f"skipped: {error}")
     rows.sort(key=lambda row: str(row["created"]))
@@ -145,15 +145,21 @@ def open_run(path: Path) -> RunReader:
     return RunStore.open(path).reader()
 
 
-def report_of(path: Path, reader: RunReader | None = None) -> Report:
+def report_of(reader: RunReader) -> Report:
     """The report of a recorded run, over all its planned episodes."""
-    from collab.evaluation import evaluate
+    from collab.evaluation import EpisodeResult, summarise
+    from collab.types import PlannedTask
 
-    reader = reader or open_run(path)
-    over = [reader.trajectory(one.id) for one in reader.episodes() if one.state != "unfinished"]
-    report = evaluate(over, reader.manifest.planned)
     manifest = reader.manifest
-    return replace(report, environment=manifest.environment, privileged=report.privileged or manifest.privileged)
+    over = [one for one in reader.episodes() if one.state != "unfinished"]
+    unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
+    return summarise(
+        [EpisodeResult.recorded(one) for one in over],
+        manifest.tasks or (unknown,),
+        environment=manifest.environment,
+        environment_version=manifest.environment_version,
+        privileged=manifest.privileged or any(one.privileged for one in over),
+    )
 
 
 def _directories(folder: Path) -> list[Path]:
@@ -163,8 +169,7 @@ def _directories(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
 
 
-def _summary(path: Path) -> dict[str, Any]:
-    reader = open_run(path)
+def _summary(path: Path, reader: RunReader) -> dict[str, Any]:
     manifest, episodes = reader.manifest, reader.episodes()
     return {
         "run": str(path),
@@ -185,8 +190,7 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    report = report_of(path, reader)
-    summary = _summary(path)
+    report, summary = report_of(reader), _summary(path, reader)
     problems = [str(problem) for problem in reader.problems]
     if as_json:
         head = {key: summary[key] for key in ("run", "created", "command", "graph", "agents", "seed", "status")}

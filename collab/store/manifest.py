@@ -18,6 +18,7 @@ from collab.errors import RunFormatError
 from collab.redact import hide, known_secrets
 from collab.store.files import write_atomic
 from collab.store.log import segments
+from collab.types import PlannedTask
 
 FORMAT_VERSION = "1.0"
 """Version of the run format that this code writes: major.minor."""
@@ -63,6 +64,8 @@ class Manifest:
     """As the user named them."""
     planned: int | None = None
     """How many episodes a whole run has; None when it has no fixed number."""
+    tasks: tuple[PlannedTask, ...] = ()
+    """What they play; empty when that is not fixed either."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """Per agent definition: the policy and the capabilities its probe found; JSON values."""
     privileged: bool = False

@@ -10,7 +10,7 @@ A reader changes nothing in the run directory. It shows the run as it was when t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -118,11 +118,14 @@ class RunReader:
 
     def episodes(self) -> list[EpisodeSummary]:
         """All episodes, by epoch, task and number; of several attempts the last."""
-        present: dict[int, list[int]] = {}
-        for key, step in self.query("SELECT key, step FROM steps ORDER BY key, step"):
-            present.setdefault(key, []).append(step)
+        present: dict[int, Sequence[int]] = {}
+        for key, first, last, count in self.query("SELECT key, min(step), max(step), count(*) FROM steps GROUP BY key"):
+            if count == last - first + 1:
+                present[key] = range(first, last + 1)
+            else:
+                present[key] = [step for (step,) in self.query("SELECT step FROM steps WHERE key = ?", key)]
         rows = self.query(f"SELECT {COLUMNS} FROM episodes ORDER BY epoch, task, episode, trajectory")
-        return [summarise(row, present.get(row[0], [])) for row in rows]
+        return [summarise(row, present.get(row[0], ())) for row in rows]
 
     def trajectory(self, id: str) -> Trajectory:
         """An episode with all its readable steps; an unfinished one has neither outcome nor error.

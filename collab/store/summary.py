@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -22,6 +23,8 @@ class EpisodeSummary:
     epoch: int
     episode: int
     seed: int
+    max_steps: int
+    """Step budget of the instance."""
     attempt: int
     """How often it was begun before."""
     state: Literal["unfinished", "finished", "failed"]
@@ -59,16 +62,16 @@ class Problem:
 
 
 COLUMNS = """
-key, trajectory, task, environment, difficulty, epoch, episode, seed, attempt, state,
+key, trajectory, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state,
 success, score, reason, error, error_message, error_step, steps, seconds,
 privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND steps.privileged)
 """
 """Of the index's table `episodes`, as `summarise` takes them."""
 
 
-def summarise(row: tuple[Any, ...], present: list[int]) -> EpisodeSummary:
+def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
     """Make a summary of one row and the steps that are in the index."""
-    (_, id, task, environment, difficulty, epoch, episode, seed, attempt, state), rest = row[:10], row[10:]
+    (_, id, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state), rest = row[:11], row[11:]
     success, score, reason, error, message, error_step, steps, seconds, privileged = rest
     expected = steps if steps is not None else max(present, default=-1) + 1
     return EpisodeSummary(
@@ -79,6 +82,7 @@ def summarise(row: tuple[Any, ...], present: list[int]) -> EpisodeSummary:
         epoch=epoch,
         episode=episode,
         seed=int(seed),
+        max_steps=max_steps,
         attempt=attempt,
         state=state,
         steps=len(present),

@@ -1,7 +1,7 @@
 """The tables of the index, and the rows each event becomes.
 
 Columns are for finding and counting, not for reading back: what is long or exact is read from the log at
-(segment, offset, length). Texts are cut and cleaned of what SQLite cannot hold.
+(segment, offset, length). Texts are cleaned of what SQLite cannot hold and cut, but for the few that say what broke.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collab.store.events import (
 from collab.store.log import Place
 from collab.types import Action, Label, Point, Target
 
-VERSION = 2
+VERSION = 3
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -31,7 +31,7 @@ CREATE TABLE events (segment TEXT, offset INTEGER, length INTEGER, type TEXT, ti
 CREATE TABLE texts (hash TEXT PRIMARY KEY, segment TEXT, offset INTEGER, length INTEGER) WITHOUT ROWID;
 CREATE TABLE episodes (
     key INTEGER PRIMARY KEY, trajectory TEXT UNIQUE, attempt INTEGER, state TEXT,
-    epoch INTEGER, episode INTEGER, task TEXT, goal TEXT, seed TEXT, difficulty TEXT, apps TEXT,
+    epoch INTEGER, episode INTEGER, task TEXT, goal TEXT, seed TEXT, difficulty TEXT, apps TEXT, max_steps INTEGER,
     environment TEXT, privileged INTEGER, success INTEGER, score REAL, reason TEXT,
     error TEXT, error_message TEXT, error_step INTEGER, steps INTEGER, seconds REAL, started TEXT, updated TEXT,
     start_segment TEXT, start_offset INTEGER, start_length INTEGER,
@@ -136,6 +136,7 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
         "seed": str(task.seed),
         "difficulty": _plain(task.difficulty),
         "apps": _plain(", ".join(task.apps)),
+        "max_steps": task.max_steps,
         "environment": _plain(event.environment),
         "privileged": event.privileged,
         "started": time,
@@ -156,7 +157,7 @@ def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, pl
         "score": outcome.score if outcome else None,
         "reason": _plain(outcome.reason) if outcome else None,
         "error": _plain(error.type) if error else None,
-        "error_message": _plain(error.message) if error else None,
+        "error_message": _clean(error.message) if error else None,
         "error_step": error.step if error else None,
         "steps": event.steps,
         "seconds": event.seconds,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
+from collab.store import log
 
 LIBRARY = str(Path(__file__).parent / "library")
 REHEARSAL = "rehearsal: not a language model"
@@ -129,6 +130,24 @@ def test_eval_shows_intervals_tasks_difficulties_and_seeds(collab):
     assert ["TypeWord/1", "no"] in [line[:1] + line[2:3] for line in lines], "every episode is listed"
 
 
+def test_tables_count_what_was_never_played_as_the_headline_does(collab):
+    """Nine planned, three per task. The first reply uses the budget up: nothing is over, in any group."""
+    options = ("--env", "corridor", "--agents", "parrot", "--episodes", "9", "--concurrency", "1", "--out", "short")
+    assert collab("eval", *options, "--budget", "tokens=1")[0] == 1
+    _, out, _ = collab("runs", "show", "short")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["success", "0.0%", "[0.0%,", "29.9%]", "(0/9)"] in lines
+    assert ["easy", "0.0%", "0.0%", "-", "39.0%", "0/6", "-", "0"] in lines
+    assert ["OpenDoors", "0.0%", "0.0%", "-", "56.1%", "0/3", "-", "0"] in lines
+
+
+def test_tables_show_what_broke_beside_the_rate_over_the_rest(collab):
+    collab("eval", "--env", "corridor", "--backend", "broken", "--agents", "parrot", "--episodes", "6", "--out", "one")
+    lines = [line.split() for line in collab("runs", "show", "one")[1].splitlines()]
+    assert ["task", "success", "95", "%", "interval", "episodes", "of", "completed", "broken"] in lines
+    assert ["TypeWord", "0.0%", "0.0%", "-", "65.8%", "0/2", "-", "2"] in lines
+
+
 def test_eval_uses_the_evaluation_seed_and_lists_the_seeds(collab):
     found = read(collab("eval", "--env", "corridor", "--agents", "parrot", "--json"))
     assert found["by_difficulty"]["easy"] == {
@@ -136,6 +155,8 @@ def test_eval_uses_the_evaluation_seed_and_lists_the_seeds(collab):
         "interval": [0, pytest.approx(0.6576, abs=1e-4)],
         "successes": 0,
         "episodes": 2,
+        "completed": {"value": 0, "interval": [0, pytest.approx(0.6576, abs=1e-4)], "successes": 0, "episodes": 2},
+        "broken": 0,
     }
     again = read(collab("eval", "--env", "corridor", "--agents", "parrot", "--seed", "30", "--json"))
     assert outcomes(found) == outcomes(again)
@@ -197,6 +218,28 @@ def test_runs_are_listed_oldest_first_and_broken_folders_skipped(collab):
 def test_no_runs_is_no_error(collab):
     assert collab("runs", "list") == (0, "no runs in runs; make one with: collab rollout\n", "")
     assert read(collab("runs", "list", "--json")) == []
+
+
+def test_results_are_told_without_reading_what_was_said(collab, monkeypatch):
+    for name in ("one", "two"):
+        collab("eval", "--env", "corridor", "--agents", "parrot", "--out", name)
+
+    def refuse(directory: Path, place: log.Place) -> bytes:
+        raise AssertionError(f"{place} was read")
+
+    monkeypatch.setattr(log, "read", refuse)
+    assert collab("runs", "show", "one")[0] == 0
+    assert len(read(collab("runs", "list", ".", "--json"))) == 2
+    assert collab("eval", "--compare", "one", "two")[0] == 0
+    assert collab("runs", "show", "one", "--episode", "TypeWord/0")[0] == 1, "an episode is read from the log"
+
+
+def test_a_run_is_shown_the_same_without_its_index(collab):
+    options = ("--backend", "broken", "--tasks", "TypeWord,OpenDoors", "--out", "one")
+    collab("rollout", "--env", "corridor", *options)
+    with_index = collab("runs", "show", "one", "--json")
+    (Path("one") / "index.sqlite").unlink()
+    assert collab("runs", "show", "one", "--json") == with_index
 
 
 def test_a_run_can_be_looked_at_closer_and_closer(collab):
