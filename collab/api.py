@@ -18,8 +18,11 @@ from typing import Literal
 
 from collab.config import Budget, RunConfig, run_config
 from collab.library import Library
-from collab.resolve import build_suite, task_names
+from collab.resolve import build_suite, plan_episodes, splits_in, task_names
 from collab.runs import RunResult, default_out, start
+from collab.splits.choose import check_plan, within
+from collab.splits.overlap import Instance
+from collab.splits.split import named
 
 EVALUATION_SEED = 30
 """Suite seed of evaluations (AndroidWorld's)."""
@@ -32,6 +35,7 @@ async def collect(
     graph: str = "team",
     backend: str | None = None,
     tasks: Sequence[str] = (),
+    split: str | None = None,
     episodes: int | None = None,
     seed: int = 0,
     concurrency: int = 4,
@@ -46,6 +50,7 @@ async def collect(
         env: environment, e.g. "androidworld"; a name or a path to a YAML file. So are `graph` and `agents`.
         agents: one name for all slots, or "ada=x,ben=y".
         tasks: task names, "tag:word" or "all"; empty takes what the environment's file says.
+        split: keep to one of the environment's splits (`collab.splits.split`), e.g. "train"; None keeps to none.
         episodes: in all; None plays every chosen task once.
         settings: overrides as on the command line, e.g. "graph.rounds=2".
         out: run directory to make; None chooses one under `runs/`.
@@ -56,7 +61,20 @@ async def collect(
         StoreFailure: the run cannot be written.
     """
     return await _run(
-        "rollout", env, agents, graph, backend, tasks, episodes, seed, concurrency, budget, settings, out, library
+        "rollout",
+        env,
+        agents,
+        graph,
+        backend,
+        tasks,
+        split,
+        episodes,
+        seed,
+        concurrency,
+        budget,
+        settings,
+        out,
+        library,
     )
 
 
@@ -67,6 +85,7 @@ async def evaluate(
     graph: str = "team",
     backend: str | None = None,
     tasks: Sequence[str] = (),
+    split: str | None = None,
     episodes: int | None = None,
     seed: int = EVALUATION_SEED,
     concurrency: int = 4,
@@ -77,7 +96,7 @@ async def evaluate(
 ) -> RunResult:
     """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team."""
     return await _run(
-        "eval", env, agents, graph, backend, tasks, episodes, seed, concurrency, budget, settings, out, library
+        "eval", env, agents, graph, backend, tasks, split, episodes, seed, concurrency, budget, settings, out, library
     )
 
 
@@ -88,6 +107,7 @@ async def _run(
     graph: str,
     backend: str | None,
     tasks: Sequence[str],
+    split: str | None,
     episodes: int | None,
     seed: int,
     concurrency: int,
@@ -111,15 +131,28 @@ async def _run(
         purpose=purpose,
         settings=settings,
     )
-    config = await resolved(config, once_per_task=episodes is None)
+    config = await resolved(config, once_per_task=episodes is None, split=split)
     return await start(config, definitions, Path(out) if out is not None else default_out(config))
 
 
-async def resolved(config: RunConfig, *, once_per_task: bool) -> RunConfig:
-    """The same run with its task names written out and, if asked for, one episode per task."""
+async def resolved(config: RunConfig, *, once_per_task: bool, split: str | None = None) -> RunConfig:
+    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+
+    Raises:
+        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
+        OverlapError: a training episode would play an instance that is kept for evaluation.
+    """
     suite = build_suite(config)
     try:
-        tasks = task_names(suite, config.tasks)
+        config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
     finally:
         await suite.close()
-    return config.model_copy(update={"tasks": tasks, "episodes": len(tasks) if once_per_task else config.episodes})
+    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
+    if split is not None:
+        config = within(config, named(splits, split))
+    if once_per_task:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    if split is not None:
+        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
+        check_plan(splits[split], splits.values(), plan)
+    return config

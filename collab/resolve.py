@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from collab.agents.agent import Agent
-from collab.config import AgentDefinition, EdgeSampler, GraphDefinition, Part, RunConfig
+from collab.config import AgentDefinition, EdgeSampler, EnvironmentDefinition, GraphDefinition, Part, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError
 from collab.graphs.dag import Dag
@@ -31,6 +31,8 @@ from collab.models.base import Capabilities, Model
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds
+from collab.splits.choose import whole
+from collab.splits.split import Split, splits_of
 
 Group = Literal["environments", "models", "critics", "adversaries", "learners"]
 
@@ -259,6 +261,16 @@ def task_names(suite: Suite, wanted: Sequence[str]) -> list[str]:
     if not chosen:
         raise UsageError(f"{suite.name}: no task was chosen; name some, or give the environment tasks to offer")
     return [info.name for info in infos if info.name in chosen]
+
+
+async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:
+    """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
+    where = f"envs/{name} (backend {environment.backend})"
+    suite: Suite = build("environments", whole(environment).part, where)
+    try:
+        return splits_of(suite.name, suite.tasks(), environment.unseen)
+    finally:
+        await suite.close()
 
 
 def plan_episodes(config: RunConfig) -> list[Episode]:

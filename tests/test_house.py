@@ -35,6 +35,7 @@ ORDER = (
         "config",
         "store",
         "envs",
+        "splits",
         "prompts",
         "models",
         "agents",

@@ -1,0 +1,126 @@
+"""Whatever of the evaluation is planted in training data is found, named and refused."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collab.config import Unseen
+from collab.envs.base import TaskInfo
+from collab.errors import OverlapError
+from collab.seeds import Seeds
+from collab.splits.overlap import HeldOut, Instance, folded, kept_by, refuse_overlap, words_of
+from collab.splits.split import INSTANCES, UNSEEN_APP, UNSEEN_TASKS, is_unseen, splits_of
+
+INFOS = [
+    *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),
+    TaskInfo(name="Route", apps=("mail", "Maps")),
+]
+SPLITS = splits_of("world", INFOS, Unseen(apps=["maps"], words=["detour"]))
+KEPT = kept_by(SPLITS.values())
+SEEN = SPLITS["train"].tasks
+CLEAN = st.builds(
+    Instance,
+    task=st.sampled_from(SEEN),
+    seed=st.integers(0, 29).map(lambda seed: Seeds(seed).task(SEEN[0], 0)),
+    apps=st.just(("mail",)),
+    texts=st.just(("Write to Ada", "A tour and de tours")),
+)
+PLANTED = st.one_of(
+    st.builds(
+        lambda task, seed, number: Instance(task=task, seed=Seeds(seed).task(task, number)),
+        *(st.sampled_from(SEEN), st.integers(30, 39), st.integers(0, INSTANCES - 1)),
+    ),
+    st.builds(Instance, task=st.sampled_from(SPLITS[UNSEEN_TASKS].tasks), seed=st.integers(0, 2**32 - 1)),
+    st.builds(Instance, task=st.sampled_from(SPLITS[UNSEEN_APP].tasks), seed=st.integers(0, 2**32 - 1)),
+    st.builds(Instance, task=st.just("Brand new"), apps=st.sampled_from([("MAPS",), ("mail", "maps")])),
+    st.builds(Instance, task=st.sampled_from(SEEN), seed=st.none()),
+    st.builds(
+        Instance,
+        task=st.just("Brand new"),
+        texts=st.sampled_from([("fine", "Take the DETOUR."), ("openDetourDialog",), ('"detour_2"',)]),
+    ),
+)
+
+
+def test_the_world_of_these_tests_has_tasks_on_all_sides() -> None:
+    assert all(split.tasks for split in SPLITS.values())
+    assert not is_unseen(SEEN[0])
+
+
+@given(st.lists(CLEAN, max_size=10))
+def test_clean_data_passes(training: list[Instance]) -> None:
+    found = refuse_overlap(training, KEPT)
+    assert (found.checked, found.offenders, found.first) == (len(training), 0, ())
+
+
+@given(st.lists(CLEAN, max_size=10), PLANTED, st.randoms())
+def test_one_planted_instance_is_found_among_many(training: list[Instance], planted: Instance, rng) -> None:
+    training.insert(rng.randint(0, len(training)), planted)
+    with pytest.raises(OverlapError, match=f"1 of {len(training)} training instances overlap") as caught:
+        refuse_overlap(training, KEPT)
+    assert repr(planted.task) in str(caught.value)
+    found = refuse_overlap(training, KEPT, allow_overlap=True)
+    assert found.offenders == 1
+    assert sum(found.by_name.values()) >= 1
+
+
+def test_the_message_counts_names_and_says_what_to_do() -> None:
+    leaks = [
+        Instance(task=SPLITS[UNSEEN_TASKS].tasks[0], source="rows:1"),
+        Instance(task="Other", texts=("a detour",), source="rows:2"),
+        Instance(task="Route", apps=("maps",), source="rows:3"),
+        Instance(task=SEEN[0], seed=Seeds(31).task(SEEN[0], 2), source="rows:4"),
+    ]
+    with pytest.raises(OverlapError) as caught:
+        refuse_overlap([*leaks, Instance(task="Other")], KEPT)
+    assert str(caught.value) == (
+        "4 of 5 training instances overlap (new-seeds 1, unseen-tasks 1, unseen-app 2): "
+        f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': says 'detour' (unseen-app); "
+        "rows:3 'Route': its task is kept (unseen-app); leave these out, or allow the overlap in so many words"
+    )
+    assert caught.value.exit_code == 2
+
+
+def test_words_are_whole_words() -> None:
+    assert words_of("ExpenseAddSingle: 3 cars, self_made é") == {
+        "expense",
+        "add",
+        "single",
+        "cars",
+        "self",
+        "made",
+        "é",
+    }
+
+
+AITW = Path(__file__).parents[3] / "shared" / "data" / "aitw"
+
+
+def lines(name: str) -> list[str]:
+    return [line for line in (AITW / name).read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def test_a_test_list_inside_the_training_list_is_found() -> None:
+    """The situation of a published benchmark's instructions, in words of our own."""
+    train = ["Find a bakery in Porto", "What is the tallest tree?", "find  a Bakery in porto ", "Open the radio app"]
+    kept = HeldOut(name="test", tasks=folded(["Find a bakery in Porto", "Open the radio app"]))
+    found = refuse_overlap([Instance(task=line) for line in train], [kept], allow_overlap=True)
+    assert (found.offenders, found.checked) == (3, 4)
+    with pytest.raises(OverlapError, match="3 of 4"):
+        refuse_overlap([Instance(task=line) for line in train], [kept])
+
+
+@pytest.mark.skipif(not AITW.is_dir(), reason="DigiRL's task lists are not beside the checkout")
+@pytest.mark.parametrize(
+    ("kind", "rows", "shared", "offenders"), [("general", 545, 432, 432), ("webshop", 438, 77, 238)]
+)
+def test_published_task_lists(kind: str, rows: int, shared: int, offenders: int) -> None:
+    """All 432 general test tasks stand in the training list, too; 77 of the others do but for the kind of quotes."""
+    train, test = lines(f"{kind}_train.txt"), folded(lines(f"{kind}_test.txt"))
+    kept = [HeldOut(name="test", tasks=test)]
+    found = refuse_overlap([Instance(task=line) for line in train], kept, allow_overlap=True)
+    assert (found.checked, found.offenders, len(test & folded(train))) == (rows, offenders, shared)
+    with pytest.raises(OverlapError, match=f"{offenders} of {rows} training instances overlap"):
+        refuse_overlap([Instance(task=line) for line in train], kept)
