@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -172,33 +173,57 @@ def explain(
     error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
 ) -> str:
     """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
-    first, rest = error.errors()[0], error.error_count() - 1
-    path = tuple(part for part in first["loc"] if "[" not in str(part))  # without the names of union branches
+    errors = error.errors()
+    worst = next((one for one in errors if one["type"] in _UNKNOWN_KEY), errors[0])  # a missing one may be misspelt
+    path, known = _place(model, worst["loc"])
     line = document.line(path) if document is not None else None
     where = f"{source}:{line}" if line is not None else source
     name = ".".join(str(part) for part in path)
-    more = f" (and {rest} more)" if rest else ""
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = list(_fields_at(model, path[:-1])) if model is not None else []
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    if worst["type"] in _UNKNOWN_KEY:
         hint = UnknownName.of("key", str(path[-1]), known).args[0] if known else f"unknown key {path[-1]!r}"
         return f"{where}: {name}: {hint}{more}"
-    got = "" if first["type"] in ("missing", "missing_argument") else f", got {first['input']!r:.80}"
-    return f"{where}: {name or 'file'}: {first['msg']}{got}{more}"
+    got = "" if worst["type"] in ("missing", "missing_argument") else f", got {worst['input']!r:.80}"
+    return f"{where}: {name or 'file'}: {worst['msg']}{got}{more}"
 
 
-def _fields_at(model: type[BaseModel], path: Sequence[Hashable]) -> Sequence[str]:
-    """Field names of the model that stands at `path` inside `model`; empty when it cannot be told."""
-    current: Any = model
-    for part in path:
-        if isinstance(part, int):  # a position in a list, whose items `current` describes
-            continue
-        fields = getattr(current, "model_fields", {})
-        annotation = fields[part].annotation if part in fields else None
-        current = next((item for item in _unpack(annotation) if hasattr(item, "model_fields")), None)
-        if current is None:
-            return ()
-    return tuple(getattr(current, "model_fields", {}))
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def _unpack(annotation: Any) -> list[Any]:
-    return [annotation, *(inner for item in getattr(annotation, "__args__", ()) for inner in _unpack(item))]
+def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[str]]:
+    """The keys and positions that lead to an error, and the field names that the last of them is among.
+
+    pydantic puts the chosen branch of a union between them; no file holds it.
+    """
+    path: list[Hashable] = []
+    inside, current = _branches(None), _branches(model)
+    for part in location:
+        branch = [item for item in current if _is_model(item) and item.__name__ == part]
+        if branch:
+            current = branch
+        elif "[" not in str(part):
+            path.append(part)
+            inside, current = current, [found for item in current for found in _branches(_within(item, part))]
+    known = [name for item in inside if _is_model(item) for name in item.model_fields]
+    return tuple(path), known
+
+
+def _within(annotation: Any, part: Hashable) -> Any:
+    """What stands at a key or position of a value that is annotated so; None when it cannot be told."""
+    if _is_model(annotation):
+        return annotation.model_fields[part].annotation if part in annotation.model_fields else None
+    arguments = get_args(annotation)
+    if not arguments:
+        return None
+    return arguments[0] if isinstance(part, int) else arguments[-1]
+
+
+def _branches(annotation: Any) -> list[Any]:
+    """The members of a union; of anything else itself."""
+    if get_origin(annotation) in (Union, UnionType):
+        return [branch for item in get_args(annotation) for branch in _branches(item)]
+    return [annotation]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel
 
 from collab.config import AgentDefinition, GraphDefinition
 from collab.errors import ConfigError, UnknownName
-from collab.library import Library, root
+from collab.library import Library, check, parse_yaml, root
 
 
 def write(folder: Path, room: str, name: str, text: str) -> Path:
@@ -54,6 +56,8 @@ def test_own_folder_must_exist(tmp_path: Path) -> None:
         ("", r"bad\.yaml: slots: Field required"),
         ("slots: [a, b]\nedges:\n  - [a, b, c]\n", r"bad\.yaml:3: edges"),
         ("slots: [a]\nrewire: epoch\n", r"needs edges with a sampler"),
+        ("slots: [a]\nedges:\n  samplr: chain\n", r"bad\.yaml:3: edges\.samplr: .*did you mean sampler\?"),
+        ("slotz: [a]\n", r"bad\.yaml:1: slotz: .*did you mean slots\? \(and 1 more\)"),
     ],
 )
 def test_mistakes_name_their_line(tmp_path: Path, text: str, message: str) -> None:
@@ -61,6 +65,38 @@ def test_mistakes_name_their_line(tmp_path: Path, text: str, message: str) -> No
     with pytest.raises(ConfigError, match=message) as caught:
         Library(own=tmp_path).load("graphs", "bad", GraphDefinition)
     assert "\n" not in str(caught.value)
+
+
+class Item(BaseModel, extra="forbid"):
+    name: str = ""
+    parts: tuple[Item, ...] | None = None
+    named: dict[str, Item] = {}
+
+
+class Shelf(BaseModel, extra="forbid"):
+    items: list[Item] | Literal["none"] = "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("items:\n- name: a\n- nmae: b\n", "shelf:3: items.1.nmae: no key called 'nmae'; did you mean name or named?"),
+        (
+            "items: [{named: {x: {prats: }}}]\n",
+            "shelf:1: items.0.named.x.prats: no key called 'prats'; did you mean parts?",
+        ),
+        (
+            "items: [{named: {Item: {q: }}}]\n",
+            "shelf:1: items.0.named.Item.q: no key called 'q'; known: name, named, parts",
+        ),
+        ("items: [{parts: [{q: 1}]}]\n", "shelf:1: items.0.parts.0.q: no key called 'q'; known: name, named, parts"),
+        ("items: [{name: 3}]\n", "shelf:1: items.0.name: Input should be a valid string, got 3"),
+    ],
+)
+def test_a_wrong_key_in_a_list_or_a_mapping_is_guessed_too(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(parse_yaml(text, "shelf"), Shelf)
+    assert str(caught.value).startswith(message)
 
 
 def test_unreadable_file(tmp_path: Path) -> None:

@@ -132,7 +132,10 @@ def test_an_edge_to_a_stranger_is_named(capsys):
             "backend: fake\nbackends: {fake: {kind: fake}}\ntask: all\n",
             ":3: task: no key called 'task'; did you mean tasks?",
         ),
-        ("backend: fake\nbackends:\n  fake: {kind: fake, opts: {}}\n", ":3: backends.fake.opts: unknown key 'opts'"),
+        (
+            "backend: fake\nbackends:\n  fake: {kind: fake, opts: {}}\n",
+            "backends.fake.opts: no key called 'opts'; did you mean options?",
+        ),
         ("backend: fake\nbackends: {fake: {kind: fake}}\nlimits:\n  step_s: -1\n", ":4: limits.step_s"),
         ("backend: fake\nbackend: fake\n", ":2: the key 'backend' stands twice"),
         ("backend: [fake\n", "not YAML"),
