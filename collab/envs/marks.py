@@ -1,6 +1,7 @@
-"""Numbered boxes on a picture of a screen, as vision agents are shown them (AppVLM).
+"""Numbered boxes on a picture of a screen, as vision agents are shown them (AppVLM), and the touch of an action.
 
     png = mark_png(png, observation)
+    png = touch_png(png, action, observation)
 
 Works on any picture that shows the observation's elements: a drawn phone, a web page, a real device. The number is
 the element's index, so an answer that names it is an action. The colours are those of Okabe and Ito, which stay apart
@@ -10,14 +11,18 @@ for colour-blind readers, on a dark or white rim that keeps them visible on any 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from collab.types import Box, Element, Observation
+from collab.types import Action, Box, Element, ElementTarget, Observation, Point
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (240, 228, 66))
 """Okabe and Ito, the strongest first; element i has colour i mod 7."""
+TOUCH = (214, 40, 90)
+"""Colour of a touch: none of the boxes'."""
+_WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
 def mark_png(png: bytes, observation: Observation) -> bytes:
@@ -106,3 +111,68 @@ def _clamped(box: Box, screen: tuple[int, int]) -> Box:
 
 def _touch(one: Box, other: Box) -> bool:
     return one.left < other.right and other.left < one.right and one.top < other.bottom and other.top < one.bottom
+
+
+# ------------------------------------------------------------------------------------------------------- touches
+
+
+def touch_png(png: bytes, action: Action, observation: Observation) -> bytes:
+    """Draw where an action touches the screen it was chosen on; see `draw_touch`."""
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    draw_touch(image, action, observation)
+    return encode(image)
+
+
+def draw_touch(image: Image.Image, action: Action, observation: Observation) -> None:
+    """Draw an action on an RGB image in place.
+
+    A tap is a ring, a long press or a double tap two rings, a scroll or swipe an arrow along the finger's way. What
+    touches nothing (opening an app, going back) is not drawn.
+    """
+    spot = _spot(action, observation)
+    way = _WAYS.get(str(action.get("direction")))
+    if spot is None and way is None:
+        return
+    x, y = spot or (observation.width / 2, observation.height / 2)
+    x, y = x * image.width / observation.width, y * image.height / observation.height
+    size = min(image.size) / 24
+    draw = ImageDraw.Draw(image)
+    if way is None:
+        _rings(draw, x, y, size, 2 if action.type in ("long_press", "double_tap") else 1)
+    else:
+        sign = 1 if action.type == "swipe" else -1  # a scroll names the way of the view, the finger goes the other
+        length = min(image.size) / 4
+        step = sign * way[0] * length, sign * way[1] * length
+        _arrow(draw, (x - step[0], y - step[1]), (x + step[0], y + step[1]), size)
+
+
+def _spot(action: Action, observation: Observation) -> tuple[float, float] | None:
+    """Where an action is aimed at, in the observation's pixels; None when it has no target or it has no place."""
+    target = action.target
+    if isinstance(target, ElementTarget):
+        box = observation.elements[target.index].box if target.index < len(observation.elements) else None
+        return None if box is None else box.center
+    if isinstance(target, Point):
+        scale = (observation.width, observation.height) if target.space == "normalised" else (1, 1)
+        return target.x * scale[0], target.y * scale[1]
+    return None
+
+
+def _rings(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, count: int) -> None:
+    """Rings around a dot, on a white rim that keeps them visible on any ground."""
+    thick = max(2, round(size / 6))
+    for ring in range(1, count + 1):
+        radius = size * (0.45 + 0.55 * ring)
+        for reach, colour, width in ((radius + thick / 2, (255, 255, 255), 2 * thick), (radius, TOUCH, thick)):
+            draw.ellipse((x - reach, y - reach, x + reach, y + reach), outline=colour, width=width)
+    draw.ellipse((x - size / 3, y - size / 3, x + size / 3, y + size / 3), fill=TOUCH, outline=(255, 255, 255))
+
+
+def _arrow(draw: ImageDraw.ImageDraw, start: tuple[float, float], end: tuple[float, float], size: float) -> None:
+    angle = math.atan2(end[1] - start[1], end[0] - start[0])
+    head = [(end[0] + size * math.cos(angle + turn), end[1] + size * math.sin(angle + turn)) for turn in (0, 2.3, -2.3)]
+    thick = max(3, round(size / 3))
+    draw.line((*start, *end), fill=(255, 255, 255), width=2 * thick)
+    draw.line((*start, *end), fill=TOUCH, width=thick)
+    draw.polygon(head, fill=TOUCH, outline=(255, 255, 255))
+    draw.ellipse((start[0] - thick, start[1] - thick, start[0] + thick, start[1] + thick), fill=TOUCH)

@@ -6,12 +6,13 @@ its size and shrunk, because Pillow's own shapes have jagged edges.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
 
 Colour: TypeAlias = tuple[int, int, int]
 Font: TypeAlias = ImageFont.FreeTypeFont
@@ -19,26 +20,52 @@ Sketch: TypeAlias = Callable[[ImageDraw.ImageDraw, float], None]
 """Draws a shape in white on a square canvas of the given side."""
 
 OVERSAMPLE = 4
-_FALLBACK = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
-"""Used only for characters that the bundled font lacks, so that Latin text looks the same on every machine."""
+_FONTS = Path("/usr/share/fonts")
+_WIDE = (
+    "truetype/dejavu/DejaVuSans.ttf",
+    "opentype/noto/NotoSansCJK-Regular.ttc",
+    "truetype/noto/NotoSansDevanagari-Regular.ttf",
+    "truetype/noto/NotoEmoji-Regular.ttf",
+    "truetype/ancient-scripts/Symbola_hint.ttf",
+)
+"""Used only for characters that the bundled font lacks, so that Latin text looks the same on every machine. Where none
+of them is installed or knows a character, a box stands for it, as on a phone without the font."""
 
 
-@lru_cache(maxsize=64)
-def font(size: int, wide: bool = False) -> Font:
-    """Pillow's bundled font, or with `wide` one that knows more scripts where it is installed."""
-    if wide and _FALLBACK.exists():
-        return ImageFont.truetype(str(_FALLBACK), size, layout_engine=ImageFont.Layout.BASIC)
+@lru_cache(maxsize=128)
+def font(size: int, wide: Path | None = None, *, joined: bool = False) -> Font:
+    """A font.
+
+    Args:
+        wide: a file that knows more scripts; None for Pillow's bundled font.
+        joined: for scripts that are written from right to left or join their letters; needs libfribidi, without
+            which letters stand apart, from left to right.
+    """
+    if wide is not None:
+        engine = ImageFont.Layout.RAQM if joined and features.check("fribidi") else ImageFont.Layout.BASIC
+        return ImageFont.truetype(str(wide), size, layout_engine=engine)
     bundled = ImageFont.load_default(size)
     if not isinstance(bundled, ImageFont.FreeTypeFont):
         raise RuntimeError("Pillow was built without FreeType; install an official Pillow wheel")
     return bundled
 
 
-@lru_cache(maxsize=4096)
-def _known(character: str) -> bool:
-    """Whether the bundled font has a glyph for a character (a missing one looks like U+FFFF)."""
-    face = font(20)
+@lru_cache(maxsize=1)
+def _installed() -> tuple[Path, ...]:
+    return tuple(path for path in (_FONTS / name for name in _WIDE) if path.exists())
+
+
+@lru_cache(maxsize=1 << 14)
+def _known(character: str, wide: Path | None = None) -> bool:
+    """Whether a font has a glyph for a character (a missing one looks like U+FFFF)."""
+    face = font(20, wide)
     return character.isspace() or bytes(face.getmask(character)) != bytes(face.getmask("\uffff"))
+
+
+@lru_cache(maxsize=1 << 12)
+def _turned(character: str) -> bool:
+    """Whether a character belongs to a script that is written from right to left."""
+    return unicodedata.bidirectional(character) in ("R", "AL")
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +75,11 @@ def _printable(text: str) -> str:
 
 
 def _font_for(text: str, size: int) -> Font:
-    return font(size, wide=not all(map(_known, text)))
+    """The bundled font if it knows every character, else the installed one that knows the most of them."""
+    if all(map(_known, text)):
+        return font(size)
+    best = max(_installed(), key=lambda path: sum(_known(character, path) for character in text), default=None)
+    return font(size, best, joined=any(map(_turned, text)))
 
 
 @lru_cache(maxsize=4096)
