@@ -150,10 +150,26 @@ _GLYPHS: dict[str, tuple[Shape, ...]] = {
     ),
     "lap": (("line", (6, 22, 6, 3)), ("fill", (6, 3, 20, 4, 16, 8, 20, 13, 6, 13))),
     "shutter": (("ring", (12, 12, 10)), ("disc", (12, 12, 6))),
+    "bluetooth": (("line", (6, 7, 18, 17, 12, 22, 12, 2, 18, 7, 6, 17)),),
+    "flashlight": (("fill", (7, 2, 17, 2, 17, 6, 14, 10, 14, 22, 10, 22, 10, 10, 7, 6)),),
+    "silent": (("ring", (12, 12, 9)), ("line", (8, 12, 16, 12))),
+    "airplane": (
+        ("fill", (12, 1, 14, 4, 14, 9, 22, 14, 22, 16, 14, 14, 14, 19, 17, 22, 12, 21)),
+        ("fill", (12, 1, 10, 4, 10, 9, 2, 14, 2, 16, 10, 14, 10, 19, 7, 22, 12, 21)),
+    ),
+    "moon": (("disc", (12, 12, 9)), ("hole", (16, 9, 8))),
     "battery": (("fill", (8, 5, 10, 5, 10, 3, 14, 3, 14, 5, 16, 5, 16, 21, 8, 21)),),
 }
 
 _WORDS: tuple[tuple[str, str], ...] = (
+    ("internet", "wifi"),
+    ("bluetooth", "bluetooth"),
+    ("flashlight", "flashlight"),
+    ("do not disturb", "silent"),
+    ("airplane", "airplane"),
+    ("auto-rotate", "reset"),
+    ("battery", "battery"),
+    ("dark theme", "moon"),
     ("navigate up|back|previous", "back"),
     ("more options|overflow|options", "more"),
     ("navigation drawer|drawer|menu|roots", "menu"),

@@ -71,7 +71,7 @@ def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None) -> 
     """
     placed = Placed()
     bottom = KEYBOARD_TOP if keyboard else HEIGHT - NAVIGATION_BAR
-    if view.style in ("screen", "plain"):
+    if view.style in ("screen", "plain", "shade", "overview"):
         _place_screen(placed, view, page, bottom, back_icon)
     else:
         _place_window(placed, view, page, bottom)

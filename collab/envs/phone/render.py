@@ -5,13 +5,15 @@
 
 What is drawn comes from the elements (role, label, value, flags, box) and from `Observation.drawing`:
 
-    app       name of the app in front
-    app_bar   title of the app bar; None on a screen without one
-    keyboard  whether the soft keyboard covers the bottom
-    dialog    [left, top, right, bottom] of a dialog, menu or sheet; None when there is none
-    dark      whether the dark theme is on
-    clock     time in the status bar, "15:34"
-    toast     short message near the bottom; None when there is none
+    app            name of the app in front
+    app_bar        title of the app bar; None on a screen without one
+    keyboard       whether the soft keyboard covers the bottom
+    dialog         [left, top, right, bottom] of a dialog, menu or sheet; None when there is none
+    notifications  names of apps whose icons stand beside the clock
+    surface        "shade" (notifications, quick settings) or "overview" (running apps); None: an app
+    dark           whether the dark theme is on
+    clock          time in the status bar, "15:34"
+    toast          short message near the bottom; None when there is none
 
 A key that is missing means "no". A change that moves a pixel's meaning gets a new renderer name, because stored
 screens name the renderer they were made for.
@@ -20,15 +22,17 @@ screens name the renderer they were made for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
 
 from collab.envs.marks import draw_marks, encode
-from collab.envs.phone.icons import named
+from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import APP_BAR, KEYBOARD_TOP, MARGIN, NAVIGATION_BAR, STATUS_BAR
 from collab.envs.phone.paint import Canvas, text_width
-from collab.envs.phone.roles import PAINTERS, SMALL, Brush, plain
+from collab.envs.phone.roles import PAINTERS, SMALL, Brush, Painter, plain
+from collab.envs.phone.system_roles import OVERVIEW, PANEL
 from collab.envs.phone.theme import DARK, LIGHT, WALLPAPER, Theme
 from collab.errors import UsageError
 from collab.types import Observation
@@ -36,7 +40,10 @@ from collab.types import Observation
 RENDERER = "simphone-1"
 """Name that observations carry for this renderer."""
 
+_HINTS = 4
+"""So many notifications have an icon in the status bar."""
 _NOTHING: Mapping[str, Any] = {}
+_SURFACES: Mapping[str | None, Mapping[str, Painter]] = {"shade": PANEL, "overview": OVERVIEW}
 
 
 def render(observation: Observation, *, marks: bool = False, taps: Sequence[tuple[int, int, str]] = ()) -> Image.Image:
@@ -55,9 +62,10 @@ def render(observation: Observation, *, marks: bool = False, taps: Sequence[tupl
     theme = _theme(observation, drawing)
     canvas = Canvas(observation.width, observation.height, theme.ground)
     _ground(canvas, observation, drawing, theme)
+    painters = _SURFACES.get(drawing.get("surface"), PAINTERS)
     for element in observation.elements:
         if element.box is not None:
-            PAINTERS.get(element.role, plain)(Brush(canvas, theme, element, element.box))
+            painters.get(element.role, plain)(Brush(canvas, theme, element, element.box))
     _chrome(canvas, observation, drawing, theme)
     if marks:
         draw_marks(canvas.image, observation)
@@ -75,9 +83,10 @@ def render_png(observation: Observation, marks: bool = False) -> bytes:
 
 
 def _theme(observation: Observation, drawing: Mapping[str, Any]) -> Theme:
-    if _on_launcher(observation):
+    if _on_launcher(observation, drawing):
         return WALLPAPER
-    return DARK if drawing.get("dark") else LIGHT
+    theme = DARK if drawing.get("dark") else LIGHT
+    return replace(theme, ground=theme.bar, card=theme.ground) if drawing.get("surface") == "shade" else theme
 
 
 def _ground(canvas: Canvas, observation: Observation, drawing: Mapping[str, Any], theme: Theme) -> None:
@@ -91,7 +100,7 @@ def _ground(canvas: Canvas, observation: Observation, drawing: Mapping[str, Any]
         canvas.rounded((left, top, right, bottom), 48, theme.card)
         if _is_sheet(window, height):
             canvas.rectangle((left, bottom - 48, right, height), theme.card)
-    elif _on_launcher(observation):
+    elif _on_launcher(observation, drawing):
         _wallpaper(canvas, width, height)
     elif drawing.get("app_bar") is not None:
         canvas.rectangle((0, 0, width, STATUS_BAR + APP_BAR), theme.bar)
@@ -102,8 +111,8 @@ def _is_sheet(window: Sequence[int] | None, height: int) -> bool:
     return window is not None and window[3] >= height - NAVIGATION_BAR
 
 
-def _on_launcher(observation: Observation) -> bool:
-    return any(element.role == "app" for element in observation.elements)
+def _on_launcher(observation: Observation, drawing: Mapping[str, Any]) -> bool:
+    return drawing.get("surface") == "overview" or any(element.role == "app" for element in observation.elements)
 
 
 def _wallpaper(canvas: Canvas, width: int, height: int) -> None:
@@ -118,9 +127,11 @@ def _wallpaper(canvas: Canvas, width: int, height: int) -> None:
 def _chrome(canvas: Canvas, observation: Observation, drawing: Mapping[str, Any], theme: Theme) -> None:
     """Status bar, keyboard, navigation bar, toast: what lies above the app."""
     width, height = observation.width, observation.height
-    ink = (255, 255, 255) if drawing.get("dialog") or _on_launcher(observation) else theme.ink
+    ink = (255, 255, 255) if drawing.get("dialog") or _on_launcher(observation, drawing) else theme.ink
     middle = STATUS_BAR // 2
     canvas.line(str(drawing.get("clock") or ""), MARGIN + 10, middle, SMALL, ink, width=300, bold=True)
+    for place, name in enumerate(drawing.get("notifications", ())[:_HINTS]):
+        canvas.sketch(sketch_of(name) or named("info"), (MARGIN + 170 + 62 * place, middle), 40, ink)
     canvas.sketch(named("battery"), (width - 70, middle), 48, ink)
     canvas.sketch(named("wifi"), (width - 128, middle), 48, ink)
     if drawing.get("keyboard"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import MARGIN
@@ -249,22 +250,32 @@ def _chip(brush: Brush) -> None:
         brush.canvas.centred(value, (middle, brush.middle + 34), 28, brush.theme.faint, width=right - left - 24)
 
 
+def app_colour(name: str) -> Colour:
+    """Colour of an app's icon."""
+    return _APP_COLOURS[zlib.crc32(name.encode("utf-8", "replace")) % len(_APP_COLOURS)]
+
+
+def app_icon(canvas: Canvas, name: str, center: tuple[int, int], half: int) -> None:
+    """An app's icon, `half` pixels from its middle to its sides."""
+    x, y = center
+    canvas.rounded((x - half, y - half, x + half, y + half), half * 2 // 3, app_colour(name))
+    sketch = sketch_of(name)
+    if sketch is not None:
+        canvas.sketch(sketch, center, half * 11 // 10, (255, 255, 255))
+    else:
+        canvas.centred(name[:1].upper(), center, half, (255, 255, 255), width=2 * half, bold=True)
+
+
 def _app(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     name = brush.element.label
     middle, center = (left + right) // 2, top + (bottom - top - 60) // 2
-    half = min(84, (right - left) // 2 - 10)
-    colour = _APP_COLOURS[zlib.crc32(name.encode("utf-8", "replace")) % len(_APP_COLOURS)]
-    brush.canvas.rounded((middle - half, center - half, middle + half, center + half), 56, colour)
-    sketch = sketch_of(name)
-    if sketch is not None:
-        brush.canvas.sketch(sketch, (middle, center), 92, (255, 255, 255))
-    else:
-        brush.canvas.centred(name[:1].upper(), (middle, center), 84, (255, 255, 255), width=2 * half, bold=True)
+    app_icon(brush.canvas, name, (middle, center), max(8, min(84, (right - left) // 2 - 10)))
     brush.canvas.centred(name, (middle, bottom - 42), 32, (255, 255, 255), width=right - left - 12)
 
 
-PAINTERS: Mapping[str, Callable[[Brush], None]] = {
+Painter: TypeAlias = Callable[[Brush], None]
+PAINTERS: Mapping[str, Painter] = {
     "app": _app,
     "button": _button,
     "checkbox": _checkbox,

@@ -148,13 +148,20 @@ def _extra(phone: Phone, placed: Placed) -> list[str]:
     return lines
 
 
+def _tellers(phone: Phone) -> list[str]:
+    """Names of the apps whose notifications the status bar hints at."""
+    packages = dict.fromkeys(one.package for one in phone.notifications)
+    return [phone.apps.by_package[package].name if package in phone.apps.by_package else "" for package in packages]
+
+
 def _drawing(phone: Phone, view: View, placed: Placed, app: str) -> dict[str, object]:
     return {
         "app": app,
         "app_bar": view.title if view.style == "screen" else None,
         "keyboard": phone.keyboard,
         "dialog": list(placed.window) if view.style in OVERLAYS else None,
-        "shade": phone.panel is not None and view.style == "plain",
+        "notifications": _tellers(phone),
+        "surface": view.style if view.style in ("shade", "overview") else None,
         "dark": phone.settings.get("secure/dark_theme") == "1",
         "clock": clock_text(phone),
         "toast": phone.notice,

@@ -70,8 +70,8 @@ class View:
     """Fixed at the bottom: tabs, a compose line."""
     fab: Node | None = None
     """Floating button at the bottom right."""
-    style: Literal["screen", "plain", "dialog", "menu", "sheet"] = "screen"
-    """"plain" is a screen without an app bar."""
+    style: Literal["screen", "plain", "dialog", "menu", "sheet", "shade", "overview"] = "screen"
+    """"plain" is a screen without an app bar; so are the system's "shade" and "overview", which look different."""
     back: Handler | None = None
     """What back does; None: close the page."""
     leave: Handler | None = None

@@ -182,11 +182,28 @@ elements = st.lists(
 
 
 @settings(deadline=None, max_examples=150)
-@given(elements, hostile, st.booleans())
-def test_no_screen_breaks_the_renderer(drawn, words, marks):
+@given(elements, hostile, st.booleans(), st.sampled_from([None, "shade", "overview"]))
+def test_no_screen_breaks_the_renderer(drawn, words, marks, surface):
     numbered = tuple(replace(element, index=index) for index, element in enumerate(drawn))
-    observation = screen(*numbered, toast=words, clock=words, keyboard=marks)
+    observation = screen(
+        *numbered, toast=words, clock=words, keyboard=marks, surface=surface, notifications=[words] * 9
+    )
     assert render(observation, marks=marks, taps=[(5, 2399, words)]).size == (1080, 2400)
+
+
+@pytest.mark.parametrize(("surface", "role"), [("shade", "switch"), ("shade", "list item"), ("overview", "app")])
+def test_the_systems_screens_draw_in_their_box_and_in_another_way(surface, role):
+    box = Box(0, 400, 540, 1400) if role == "app" else ROW
+    card = thing(role, "Clock: Time's up", box, value="now", flags=("checked",))
+    empty, drawn = render(screen(surface=surface)), render(screen(card, surface=surface))
+    assert inside(changed(empty, drawn), box)
+    assert changed(drawn, render(screen(replace(card, value="then"), surface=surface))) is not None
+    assert drawn.crop((0, 400, 1080, 600)).tobytes() != render(screen(card)).crop((0, 400, 1080, 600)).tobytes()
+
+
+def test_notifications_have_icons_beside_the_clock():
+    told = render(screen(notifications=["Clock", "com.unknown"]))
+    assert inside(changed(render(BARE), told), Box(52, 0, 500, 128))
 
 
 def test_a_frame_is_drawn_in_time():

@@ -30,7 +30,7 @@ def recents(phone: Phone, page: Page) -> View:
     """Four cards at a time; a finger to the right brings older ones, one upwards closes a card's app."""
     running, first = recent_apps(phone), int(page.data["first"])
     if not running:
-        return View(title="Recent apps", style="plain", body=[text("No recent items", _ID + "empty")], back=_back)
+        return View(title="Recent apps", style="overview", body=[text("No recent items", _ID + "empty")], back=_back)
     last = min(first + _CARDS, len(running))
     swipes = {}
     if last < len(running):
@@ -40,7 +40,7 @@ def recents(phone: Phone, page: Page) -> View:
     count = text(f"{first + 1} to {last} of {len(running)}", _ID + "count")
     return View(
         title="Recent apps",
-        style="plain",
+        style="overview",
         body=grid([_card(phone, package) for package in running[first:last]], _COLUMNS),
         footer=line(count, button("Clear all", _ID + "clear_all", _close_all)),
         back=_back,

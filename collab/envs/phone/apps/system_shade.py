@@ -60,6 +60,8 @@ TILES = (
     Tile("Dark theme", "secure/dark_theme", "display"),
 )
 _COLUMNS = 2
+_CHARACTERS = 42
+"""About as many fit on one line of a notification."""
 _FIRST = 4
 """So many tiles stand above the notifications."""
 
@@ -93,7 +95,7 @@ def shade(phone: Phone, page: Page) -> View:
     manage = button("Manage", _ID + "manage_text", partial(_open_settings, name="notifications"))
     return View(
         title="Notification shade",
-        style="plain",
+        style="shade",
         body=[
             text(_date(phone), _ID + "date"),
             *grid([_tile(phone, tile) for tile in TILES[:_FIRST]], _COLUMNS),
@@ -111,7 +113,7 @@ def quick_settings(phone: Phone, page: Page) -> View:
     gear = icon("Open settings", _ID + "settings_button_container", partial(_open_settings, name="main"))
     return View(
         title="Quick settings",
-        style="plain",
+        style="shade",
         body=[
             settings.brightness_slider(phone, _ID + "slider"),
             *grid([_tile(phone, tile) for tile in TILES], _COLUMNS),
@@ -154,8 +156,14 @@ def _entry(phone: Phone, one: Notification) -> Node:
     app = phone.apps.by_package.get(one.package)
     label = f"{app.name if app else 'Android System'}: {one.title}"
     away = partial(dismiss, key=one.key)
-    node = item(label, f"{_ID}notification/{one.key}", partial(open_notification, key=one.key), value=one.text)
-    return node._replace(swipes={"left": away, "right": away})
+    open_it = partial(open_notification, key=one.key)
+    node = item(label, f"{_ID}notification/{one.key}", open_it, value=one.text or None)
+    return node._replace(height=_height(one.text), swipes={"left": away, "right": away})
+
+
+def _height(words: str) -> int:
+    """Of a notification: app and title, and up to two lines of text."""
+    return 150 if not words else 205 if len(words) < _CHARACTERS else 255
 
 
 # ----------------------------------------------------------------------------------------------------- what they do
