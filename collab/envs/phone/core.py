@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from collab.envs.actions import MOBILE
+from collab.envs.phone.distractions.interruptions import KINDS, way_out
+from collab.envs.phone.distractions.layout import dressed
+from collab.envs.phone.distractions.noise import noisy
+from collab.envs.phone.distractions.presets import PRESETS, Distractions
+from collab.envs.phone.distractions.schedule import Schedule, disturbed, schedule
 from collab.envs.phone.effects import effect
-from collab.envs.phone.fresh import FACTORY, lived_in
+from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import Frame, look
 from collab.envs.phone.state import Phone
 from collab.envs.phone.tasks import BY_NAME, TaskSpec
-from collab.envs.phone.tasks.plans import Lost, back
+from collab.envs.phone.tasks.plans import Lost, aim, back
 from collab.envs.phone.touch import act
 from collab.errors import EnvironmentFailure, UnknownName
 from collab.seeds import derive, generator
@@ -30,54 +35,83 @@ _LONGEST_SOLUTION = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """A task instance and the phone it started with."""
+    """A task instance, the phone it started with, and what comes between."""
 
     task: Task
     spec: TaskSpec
     start: Phone
+    schedule: Schedule = field(default_factory=dict)
 
     def score(self, phone: Phone) -> float:
         """How far the goal holds on `phone`, in [0, 1]."""
         return self.spec.score(self.start, phone, self.task.params)
 
-    def solve(self, frame: Frame) -> tuple[Action, ...] | None:
-        """Play the plan to its end on a copy; None when it gets lost, stuck, or ends without full score."""
+    def after(self, frame: Frame, action: Action, step: int) -> Phone:
+        """What the phone is like after an action, the `step`-th of the episode."""
+        return disturbed(act(frame, action), frame.phone, self.schedule.get(step))
+
+    def solve(self, frame: Frame, steps: int = 0) -> tuple[Action, ...] | None:
+        """Play the plan to its end on a copy; None when it gets lost, stuck, or ends without full score.
+
+        Args:
+            steps: taken so far; what will interrupt the rest depends on it.
+        """
         actions: list[Action] = []
         while len(actions) < _LONGEST_SOLUTION:
             try:
-                planned = back() if frame.phone.panel else self.spec.plan(frame, self.task.params, self.start)
+                planned = self._planned(frame)
             except Lost:
                 return None
             action = MOBILE.canonical(planned, frame.observation)
             actions.append(action)
             if action.type == "status":
                 return tuple(actions) if self.score(frame.phone) == 1.0 else None
-            phone = act(frame, action)
+            phone = self.after(frame, action, steps + len(actions))
             if phone == frame.phone:
                 return None
             frame = look(phone)
         return None
 
+    def _planned(self, frame: Frame) -> Action:
+        """The next action: first away with whatever hides the app."""
+        phone = frame.phone
+        if phone.cover is not None:
+            return aim(frame, way_out(phone.cover))
+        if phone.loading:
+            return _WAIT
+        return back() if phone.panel is not None else self.spec.plan(frame, self.task.params, self.start)
 
-def initial_state(spec: TaskSpec, task: Task, factory: Phone, *, noise: bool) -> Phone:
-    """The phone at the start of an instance: a function of the fresh phone and the task's name, seed and parameters."""
-    phone = lived_in(generator(derive(task.seed, "noise", task.name)), factory) if noise else factory
-    return spec.prepare(phone, task.params, generator(derive(task.seed, "state", task.name)))
+
+def episode_of(spec: TaskSpec, task: Task, factory: Phone, distractions: Distractions) -> Episode:
+    """An instance at its start, and what will interrupt it: drawn from the task's name and seed alone."""
+    phone = noisy(factory, distractions.noise, task.seed, task.name)
+    phone = spec.prepare(phone, task.params, generator(derive(task.seed, "state", task.name)))
+    episode = Episode(task=task, spec=spec, start=dressed(phone, distractions, task.seed, task.name))
+    if not distractions.interruptions and not distractions.slowness:
+        return episode
+    solution = episode.solve(look(episode.start))
+    spare = 0 if solution is None else task.max_steps - len(solution)
+    drawn = schedule(distractions, KINDS, task.seed, task.name, spare=spare, last=task.max_steps)
+    return replace(episode, schedule=drawn)
 
 
 class SimPhone:
     """A phone with one running episode.
 
     Args:
-        noise: whether the phone holds data that no task asks about.
+        distractions: what makes the phone harder to use.
         factory: the phone as nobody has used it yet; it knows its apps.
         tasks: what can be asked of it, by name.
     """
 
     def __init__(
-        self, *, noise: bool = True, factory: Phone = FACTORY, tasks: Mapping[str, TaskSpec] = BY_NAME
+        self,
+        *,
+        distractions: Distractions = PRESETS["calm"],
+        factory: Phone = FACTORY,
+        tasks: Mapping[str, TaskSpec] = BY_NAME,
     ) -> None:
-        self._noise = noise
+        self._distractions = distractions
         self._factory = factory
         self._tasks = tasks
         self._episode: Episode | None = None
@@ -103,8 +137,7 @@ class SimPhone:
         spec = self._tasks.get(task.name)
         if spec is None:
             raise UnknownName.of("task", task.name, self._tasks, "see them with: collab env tasks androidworld")
-        start = initial_state(spec, task, self._factory, noise=self._noise)
-        self._episode = Episode(task=task, spec=spec, start=start)
+        self._episode = episode_of(spec, task, self._factory, self._distractions)
         self._frame = look(self._episode.start)
         self._steps, self._solved = 0, False
         return self._frame.observation
@@ -123,7 +156,7 @@ class SimPhone:
         action = MOBILE.canonical(action, self._frame.observation)
         if action.type == "status":
             return self._ended(episode, str(action["goal_status"]))
-        before, after = self._frame, act(self._frame, action)
+        before, after = self._frame, episode.after(self._frame, action, self._steps)
         if after is not before.phone:
             self._frame = look(after)
         self._follow(action)
@@ -146,7 +179,7 @@ class SimPhone:
         if self._episode is None:
             return ()
         if not self._solved:
-            self._solution = self._episode.solve(self._frame)
+            self._solution = self._episode.solve(self._frame, self._steps)
             self._solved = True
         return self._solution
 

@@ -17,8 +17,8 @@ def effect(before: Frame, after: Frame, action: Action) -> str:
     target = action.target.index if isinstance(action.target, ElementTarget) else None
     if target is not None and target >= len(before.observation.elements):
         return f"nothing changed: the screen has no element {target}"
-    if after.phone.notice:
-        return f'the phone said "{after.phone.notice}"'
+    if after.observation.notice:
+        return f'the phone said "{after.observation.notice}"'
     if action.type == "wait":
         return "one second passed"
     if after.phone == before.phone or after.phone == replace(before.phone, notice=None):

@@ -7,8 +7,12 @@ remembered only as lying above or below.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
+from collab.envs.phone.distractions.manner import USUAL, Manner
 from collab.envs.phone.state import HEIGHT, WIDTH, Page
 from collab.envs.phone.widgets import Item, Line, Node, View, heading
 from collab.types import Box
@@ -23,6 +27,8 @@ MARGIN = 42
 CHARACTERS = 46
 """About as many fit on one line of text."""
 _SCREEN = Box(0, 0, WIDTH, HEIGHT)
+_BANNER = Box(24, 24, WIDTH - 24, 24 + 2 * CONTROL)
+"""Where heads-up notifications show."""
 
 _HEIGHTS = {
     "list item": 150,
@@ -38,13 +44,39 @@ _HEIGHTS = {
     "image": 600,
     "chip": 120,
     "app": 300,
+    "progress": 600,
 }
+
+
+class Measures(NamedTuple):
+    """How large things are in an episode's manner."""
+
+    heights: Mapping[str, int]
+    """Pixels, by role."""
+    characters: int
+    """About as many fit on one line of text."""
+    pitch: int
+    """From one line of text to the next, in pixels."""
+    inset: int
+    """Pixels between the sides of the screen and the rows of its body."""
+
+
+@lru_cache(maxsize=64)
+def measures(manner: Manner) -> Measures:
+    """The measures of a manner."""
+    return Measures(
+        {role: round(height * manner.rows) for role, height in _HEIGHTS.items()},
+        int(CHARACTERS / manner.font),
+        round(55 * manner.font),
+        manner.inset,
+    )
 
 
 @dataclass(slots=True)
 class Placed:
     """A view with places."""
 
+    sizes: Measures
     nodes: list[Node] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     hidden: dict[str, str] = field(default_factory=dict)
@@ -55,6 +87,8 @@ class Placed:
     """The dialog, menu or sheet; the whole screen otherwise."""
     room: int = 0
     """How far the body can be scrolled at most, in pixels."""
+    banner: Box | None = None
+    """What a heads-up notification covers; None when there is none."""
 
     def add(self, node: Node, left: int, top: int, right: int, bottom: int) -> None:
         """Put a node on the screen."""
@@ -62,14 +96,15 @@ class Placed:
         self.boxes.append(Box(left, top, right, bottom))
 
 
-def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None) -> Placed:
+def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None, manner: Manner = USUAL) -> Placed:
     """Give every visible node its box, in reading order.
 
     Args:
         keyboard: whether the keyboard covers the bottom.
         back_icon: the usual arrow for pages that are not their app's first.
+        manner: makes rows and text larger or smaller.
     """
-    placed = Placed()
+    placed = Placed(sizes=measures(manner))
     bottom = KEYBOARD_TOP if keyboard else HEIGHT - NAVIGATION_BAR
     if view.style in ("screen", "plain", "shade", "overview"):
         _place_screen(placed, view, page, bottom, back_icon)
@@ -78,12 +113,29 @@ def place(view: View, page: Page, *, keyboard: bool, back_icon: Node | None) -> 
     return placed
 
 
+def lay_over(placed: Placed, nodes: list[Node]) -> None:
+    """Put a banner over the top of the screen, its text above its buttons; what is mostly below it is out of reach."""
+    said, *buttons = nodes
+    placed.banner = _BANNER
+    below = [(node, box) for node, box in zip(placed.nodes, placed.boxes, strict=True) if _sticks_out(box)]
+    placed.nodes, placed.boxes = [], []
+    left, top, right, bottom = _BANNER
+    placed.add(said, left, top, right, bottom - CONTROL)
+    _place_line(placed, Line(tuple(buttons)), left, right, bottom - CONTROL, bottom)
+    for node, box in below:
+        placed.add(node, box.left, max(box.top, bottom), box.right, box.bottom)
+
+
+def _sticks_out(box: Box) -> bool:
+    return 2 * (box.bottom - max(box.top, _BANNER.bottom)) >= box.bottom - box.top
+
+
 def _place_screen(placed: Placed, view: View, page: Page, bottom: int, back_icon: Node | None) -> None:
     top = STATUS_BAR
     if view.style == "screen":
         top += APP_BAR
         _place_app_bar(placed, view, view.navigation or back_icon)
-    footer_top = bottom if view.footer is None else bottom - _height(view.footer, 0)
+    footer_top = bottom if view.footer is None else bottom - _height(view.footer, 0, placed.sizes)
     placed.body = Box(0, top, WIDTH, footer_top)
     _place_body(placed, view.body, page.scroll, clearance=210 if view.fab else 0)
     if view.footer is not None:
@@ -106,7 +158,7 @@ def _place_app_bar(placed: Placed, view: View, navigation: Node | None) -> None:
 
 
 def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
-    content = sum(_height(entry, 0) for entry in view.body)
+    content = sum(_height(entry, 0, placed.sizes) for entry in view.body)
     title = 150 if view.title and view.style != "menu" else 0
     buttons = 150 if view.actions else 0
     limit = bottom - STATUS_BAR - 2 * MARGIN
@@ -128,8 +180,10 @@ def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
 
 def _place_body(placed: Placed, body: list[Item], scroll: int, clearance: int) -> None:
     left, top, right, bottom = placed.body
+    if right - left == WIDTH:
+        left, right = left + placed.sizes.inset, right - placed.sizes.inset
     space = bottom - top
-    heights = [_height(entry, space) for entry in body]
+    heights = [_height(entry, space, placed.sizes) for entry in body]
     content = sum(heights)
     placed.room = max(0, content + (clearance if content > space - clearance else 0) - space)
     y = top - min(scroll, placed.room)
@@ -160,15 +214,15 @@ def _place_line(placed: Placed, entry: Item, left: int, right: int, top: int, bo
             x += CONTROL
 
 
-def _height(entry: Item, space: int) -> int:
+def _height(entry: Item, space: int, sizes: Measures) -> int:
     if isinstance(entry, Line):
-        return max(_height(node, space) for node in entry.nodes)
+        return max(_height(node, space, sizes) for node in entry.nodes)
     if entry.height:
         return entry.height
     if entry.role == "text":
-        lines = sum(1 + len(part) // CHARACTERS for part in entry.label.split("\n"))
-        return 60 + 55 * lines + (50 if entry.value else 0)
+        lines = sum(1 + len(part) // sizes.characters for part in entry.label.split("\n"))
+        return 60 + sizes.pitch * lines + (50 if entry.value else 0)
     if entry.multiline:
-        lines = sum(1 + len(part) // CHARACTERS for part in (entry.value or "").split("\n"))
+        lines = sum(1 + len(part) // sizes.characters for part in (entry.value or "").split("\n"))
         return max(space, 120 + 60 * lines)
-    return _HEIGHTS[entry.role] + (50 if entry.value and entry.role == "list item" else 0)
+    return sizes.heights[entry.role] + (50 if entry.value and entry.role == "list item" else 0)

@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collab.envs.phone.layout import Placed, place
+from collab.envs.phone.distractions.interruptions import banner, covering, is_banner
+from collab.envs.phone.distractions.layout import shuffled
+from collab.envs.phone.distractions.manner import USUAL
+from collab.envs.phone.distractions.slowness import loading
+from collab.envs.phone.distractions.words import app_name, said, worded, worded_node
+from collab.envs.phone.layout import Placed, lay_over, place
 from collab.envs.phone.state import Page, Phone, close_panel, pop
 from collab.envs.phone.widgets import Line, Node, View, icon
 from collab.envs.text import describe_screen
@@ -51,27 +56,46 @@ def foreground_package(phone: Phone) -> str:
 
 def look(phone: Phone) -> Frame:
     """What is on the screen now."""
-    page = phone.page
-    view = phone.apps.screens[page.screen](phone, page)
-    first = phone.panel is not None or len(phone.stacks[phone.foreground]) == 1
-    arrow = None if first else _BACK_ARROW
-    placed = place(view, page, keyboard=phone.keyboard, back_icon=arrow)
+    manner = phone.manner
+    page, view = _in_front(phone)
+    keyboard = phone.keyboard and page is phone.page
+    view = worded(shuffled(view, page.screen, manner), page.screen, manner)
+    placed = place(view, page, keyboard=keyboard, back_icon=_arrow(phone, page), manner=manner)
+    if phone.cover is not None and page is not _COVERED:
+        lay_over(placed, [worded_node(node, manner) for node in banner(phone, phone.cover)])
     elements = tuple(
         _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
-    app = phone.apps.by_package[phone.foreground].name
-    title = app if view.title in ("", app) else view.title if phone.panel is not None else f"{app}: {view.title}"
+    app = app_name(phone.apps.by_package[phone.foreground].name, manner)
+    alone = phone.panel is not None or page is _COVERED
+    title = app if view.title in ("", app) else view.title if alone else f"{app}: {view.title}"
+    notice = said(phone.notice, "notice", manner) if phone.notice else None
     observation = Observation(
         space="mobile",
         title=title,
         elements=elements,
-        text=describe_screen(title, elements, _extra(phone, placed)),
-        notice=phone.notice,
+        text=describe_screen(title, elements, _extra(notice, keyboard, placed)),
+        notice=notice,
         renderer=RENDERER,
-        drawing=_drawing(phone, view, placed, app),
+        drawing=_drawing(phone, view, placed, app, notice, keyboard),
     )
     return Frame(phone=phone, page=page, view=view, placed=placed, observation=observation)
+
+
+def _in_front(phone: Phone) -> tuple[Page, View]:
+    """What is seen: the page on top, or what hides it."""
+    if phone.cover is not None and not is_banner(phone.cover):
+        return _COVERED, covering(phone, phone.cover)
+    page = phone.page
+    if phone.loading:
+        return _LOADING, loading(phone)
+    return page, phone.apps.screens[page.screen](phone, page)
+
+
+def _arrow(phone: Phone, page: Page) -> Node | None:
+    first = phone.panel is not None or len(phone.stacks[phone.foreground]) == 1
+    return None if first else worded_node(_BACK_ARROW, phone.manner)
 
 
 def leave(phone: Phone) -> Phone:
@@ -137,9 +161,9 @@ def _element(
     return Element(index=index, role=role, label=label, box=box, value=value, flags=flags, key=key)
 
 
-def _extra(phone: Phone, placed: Placed) -> list[str]:
-    lines = [f"Message: {phone.notice}"] if phone.notice else []
-    if phone.keyboard:
+def _extra(notice: str | None, keyboard: bool, placed: Placed) -> list[str]:
+    lines = [f"Message: {notice}"] if notice else []
+    if keyboard:
         lines.append("The keyboard is open.")
     sides = set(placed.hidden.values())
     if sides:
@@ -154,18 +178,28 @@ def _tellers(phone: Phone) -> list[str]:
     return [phone.apps.by_package[package].name if package in phone.apps.by_package else "" for package in packages]
 
 
-def _drawing(phone: Phone, view: View, placed: Placed, app: str) -> dict[str, object]:
-    return {
+def _drawing(
+    phone: Phone, view: View, placed: Placed, app: str, notice: str | None, keyboard: bool
+) -> dict[str, object]:
+    drawing: dict[str, object] = {
         "app": app,
         "app_bar": view.title if view.style == "screen" else None,
-        "keyboard": phone.keyboard,
+        "keyboard": keyboard,
         "dialog": list(placed.window) if view.style in OVERLAYS else None,
         "notifications": _tellers(phone),
         "surface": view.style if view.style in ("shade", "overview") else None,
         "dark": phone.settings.get("secure/dark_theme") == "1",
         "clock": clock_text(phone),
-        "toast": phone.notice,
+        "toast": notice,
     }
+    if phone.manner is not USUAL:
+        drawing |= {"font": phone.manner.font, "accent": phone.manner.accent}
+        drawing["pictures"] = {str(index): node.picture for index, node in enumerate(placed.nodes) if node.picture}
+    if phone.cover is not None and placed.banner is not None:
+        drawing["banner"] = list(placed.banner)
+    return drawing
 
 
+_COVERED, _LOADING = Page(screen="cover"), Page(screen="loading")
+"""Stand for the page while something hides it: nothing on them scrolls or has the focus."""
 _BACK_ARROW = icon("Navigate up", "android:id/up", press_back)

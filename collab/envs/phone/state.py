@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from collab.envs.phone.distractions.cover import Cover
+from collab.envs.phone.distractions.manner import USUAL, Manner
 from collab.types import Scalar
 
 if TYPE_CHECKING:
@@ -101,6 +103,12 @@ class Phone:
     """The toast of the last action."""
     answer: str | None = None
     """What the agent answered last."""
+    manner: Manner = USUAL
+    """Language, words, order, sizes and colours; the same for a whole episode."""
+    cover: Cover | None = None
+    """An interruption that lies over everything else; None: nothing. It is no app's page and no panel."""
+    loading: int = 0
+    """Actions until the screen shows; 0: it shows."""
 
     @property
     def page(self) -> Page:

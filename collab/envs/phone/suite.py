@@ -6,13 +6,13 @@ Results carry the label "androidworld[simphone]" and are never called AndroidWor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
 from collab.envs.phone.app import App
 from collab.envs.phone.apps import INSTALLED, camera, clock, contacts, dialer, messages, phone_with, settings
 from collab.envs.phone.core import SimPhone
+from collab.envs.phone.distractions.presets import Noise, Preset, Tongue, chosen, told
 from collab.envs.phone.fresh import factory
 from collab.envs.phone.outside import bring
 from collab.envs.phone.tasks import TASKS, TaskSpec
@@ -66,7 +66,8 @@ class SimPhoneSuite:
     """All SimPhone tasks.
 
     Args:
-        noise: "some" fills the phone with data that no task asks about; "none" leaves it out.
+        preset: how distracting the phone is. The arguments from `interruptions` to `noise` set single knobs of it
+            otherwise (`distractions.presets.Distractions`); None leaves them as the preset has them.
         apps: importable packages that bring an app and its tasks (docs/simphone.md).
         without: visible names of apps that are not installed, as tasks name them; their tasks are left out.
 
@@ -80,9 +81,25 @@ class SimPhoneSuite:
     capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
 
     def __init__(
-        self, *, noise: Literal["none", "some"] = "some", apps: Sequence[str] = (), without: Sequence[str] = ()
+        self,
+        *,
+        preset: Preset = "calm",
+        interruptions: float | None = None,
+        slowness: float | None = None,
+        longest_wait: int | None = None,
+        share: float | None = None,
+        shuffle: bool | None = None,
+        restyle: bool | None = None,
+        rename: bool | None = None,
+        language: Tongue | None = None,
+        noise: Noise | None = None,
+        apps: Sequence[str] = (),
+        without: Sequence[str] = (),
     ) -> None:
-        self._noise = noise == "some"
+        changes: dict[str, object] = {"interruptions": interruptions, "slowness": slowness, "share": share}
+        changes |= {"longest_wait": longest_wait, "shuffle": shuffle, "restyle": restyle, "rename": rename}
+        changes |= {"language": language, "noise": noise}
+        self._distractions = chosen(preset, changes)
         brought = [bring(module) for module in apps]
         every = [*INSTALLED, *(one.app for one in brought)]
         missing = _missing(every, without)
@@ -91,8 +108,10 @@ class SimPhoneSuite:
         self._factory = factory(phone_with(app for app in every if app not in missing))
         self._tasks = _by_name([spec for spec in specs if not names.intersection(map(str.casefold, spec.apps))])
         lacks = "".join(f", without {app.name}" for app in missing)
-        self.label = f"androidworld[{'+'.join(('simphone', *apps))}{lacks}]"
-        self.version = "+".join(("simphone-2", *(f"{one.app.package}-{one.app.version}" for one in brought))) + lacks
+        hard = "".join(f", {words}" for words in told(preset, self._distractions))
+        self.label = f"androidworld[{'+'.join(('simphone', *apps))}{lacks}{hard}]"
+        versions = (f"{one.app.package}-{one.app.version}" for one in brought)
+        self.version = "+".join(("simphone-2", *versions)) + lacks + hard
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, by name."""
@@ -127,7 +146,7 @@ class SimPhoneSuite:
 
     async def open(self) -> PhoneEnvironment:
         """A fresh phone; as many as the caller likes."""
-        return PhoneEnvironment(SimPhone(noise=self._noise, factory=self._factory, tasks=self._tasks))
+        return PhoneEnvironment(SimPhone(distractions=self._distractions, factory=self._factory, tasks=self._tasks))
 
     async def close(self) -> None:
         """Nothing to give back."""

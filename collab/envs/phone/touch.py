@@ -14,9 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from collab.envs.phone.apps import TEXT_MENU
 from collab.envs.phone.apps.system_shade import pull_down
+from collab.envs.phone.distractions.interruptions import act_on
+from collab.envs.phone.distractions.slowness import act_while_loading
+from collab.envs.phone.distractions.words import english_names
 from collab.envs.phone.layout import KEYBOARD_TOP, STATUS_BAR
 from collab.envs.phone.screen import OVERLAYS, Frame, go_back, input_nodes, leave, look, view_of
 from collab.envs.phone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
@@ -33,10 +37,24 @@ def act(frame: Frame, action: Action) -> Phone:
 
     `status` ends an episode and is not the phone's business: it changes nothing here.
     """
+    phone = _quiet(frame.phone)
+    if phone.cover is None and not phone.loading:
+        return _carry_out(frame, action, phone)
+    below = partial(_carry_out, frame, action)
+    if phone.loading:
+        below = partial(act_while_loading, action=action, below=below)
+    if phone.cover is None:
+        return below(phone)
+    node = _node(frame, action) if _target_exists(frame, action) else None
+    return act_on(phone, phone.cover, node, action, below)
+
+
+def _carry_out(frame: Frame, action: Action, phone: Phone) -> Phone:
+    """The action on a phone that shows, or would show, what the frame does."""
     handler = _HANDLERS.get(action.type)
     if handler is None or not _target_exists(frame, action):
-        return _quiet(frame.phone)
-    return handler(replace(frame, phone=_quiet(frame.phone)), action)
+        return phone
+    return handler(replace(frame, phone=phone), action)
 
 
 def _quiet(phone: Phone) -> Phone:
@@ -211,7 +229,8 @@ def press_enter(phone: Phone) -> Phone:
 
 
 def _open_app(frame: Frame, action: Action) -> Phone:
-    app = frame.phone.apps.by_name.get(str(action["app_name"]))
+    by_name, name = frame.phone.apps.by_name, str(action["app_name"])
+    app = by_name.get(name) or by_name.get(english_names().get(name, ""))
     if app is None:
         return frame.phone
     if app.package == frame.phone.foreground:

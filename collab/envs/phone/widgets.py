@@ -38,6 +38,8 @@ class Node(NamedTuple):
     """In pixels; 0 for the usual height of its role."""
     swipes: Mapping[str, Handler] = EMPTY
     """What a finger does that starts on it, by its direction, instead of scrolling what lies around."""
+    picture: str = ""
+    """What the picture of an icon or an app shows, where the label says it in other words; empty: the label."""
 
 
 class Line(NamedTuple):

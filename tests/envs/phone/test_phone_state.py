@@ -14,6 +14,7 @@ from collab.envs.base import Forkable, HasOracle, HasScreenshot
 from collab.envs.phone import databases
 from collab.envs.phone.apps import STANDARD, system
 from collab.envs.phone.core import SimPhone
+from collab.envs.phone.distractions.presets import Distractions
 from collab.envs.phone.people import CONTACTS_DATABASE, people
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import TASKS
@@ -178,7 +179,7 @@ def test_unknown_tasks_and_steps_after_the_end_are_refused() -> None:
 
 def test_noise_changes_the_phone_and_not_the_task() -> None:
     task = SUITE.instance("MarkorCreateNote", 2)
-    quiet, noisy = SimPhone(noise=False), SimPhone(noise=True)
+    quiet, noisy = SimPhone(distractions=Distractions(noise="none")), SimPhone()
     quiet.reset(task)
     noisy.reset(task)
     assert people(quiet.phone) == []

@@ -10,6 +10,7 @@ from collab.envs.actions import MOBILE
 from collab.envs.phone.apps import settings
 from collab.envs.phone.apps.system_shade import PACKAGE, TILES
 from collab.envs.phone.core import SimPhone
+from collab.envs.phone.distractions.presets import Distractions
 from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import foreground_package, look
 from collab.envs.phone.shell.gestures import drag, tap
@@ -123,7 +124,7 @@ def test_a_tap_opens_what_a_notification_is_about_and_takes_it_away() -> None:
 
 
 def test_an_editor_below_the_shade_saves_before_another_app_opens() -> None:
-    phone = SimPhone(noise=False)
+    phone = SimPhone(distractions=Distractions(noise="none"))
     suite = SimPhoneSuite(noise="none")
     phone.reset(replace(suite.instance("MarkorCreateNote", 0), max_steps=50))
     markor = "net.gsantner.markor:id/"

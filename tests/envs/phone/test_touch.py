@@ -7,6 +7,7 @@ from dataclasses import replace
 from collab.envs.actions import MOBILE, WEB
 from collab.envs.phone.apps import clock, contacts, markor_editor, messages, settings
 from collab.envs.phone.core import SimPhone
+from collab.envs.phone.distractions.presets import Distractions
 from collab.envs.phone.layout import KEYBOARD_TOP
 from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.state import LAUNCHER
@@ -19,7 +20,7 @@ CONTACTS, MARKOR_ID, SETTINGS = contacts.PACKAGE + ":id/", markor_editor.PACKAGE
 
 
 def phone_with(task: str = "SystemWifiTurnOn", seed: int = 0) -> SimPhone:
-    phone = SimPhone(noise=False)
+    phone = SimPhone(distractions=Distractions(noise="none"))
     phone.reset(replace(SUITE.instance(task, seed), max_steps=1000))
     return phone
 
