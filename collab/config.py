@@ -154,6 +154,12 @@ class AgentDefinition(Part):
     """What of the screen a prompt shows."""
 
 
+class Cast(Definition):
+    """Agents by name, so that `--set agents.*.history=3` means the same with and without a run."""
+
+    agents: dict[str, AgentDefinition]
+
+
 class Budget(Definition):
     """Limits that stop a run cleanly and resumable; None means no limit."""
 
@@ -248,7 +254,7 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
         raise ConfigError(explain(error, source, None, model)) from None
 
 
-def override(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML, and check the result again.
 
     `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'.
@@ -266,7 +272,7 @@ def override(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         except yaml.YAMLError:
             raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
         _assign(data, path.split("."), value, setting)
-    return validate(RunConfig, data, "--set")
+    return validate(type(config), data, "--set")
 
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:

@@ -46,12 +46,26 @@ def check_agents(
     *,
     call: Annotated[bool, typer.Option("--call/--no-call", help="Send one tiny prompt to each model.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one answer.")] = 60.0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="agents.a.b=c",
+            help="Override one setting, as in collab rollout: agents.*.options.path=DIR. May be repeated.",
+        ),
+    ] = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Check a definition, what its model supports, and that it answers one tiny prompt."""
+    from collab.config import AgentDefinition, Cast, override
+
     definitions = options.library(library)
-    found = {name: asyncio.run(_check(definitions, name, call=call, timeout_s=timeout)) for name in names}
+    cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
+    found = {
+        name: asyncio.run(_check(definitions, name, agent, call=call, timeout_s=timeout))
+        for name, agent in override(cast, settings or ()).agents.items()
+    }
     if as_json:
         emit(found)
         return
@@ -67,12 +81,12 @@ def check_agents(
             say(f"  answered {said['text'][:60]!r} in {said['seconds']:.2f} s")
 
 
-async def _check(definitions: Library, name: str, *, call: bool, timeout_s: float) -> dict[str, Any]:
-    from collab.config import AgentDefinition
+async def _check(
+    definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
+) -> dict[str, Any]:
     from collab.prompts.render import Template, read_templates
     from collab.resolve import build
 
-    definition = definitions.load("agents", name, AgentDefinition)
     Template(definition.prompt, read_templates(definitions.path("prompts", definition.prompt)))
     model: Model = build("models", definition, f"agents/{name}")
     try:

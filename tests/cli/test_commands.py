@@ -132,6 +132,20 @@ def test_agents_check_sends_one_tiny_prompt(collab):
     assert "answered 'Reason: the first one." in out
 
 
+def test_agents_check_takes_the_settings_of_a_run(collab):
+    command = ("agents", "check", "parrot", "rehearsal", "--no-call", "--json")
+    settings = ("--set", "agents.*.history=0", "--set", "agents.parrot.options.name=polly")
+    assert read(collab(*command, *settings))["parrot"]["model"] == "polly"
+    for setting, hint in (
+        ("agents.parot.history=0", "no setting called 'parot'; did you mean parrot?; in --set 'agents.parot.history=0'"),
+        ("agents.*.histroy=0", "agents.parrot.histroy: no key called 'histroy'; did you mean history?"),
+        ("history=0", "no key called 'history'"),
+    ):
+        code, _, err = collab(*command, "--set", setting)
+        assert (code, err.count("\n")) == (2, 1)
+        assert hint in err
+
+
 def test_agents_check_leaves_a_rehearsal_unasked_and_says_what_it_is(collab):
     answer = read(collab("agents", "check", "rehearsal", "--json"))["rehearsal"]
     assert (answer["note"], answer["reply"]) == ("rehearsal: not a language model", None)
