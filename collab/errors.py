@@ -11,9 +11,10 @@
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
         ├── ModelFailure          a model call failed after its retries
-        ├── StoreFailure          a run could not be written (disk full, no permission)
-        ├── BudgetExhausted       a limit given with --budget was reached
-        └── TooManyFailures       ten episodes in a row failed for reasons outside the policy
+        └── StoreFailure          a run could not be written (disk full, no permission)
+
+A run that stops before its end (a budget is used up, somebody asks it to, ten episodes in a row broke) raises nothing:
+`RunResult.stopped` says why.
 
 A message says what happened, where, what was given, what is allowed and what to do next, in one line.
 Code of this project raises these at the source; code from outside (an environment, a model server, a
@@ -100,14 +101,6 @@ class ModelFailure(RunError):
 
 class StoreFailure(RunError):
     """The run directory cannot be written."""
-
-
-class BudgetExhausted(RunError):
-    """A budget was reached; the run stopped cleanly."""
-
-
-class TooManyFailures(RunError):
-    """Consecutive infrastructure failures; going on would only burn time."""
 
 
 @contextlib.contextmanager
