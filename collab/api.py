@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from collab.config import Budget, RunConfig, run_config
 from collab.library import Library
@@ -60,22 +59,23 @@ async def collect(
         UsageError: something does not fit; nothing was started.
         StoreFailure: the run cannot be written.
     """
-    return await _run(
-        "rollout",
-        env,
-        agents,
-        graph,
-        backend,
-        tasks,
-        split,
-        episodes,
-        seed,
-        concurrency,
-        budget,
-        settings,
-        out,
-        library,
+    definitions = _library(library)
+    config = run_config(
+        purpose="rollout",
+        library=definitions,
+        env=env,
+        graph=graph,
+        agents=agents,
+        backend=backend,
+        tasks=tasks,
+        episodes=episodes,
+        seed=seed,
+        concurrency=concurrency,
+        budget=budget,
+        settings=settings,
     )
+    config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
+    return await start(config, definitions, Path(out) if out is not None else default_out(config))
 
 
 async def evaluate(
@@ -95,29 +95,9 @@ async def evaluate(
     library: Path | str | None = None,
 ) -> RunResult:
     """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team."""
-    return await _run(
-        "eval", env, agents, graph, backend, tasks, split, episodes, seed, concurrency, budget, settings, out, library
-    )
-
-
-async def _run(
-    purpose: Literal["rollout", "eval"],
-    env: str,
-    agents: str,
-    graph: str,
-    backend: str | None,
-    tasks: Sequence[str],
-    split: str | None,
-    episodes: int | None,
-    seed: int,
-    concurrency: int,
-    budget: Budget | None,
-    settings: Sequence[str],
-    out: Path | str | None,
-    library: Path | str | None,
-) -> RunResult:
-    definitions = Library(own=Path(library) if library is not None else None)
+    definitions = _library(library)
     config = run_config(
+        purpose="eval",
         library=definitions,
         env=env,
         graph=graph,
@@ -128,11 +108,19 @@ async def _run(
         seed=seed,
         concurrency=concurrency,
         budget=budget,
-        purpose=purpose,
         settings=settings,
     )
-    config = await resolved(config, once_per_task=episodes is None, split=split)
+    config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
     return await start(config, definitions, Path(out) if out is not None else default_out(config))
+
+
+def _library(folder: Path | str | None) -> Library:
+    return Library(own=Path(folder) if folder is not None else None)
+
+
+def counted(episodes: int | None, settings: Sequence[str]) -> bool:
+    """Whether a number of episodes was asked for; every task is played once where none was."""
+    return episodes is not None or any(setting.startswith("episodes=") for setting in settings)
 
 
 async def resolved(config: RunConfig, *, once_per_task: bool, split: str | None = None) -> RunConfig:

@@ -282,6 +282,11 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
         asyncio.run(resume(tmp_path / "nothing"))
 
 
+def test_every_task_is_played_once_unless_a_number_is_given(library: Path, tmp_path: Path) -> None:
+    assert len(play(library, tmp_path / "all", episodes=None).trajectories) == 3
+    assert len(play(library, tmp_path / "two", episodes=None, settings=["episodes=2"]).trajectories) == 2
+
+
 def test_tags_choose_tasks(library: Path, tmp_path: Path) -> None:
     result = play(library, tmp_path / "run", tasks=["tag:press"])
     assert {trajectory.task.name for trajectory in result.trajectories} == {"PressButton", "OpenDoors"}
