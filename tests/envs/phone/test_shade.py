@@ -8,6 +8,7 @@ import pytest
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone.apps import settings
+from collab.envs.phone.apps.settings_pages import BRIGHTNESS, WIFI
 from collab.envs.phone.apps.system_shade import PACKAGE, TILES
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.distractions.presets import Distractions
@@ -190,10 +191,10 @@ def test_a_tile_switches_the_setting_that_the_settings_app_shows(tile) -> None:
 
 
 def test_the_internet_tile_asks_in_a_dialog() -> None:
-    asked = do(shade(shade(SETTINGS)), "click", f"{ID}tile/{settings.WIFI}")
+    asked = do(shade(shade(SETTINGS)), "click", f"{ID}tile/{WIFI}")
     assert look(asked).view.style == "dialog"
-    off = do(asked, "click", f"{settings.PACKAGE}:id/{settings.WIFI}")
-    assert off.settings[settings.WIFI] == "0"
+    off = do(asked, "click", f"{settings.PACKAGE}:id/{WIFI}")
+    assert off.settings[WIFI] == "0"
     assert do(off, "click", ID + "done_button").panel is None
     assert tap(off, 540, 200).panel is None
     assert do(off, "navigate_back").page == SETTINGS.page
@@ -204,8 +205,8 @@ def test_the_brightness_slider_moves_to_both_ends() -> None:
     box = look(phone).placed.boxes[look(phone).index(ID + "slider") or 0]
     y = (box.top + box.bottom) // 2
     for x, level in ((box.right - 1, "255"), (box.left, "1")):
-        assert tap(phone, x, y).settings[settings.BRIGHTNESS] == level
-        assert drag(phone, (540, y), (x, y), 300).settings[settings.BRIGHTNESS] == level
+        assert tap(phone, x, y).settings[BRIGHTNESS] == level
+        assert drag(phone, (540, y), (x, y), 300).settings[BRIGHTNESS] == level
 
 
 # --------------------------------------------------------------------------------------------------------- solutions

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from collab.envs.phone.apps import settings
+from collab.envs.phone.apps.settings_pages import BLUETOOTH, FLASHLIGHT, WIFI
 from collab.envs.phone.screen import leave
 from collab.envs.phone.state import (
     Notification,
@@ -50,9 +51,9 @@ class Tile(NamedTuple):
 
 
 TILES = (
-    Tile("Internet", settings.WIFI, "internet"),
-    Tile("Bluetooth", settings.BLUETOOTH, "bluetooth"),
-    Tile("Flashlight", settings.FLASHLIGHT, "main"),
+    Tile("Internet", WIFI, "internet"),
+    Tile("Bluetooth", BLUETOOTH, "bluetooth"),
+    Tile("Flashlight", FLASHLIGHT, "main"),
     Tile("Do Not Disturb", "global/zen_mode", "notifications"),
     Tile("Airplane mode", "global/airplane_mode_on", "network"),
     Tile("Auto-rotate", "system/accelerometer_rotation", "display"),
@@ -143,8 +144,8 @@ def _date(phone: Phone) -> str:
 
 
 def _tile(phone: Phone, tile: Tile) -> Node:
-    on = phone.settings[tile.setting] != "0"
-    if tile.setting == settings.WIFI:
+    on = settings.is_on(phone, tile.setting)
+    if tile.setting == WIFI:
         tap, state = partial(open_panel, screen=_INTERNET), "AndroidWifi" if on else "T-Mobile"
     else:
         tap, state = partial(settings.flip, name=tile.setting), "On" if on else "Off"

@@ -7,7 +7,8 @@ from functools import partial
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.apps.settings import BLUETOOTH, BRIGHTEST, BRIGHTNESS, DARKEST, PACKAGE, WIFI
+from collab.envs.phone.apps.settings import PACKAGE
+from collab.envs.phone.apps.settings_pages import BLUETOOTH, BRIGHTEST, BRIGHTNESS, DARKEST, WIFI
 from collab.envs.phone.screen import Frame, foreground_package
 from collab.envs.phone.state import Phone, put_setting
 from collab.envs.phone.tasks import plans

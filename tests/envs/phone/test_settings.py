@@ -1,0 +1,102 @@
+"""Settings read whatever the tables hold, as Android does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from collab.envs.actions import MOBILE
+from collab.envs.phone.apps import settings
+from collab.envs.phone.apps.settings_pages import DEFAULTS, PAGES, TIMEOUT
+from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
+from collab.envs.phone.fresh import FACTORY
+from collab.envs.phone.screen import look
+from collab.envs.phone.shell import run
+from collab.envs.phone.state import Phone, put_setting, start
+from collab.envs.phone.touch import act
+
+APP = start(FACTORY, settings.PACKAGE, settings.APP.pages)
+DIALOGS = ("internet", "brightness", "timeout")
+VALUES = st.one_of(
+    st.integers(-(10**12), 10**12).map(str),
+    st.sampled_from(["", "null", "-1", "+7", "1.5", "٣", "1_000", " 1", "true", "NaN", "0x10", "99999999999999999999"]),
+    st.text(max_size=8),
+)
+
+
+def screens(phone: Phone) -> list[Phone]:
+    return [
+        *(settings.open_page(phone, name) for name in (*PAGES, *DIALOGS)),
+        open_shade(phone),
+        open_quick_settings(phone),
+    ]
+
+
+@hypothesis_settings(deadline=None, max_examples=40)
+@given(st.dictionaries(st.sampled_from(sorted(DEFAULTS)), VALUES, min_size=1), st.randoms(use_true_random=False))
+def test_every_screen_shows_and_obeys_whatever_the_tables_hold(values: dict[str, str], rng: random.Random) -> None:
+    phone = APP
+    for name, value in values.items():
+        phone = put_setting(phone, name, value)
+    for shown in screens(phone):
+        frame = look(shown)
+        for element in frame.observation.elements:
+            if element.role == "slider":
+                assert element.value is not None
+                assert 0 <= int(element.value.rstrip("%")) <= 100
+        index = rng.randrange(len(frame.observation.elements))
+        look(act(frame, MOBILE.make("click", index=index)))
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        ("15000", "15 seconds"),
+        ("45000", "30 seconds"),
+        ("600000", "10 minutes"),
+        ("1", "15 seconds"),
+        ("-1", "15 seconds"),
+        ("2147483647", "30 minutes"),
+        ("2147483648", "1 minute"),  # does not fit into 32 bits: the default holds
+    ],
+)
+def test_any_screen_timeout_is_described_by_the_longest_choice_that_fits(value: str, label: str) -> None:
+    phone = settings.open_page(put_setting(APP, TIMEOUT, value), "display")
+    frame = look(phone)
+    row = frame.observation.elements[frame.index(settings.PACKAGE + ":id/timeout") or 0]
+    assert row.value == label
+    dialog = look(settings.open_page(phone, "timeout"))
+    checked = [element.label for element in dialog.observation.elements if "checked" in element.flags]
+    assert checked == ([label] if value in ("15000", "600000") or row.value == "1 minute" else [])
+
+
+def test_a_switch_that_makes_no_sense_stands_at_its_default_and_can_be_turned() -> None:
+    phone = settings.open_page(put_setting(APP, "global/airplane_mode_on", "maybe"), "network")
+    key = settings.PACKAGE + ":id/global/airplane_mode_on"
+    frame = look(phone)
+    index = frame.index(key)
+    assert "checked" not in frame.observation.elements[index or 0].flags
+    turned = act(frame, MOBILE.make("click", index=index))
+    assert turned.settings["global/airplane_mode_on"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("command", "accepted"),
+    [
+        ("settings put system screen_off_timeout 2147483647", True),
+        ("settings put system screen_off_timeout 2147483648", False),
+        ("settings put system screen_off_timeout soon", False),
+        ("settings put global wifi_on maybe", True),
+        ("settings put secure location_mode ''", True),
+        ("settings put system screen_brightness 4000", True),
+    ],
+)
+def test_settings_put_checks_the_system_table_alone(command: str, accepted: bool) -> None:
+    result = run(APP, command)
+    assert (result.exit_code == 0) is accepted
+    for shown in screens(result.phone):
+        look(shown)
