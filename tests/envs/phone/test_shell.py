@@ -97,6 +97,11 @@ def test_an_unknown_command_is_told_as_a_phone_tells_it():
     )
 
 
+def test_the_null_device_is_empty_and_swallows():
+    assert out("cat < /dev/null") == ""
+    assert out("echo gone > /dev/null; echo still here") == "still here\n"
+
+
 def test_streams_are_kept_apart_and_in_order():
     result = run(FACTORY, "echo 1; nosuch; echo 2")
     assert result.stdout == "1\n2\n"
@@ -309,6 +314,13 @@ def test_sql_runs_on_the_phones_databases():
     phone = after(f'sqlite3 {SMS_DATABASE} "DELETE FROM sms; DELETE FROM threads;"', MESSAGES)
     assert conversations(phone) == []
     assert run(MESSAGES, f'sqlite3 {SMS_DATABASE} "SELECT * FROM nowhere"').stderr == "Error: no such table: nowhere\n"
+
+
+def test_a_database_file_of_ones_own_is_made_and_used():
+    path = f"{SDCARD}/Download/own.db"
+    phone = after(f"sqlite3 {path} 'CREATE TABLE t (x); INSERT INTO t VALUES (7)'")
+    assert out(f"sqlite3 {path} 'SELECT x FROM t'", phone) == "7\n"
+    assert run(FACTORY, "sqlite3 /etc/own.db 'CREATE TABLE t (x)'").exit_code == 1
 
 
 def test_a_name_full_of_sql_stays_a_name():

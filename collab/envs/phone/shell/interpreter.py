@@ -145,7 +145,7 @@ class _Runner:
             return self._write(Done(), files)
         for redirect, path in files:
             if redirect.operator == "<":
-                stdin = tree.decode(tree.read_bytes(self.session.phone, path))
+                stdin = tree.decode(tree.read_bytes(self.session.phone, path)) if path else ""
         name = words[0].removeprefix("/system/bin/")
         command = self.commands.get(name)
         if command is None:

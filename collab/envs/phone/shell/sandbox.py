@@ -12,7 +12,10 @@ from contextlib import closing, contextmanager
 
 _STEPS = 5_000_000
 """Virtual machine instructions of one connection, about half a second."""
-_PRAGMAS = frozenset({"table_info", "user_version", "integrity_check", "schema_version", "foreign_keys", "encoding"})
+_PRAGMAS = frozenset(
+    {"table_info", "user_version", "integrity_check", "schema_version", "foreign_keys", "encoding", "page_count"}
+)
+"""Those that only read; `serialize` itself asks for the page count of a new database."""
 
 
 @contextmanager

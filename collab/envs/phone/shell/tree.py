@@ -181,7 +181,7 @@ def load_database(phone: Phone, path: str, data: bytes) -> Phone:
 
 
 def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
-    columns = [f'"{name}"' for name, _ in table.columns]
+    columns = [f"`{name}`" for name, _ in table.columns]  # double quotes would read a missing column as its own name
     try:
         with database(data) as connection:
             found = connection.execute(f'SELECT {", ".join(columns)} FROM "{table.name}" ORDER BY {columns[0]}')
