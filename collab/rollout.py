@@ -21,8 +21,8 @@ from typing import Protocol
 
 from collab.agents.agent import Scene
 from collab.config import Limits
-from collab.envs.actions import ActionSpace
 from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
+from collab.envs.grammar import ActionSpace
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Oracle, Reply

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, StepResult, Task
 
 

@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collab.envs.actions import MOBILE, ActionSpace
+from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
+from collab.envs.grammar import ActionSpace
 from collab.envs.text import describe_screen
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.seeds import derive

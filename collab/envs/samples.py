@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from collab.envs.actions import ActionSpace, ActionSpec, FieldSpec
+from collab.envs.grammar import ActionSpace, ActionSpec, FieldSpec
 from collab.types import Action, Observation, Scalar
 
 WORDS = ("hello", "note", "7", "Settings", "Ada Lovelace", "2023-10-15", "milk and bread")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.envs.replay import fingerprint
 from collab.errors import EnvironmentFailure
 from collab.types import Observation, StepResult

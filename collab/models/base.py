@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
 
 Oracle = Callable[[], tuple[Action, ...] | None]

@@ -17,7 +17,7 @@ import random
 import time
 from dataclasses import replace
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.envs.samples import ENDINGS, random_action
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Capabilities, Reply, Request

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, ParseFailure
 
 # Possessive quantifiers (*+) keep these linear on hostile text.

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import jinja2
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
 from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment, Utterance
 

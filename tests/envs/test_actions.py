@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.actions import MOBILE, SPACES, WEB, ActionSpace, ActionSpec, FieldSpec, element_at
+from collab.envs.actions import MOBILE, SPACES, WEB
+from collab.envs.grammar import ActionSpace, ActionSpec, FieldSpec
+from collab.envs.targets import element_at
 from collab.types import Action, Box, Element, Observation, ParseFailure, Point
 
 BOTH = pytest.mark.parametrize("space", [MOBILE, WEB], ids=["mobile", "web"])

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.envs.actions import element_at
+from collab.envs.targets import element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 _EFFECTS = frozenset(

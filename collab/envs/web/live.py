@@ -22,8 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from collab.envs.actions import WEB, ActionSpace
+from collab.envs.actions import WEB
 from collab.envs.base import TaskInfo
+from collab.envs.grammar import ActionSpace
 from collab.envs.web.browser import Browser
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.live_environment import NAME, LiveEnvironment, LiveOptions

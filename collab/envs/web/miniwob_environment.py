@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from collab.envs.actions import ActionSpace
+from collab.envs.grammar import ActionSpace
 from collab.envs.web.dom import observe
 from collab.envs.web.miniwob_page import Episode, MiniwobPage, Shown
 from collab.envs.web.miniwob_tabs import Tabs

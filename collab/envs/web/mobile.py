@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from collab.envs.actions import MOBILE, element_at
+from collab.envs.actions import MOBILE
 from collab.envs.base import TaskInfo
+from collab.envs.targets import element_at
 from collab.envs.web.dom import choose, focus, locate
 from collab.envs.web.miniwob import (
     CAPABILITIES,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import hypot
 
-from collab.envs.actions import MOBILE, element_at
+from collab.envs.actions import MOBILE
 from collab.envs.phone.apps.system_recents import open_recents
 from collab.envs.phone.apps.system_shade import open_shade
 from collab.envs.phone.layout import KEYBOARD_TOP
 from collab.envs.phone.screen import input_nodes, look, view_of
-from collab.envs.phone.state import HEIGHT, WIDTH, Phone, focus_on, put_field
-from collab.envs.phone.touch import act, focused_input, press_enter
+from collab.envs.phone.state import HEIGHT, WIDTH, Phone, put_field
+from collab.envs.phone.touch import act, focus, focused_input, press_enter
+from collab.envs.targets import element_at
 
 SLOP = 24
 """A finger that moves less than this, in pixels, does not drag."""
@@ -149,7 +150,7 @@ def _next_field(phone: Phone) -> Phone:
     fields = [node.field for node in input_nodes(view_of(phone))]
     if phone.page.focus not in fields:
         return phone
-    return focus_on(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
+    return focus(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
 
 
 def _quiet(phone: Phone) -> Phone:

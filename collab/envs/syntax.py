@@ -1,0 +1,116 @@
+"""How an action is written: as a JSON object or as a call, each read into plain fields and written from them.
+
+    {"action_type": "click", "index": 7}     read_json, write_json
+    click(id=7)                              read_call, write_call
+
+Fields are not checked here beyond their form: what an action may say is the grammar's business
+(`collab.envs.grammar`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collab.types import ParseFailure
+
+Fields = dict[str, Any]
+"""The action under "type", its target and arguments under their names."""
+
+
+class Reject(Exception):
+    """Carries a ParseFailure out of nested checks; `ActionSpace` catches it, so that nobody else sees it."""
+
+    def __init__(self, kind: Any, detail: str) -> None:
+        super().__init__(detail)
+        self.failure = ParseFailure(kind=kind, detail=detail)
+
+
+def short(value: object) -> str:
+    """The value as a failure shows it: at most 60 characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits or brackets than Python prints
+        return "something huge"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def read_json(text: str) -> Fields:
+    """Fields of a JSON object; Reject when it is none."""
+    try:
+        value = _JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise Reject("malformed", f"not JSON: {short(text)} ({type(error).__name__})") from None
+    if not isinstance(value, dict):
+        raise Reject("malformed", f"not a JSON object: {short(text)}")
+    if "type" in value:
+        raise Reject("bad_field", "no field 'type', allowed: action_type")
+    value["type"] = value.pop("action_type", None)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Fields:
+    """A JSON object; one that says a thing twice is ambiguous."""
+    fields: Fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise Reject("bad_field", f"{short(name)} given twice")
+        fields[name] = value
+    return fields
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def write_json(type: str, fields: Fields) -> str:
+    """What `read_json` reads back."""
+    return json.dumps({"action_type": type, **fields}, ensure_ascii=False)
+
+
+def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
+    """Fields of a call.
+
+    Args:
+        arguments: per action type the names of its arguments, in the order in which they may stand without a name.
+
+    Raises:
+        Reject: it is no call, of no known type, or its arguments are not plain values.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
+            call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Reject("malformed", f"not a call: {short(text)} ({type(error).__name__})") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise Reject("malformed", f"not a call: {short(text)}")
+    name = call.func.id
+    if name not in arguments:
+        raise Reject("unknown_type", f"action {short(name)}, allowed: {', '.join(arguments)}")
+    order = arguments[name]
+    if len(call.args) > len(order):
+        raise Reject("bad_field", f"{name} takes {len(order)} arguments, got {len(call.args)}")
+    fields: Fields = {"type": name}
+    pairs = [*zip(order, call.args, strict=False), *((keyword.arg, keyword.value) for keyword in call.keywords)]
+    for key, node in pairs:
+        if key is None or key in fields:
+            raise Reject("bad_field", f"{name}: argument {short(key)} given twice or unpacked")
+        fields[key] = _literal(node, name)
+    return fields
+
+
+def write_call(type: str, fields: Fields) -> str:
+    """What `read_call` reads back."""
+    return f"{type}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def _literal(node: ast.expr, where: str) -> Any:
+    if isinstance(node, ast.Name) and node.id.lower() in ("true", "false", "null", "none"):
+        return {"true": True, "false": False}.get(node.id.lower())
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise Reject("bad_field", f"{where}: an argument is not a plain value") from None
