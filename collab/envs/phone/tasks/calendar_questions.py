@@ -21,22 +21,19 @@ from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.tasks import plans
 from collab.envs.phone.tasks.answers import said, say, told
 from collab.envs.phone.tasks.calendar_agenda import (
-    TODAY,
     Span,
     coming_week,
     draw,
-    goal_with_date,
     meeting,
-    moment,
     one_event,
     rest_of_day,
     three_on_a_day,
     two_in_a_week,
     until_eight,
     until_next,
-    whole_day,
 )
 from collab.envs.phone.tasks.calendar_views import ID, leave, to_day, to_search, to_view
+from collab.envs.phone.tasks.dates import TODAY, goal_with_date, moment, whole_day
 from collab.envs.phone.tasks.spec import Draw, Params, TaskSpec
 from collab.types import Action
 

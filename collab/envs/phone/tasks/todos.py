@@ -14,7 +14,7 @@ from collab.envs.phone.screen import Frame
 from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.tasks import plans
 from collab.envs.phone.tasks.answers import counted, say, told
-from collab.envs.phone.tasks.calendar_agenda import TODAY, goal_with_date, moment, whole_day
+from collab.envs.phone.tasks.dates import TODAY, goal_with_date, moment, whole_day
 from collab.envs.phone.tasks.spec import Params, TaskSpec
 from collab.envs.phone.todos import BLANK, HIGH, LOW, TODOS, due_day, todo
 from collab.types import Action
