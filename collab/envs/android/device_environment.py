@@ -74,7 +74,7 @@ class DeviceEnvironment:
         before = self._observation
         words = await self._execute(action, before)
         after = await self._look()
-        return self._result(self._task, after, words or _effect(before, after, action))
+        return self._result(self._task, after, words or effect(before, after, action))
 
     def oracle(self) -> tuple[Action, ...] | None:
         """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
@@ -175,7 +175,7 @@ def _cut(action: Action, enter: bool) -> bool:
     return action.type == "input_text" and not enter
 
 
-def _effect(before: Observation, after: Observation, action: Action) -> str:
+def effect(before: Observation, after: Observation, action: Action) -> str:
     """What the screen did, in a few words for the history."""
     if after.notice:
         return f'the phone said "{after.notice}"'

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from collab.envs.text import describe_screen
@@ -79,6 +79,30 @@ def read_dump(xml: str, *, width: int, height: int) -> Screen:
         package = package or owner
         reader.visit(window)
     return Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+
+
+def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -> tuple[Screen, tuple[int, ...]]:
+    """Read views that come as a list, without a tree.
+
+    Args:
+        views: attributes as in a dump ("class", "text", "bounds" …).
+
+    Returns:
+        The screen, and for each of its elements the position of its view in `views`.
+    """
+    reader = _Reader(width=width, height=height)
+    places: list[int] = []
+    package, keyboard = "", False
+    for place, view in enumerate(views):
+        owner, box = view.get("package", ""), _bounds(view.get("bounds", ""))
+        if "inputmethod" in owner:
+            keyboard = True
+        elif not (owner == _SYSTEM_BARS and box is not None and box.bottom <= height // 10):
+            package = package or owner
+            reader.visit(ElementTree.Element("node", dict(view)))
+            places += [place] * (len(reader.elements) - len(places))
+    screen = Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+    return screen, tuple(places)
 
 
 def observe(screen: Screen, *, app: str, notice: str | None, width: int, height: int) -> Observation:
@@ -195,7 +219,11 @@ def _parts(node: ElementTree.Element) -> list[str]:
 
 
 def _box(node: ElementTree.Element) -> Box | None:
-    match = _BOUNDS.fullmatch(node.get("bounds", ""))
+    return _bounds(node.get("bounds", ""))
+
+
+def _bounds(text: str) -> Box | None:
+    match = _BOUNDS.fullmatch(text)
     return Box(*(int(number) for number in match.groups())) if match else None
 
 

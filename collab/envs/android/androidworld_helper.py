@@ -1,0 +1,300 @@
+"""AndroidWorld behind JSON lines: runs in the user's own AndroidWorld environment and imports nothing of this project.
+
+    python androidworld_helper.py < questions > answers
+
+One question a line, {"ask": name, …}, and one answer a line: {"result": …} or {"error": {"kind": …, "message": …}}.
+AndroidWorld is imported with the first question; what it prints goes to stderr. The end of stdin ends it.
+
+Kinds of errors: "missing" (AndroidWorld cannot be imported), "version" (it lacks what is needed), "no_adb",
+"no_emulator", "no_task" (unknown name), "order" (nothing is connected or begun), "failed" (anything that AndroidWorld
+raises).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import importlib
+import inspect
+import json
+import logging
+import os
+import random
+import shutil
+import socket
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Any, TextIO
+
+logger = logging.getLogger("androidworld_helper")
+
+HOST = "127.0.0.1"
+ADB_HOMES = ("~/Android/Sdk/platform-tools/adb", "~/Library/Android/sdk/platform-tools/adb")
+_NEEDED = (
+    ("android_world.registry", "TaskRegistry"),
+    ("android_world.env.env_launcher", "load_and_setup_env"),
+    ("android_world.env.json_action", "JSONAction"),
+)
+_LAUNCH_OPTIONS = ("console_port", "grpc_port", "adb_path", "emulator_setup", "freeze_datetime")
+
+
+class Refused(Exception):
+    """A question that cannot be answered: its kind and why."""
+
+
+class World:
+    """AndroidWorld's tasks, and one emulator."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Any] = {}
+        """Name → AndroidWorld's task class; empty before `hello`."""
+        self._env: Any = None
+        self._task: Any = None
+        """The running task; None between episodes."""
+        self._state: Any = None
+
+    def hello(self, family: str, package: str | None = None) -> dict[str, Any]:
+        """Import AndroidWorld, from a checkout if one is given, and check that it has what is needed."""
+        if package is not None:
+            sys.path.insert(0, package)
+        for module, name in _NEEDED:
+            if not hasattr(_module(module), name):
+                raise Refused("version", f"{module} at {_home()} has no {name}; use AndroidWorld of 2024 or later")
+        launch = inspect.signature(_module("android_world.env.env_launcher").load_and_setup_env)
+        unknown = [option for option in _LAUNCH_OPTIONS if option not in launch.parameters]
+        if unknown:
+            raise Refused("version", f"load_and_setup_env at {_home()} takes no {', '.join(unknown)}; use a later one")
+        self._tasks = dict(_module("android_world.registry").TaskRegistry().get_registry(family))
+        return {"python": sys.version.split()[0], "home": _home(), "tasks": len(self._tasks)}
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Every task: name, apps, steps, difficulty, tags; those that cannot be instantiated have `broken` instead."""
+        known = _metadata()
+        return [self._told(name, known.get(name, {})) for name in sorted(self._tasks)]
+
+    def _told(self, name: str, known: dict[str, Any]) -> dict[str, Any]:
+        tags = [tag for tag in known.get("tags", ()) if tag]
+        told = {"name": name, "difficulty": known.get("difficulty"), "tags": tags}
+        try:
+            return told | self._about(self._made(name, 0))
+        except Exception as error:  # one task's fault must not hide the others
+            logger.warning("%s cannot be instantiated", name, exc_info=True)
+            return {"name": name, "broken": f"{type(error).__name__}: {error}"}
+
+    def instance(self, name: str, seed: int) -> dict[str, Any]:
+        """Goal, parameters and steps of the instance that AndroidWorld draws with this instance seed."""
+        return self._about(self._made(name, seed))
+
+    def _made(self, name: str, seed: int) -> Any:
+        if name not in self._tasks:
+            raise Refused("no_task", f"AndroidWorld has no task {name!r}")
+        kind = self._tasks[name]
+        if hasattr(kind, "set_device_time"):
+            kind.set_device_time(self._env)
+        random.seed(seed)  # as its suite_utils does; its tasks draw from the global generator
+        params = kind.generate_random_params()
+        params["seed"] = seed
+        return kind(params)
+
+    def _about(self, task: Any) -> dict[str, Any]:
+        return {
+            "goal": str(task.goal),
+            "params": _plain(task.params),
+            "max_steps": int(10 * task.complexity),
+            "apps": [str(app) for app in task.app_names],
+        }
+
+    def connect(
+        self, console_port: int, grpc_port: int, adb_path: str | None, emulator_setup: bool, freeze_datetime: bool
+    ) -> dict[str, Any]:
+        """Connect to a running emulator; adb at None is looked for where Android Studio puts it, then on the PATH."""
+        adb = _find_adb(adb_path)
+        start = f"start it with: emulator -avd NAME -no-snapshot -grpc {grpc_port} -port {console_port}"
+        for what, port in (("console", console_port), ("gRPC", grpc_port)):
+            if not _listens(port):
+                raise Refused("no_emulator", f"no emulator: nothing listens at its {what} port {HOST}:{port}; {start}")
+        if self._env is None:
+            self._env = _module("android_world.env.env_launcher").load_and_setup_env(
+                console_port=console_port,
+                grpc_port=grpc_port,
+                adb_path=adb,
+                emulator_setup=emulator_setup,
+                freeze_datetime=freeze_datetime,
+            )
+        return {"adb": adb}
+
+    def begin(self, name: str, seed: int) -> dict[str, Any]:
+        """Initialise an instance, as AndroidWorld's episode runner does; ends one that is still running."""
+        env = self._connected()
+        self.finish(judge=False)
+        task = self._made(name, seed)
+        task.initialize_task(env)
+        self._task = task
+        if hasattr(env, "hide_automation_ui"):
+            env.hide_automation_ui()
+        env.reset(go_home=bool(task.start_on_home_screen))
+        return self._about(task)
+
+    def look(self) -> dict[str, Any]:
+        """The screen as soon as it stands still: its size in pixels, the app in front, AndroidWorld's UI elements."""
+        env = self._connected()
+        self._state = env.get_state(wait_to_stabilize=True)
+        width, height = env.logical_screen_size
+        return {
+            "width": int(width),
+            "height": int(height),
+            "activity": str(env.foreground_activity_name),
+            "elements": [_element(one) for one in self._state.ui_elements],
+        }
+
+    def picture(self) -> dict[str, Any]:
+        """What was looked at last, as PNG in base64."""
+        if self._state is None:
+            raise Refused("order", "look first")
+        pixels, (height, width) = self._state.pixels, self._state.pixels.shape[:2]
+        return {"png": base64.b64encode(png(pixels[:, :, :3].tobytes(), width, height)).decode()}
+
+    def act(self, action: dict[str, Any]) -> dict[str, Any]:
+        """Execute an action of AndroidWorld's; "refused" says why one that makes no sense here was not."""
+        env = self._connected()
+        try:
+            env.execute_action(_module("android_world.env.json_action").JSONAction(**action))
+        except (ValueError, TypeError, IndexError, AttributeError) as error:
+            return {"refused": f"{type(error).__name__}: {error}"}
+        return {}
+
+    def finish(self, judge: bool) -> dict[str, Any]:
+        """AndroidWorld's verdict if it is asked for, then its tear-down; "trouble" says why that failed."""
+        env, task, self._task = self._env, self._task, None
+        if task is None and judge:
+            raise Refused("order", "no task has begun")
+        if task is None:
+            return {"score": None}
+        result: dict[str, Any] = {"score": float(task.is_successful(env)) if judge else None}
+        try:
+            task.tear_down(env)
+        except Exception as error:  # whatever it is, the verdict must not be lost with it
+            logger.warning("tear-down of %s", task.name, exc_info=True)
+            result["trouble"] = f"{type(error).__name__}: {error}"
+        return result
+
+    def close(self) -> dict[str, Any]:
+        """Let the emulator go."""
+        if self._env is not None:
+            self.finish(judge=False)
+            self._env.close()
+            self._env = None
+        return {}
+
+    def _connected(self) -> Any:
+        if self._env is None:
+            raise Refused("order", "no emulator is connected")
+        return self._env
+
+
+QUESTIONS = ("hello", "tasks", "instance", "connect", "begin", "look", "picture", "act", "finish", "close")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Refused("missing", f"{sys.executable} cannot import {name}: {error}") from None
+
+
+def _home() -> str:
+    return str(_module("android_world").__path__[0])
+
+
+def _metadata() -> dict[str, dict[str, Any]]:
+    path = Path(_home()) / "task_metadata.json"
+    if not path.is_file():
+        return {}
+    return {one["task_name"]: one for one in json.loads(path.read_text(encoding="utf-8"))}
+
+
+def _find_adb(path: str | None) -> str:
+    homes = [path] if path is not None else [*ADB_HOMES, shutil.which("adb") or "adb"]
+    found = [full for home in homes if os.path.isfile(full := os.path.expanduser(home))]
+    if not found:
+        raise Refused("no_adb", f"no adb at {' or '.join(homes)}; give its path with the option adb_path")
+    return found[0]
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=3):
+            return True
+    except OSError:
+        return False
+
+
+def _element(one: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for field in dataclasses.fields(one):
+        value = getattr(one, field.name)
+        if field.name == "bbox_pixels" and value is not None:
+            told["box"] = [int(value.x_min), int(value.y_min), int(value.x_max), int(value.y_max)]
+        elif isinstance(value, (str, bool)):
+            told[field.name] = value
+    return told
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON can say it; what it cannot becomes text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return _plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(type(value)) else str(value)
+
+
+def png(rgb: bytes, width: int, height: int) -> bytes:
+    """Eight-bit RGB pixels, row by row, as a PNG."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = b"".join(b"\0" + rgb[start : start + 3 * width] for start in range(0, 3 * width * height, 3 * width))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+
+
+def answer(world: World, line: str) -> dict[str, Any]:
+    """Answer one line; never raises."""
+    try:
+        question = json.loads(line)
+        name = question.pop("ask")
+        if name not in QUESTIONS:
+            raise Refused("order", f"{name!r} is no question; known: {', '.join(QUESTIONS)}")
+        return {"result": getattr(world, name)(**question)}
+    except Refused as error:
+        return {"error": dict(zip(("kind", "message"), error.args, strict=True))}
+    except Exception as error:  # errors are data here, whatever AndroidWorld raises
+        logger.warning("failed", exc_info=True)
+        return {"error": {"kind": "failed", "message": f"{type(error).__name__}: {error}"}}
+
+
+def serve(questions: TextIO, answers: TextIO) -> None:
+    """Answer line by line until the questions end, then let the emulator go."""
+    world = World()
+    for line in questions:
+        answers.write(json.dumps(answer(world, line)) + "\n")
+        answers.flush()
+    answer(world, '{"ask": "close"}')
+
+
+def main() -> None:
+    """Serve on stdin and stdout; what AndroidWorld prints goes to stderr."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
