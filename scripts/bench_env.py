@@ -2,10 +2,13 @@
 
     python scripts/bench_env.py --quick                  # under a minute
     python scripts/bench_env.py --out bench.json         # more repetitions
-    python scripts/bench_env.py --only phone             # one part: phone, miniwob, deliberation
+    python scripts/bench_env.py --only phone             # one part: crowd, phone, adb, miniwob, deliberation
 
+crowd         Memory of a process with 200 SimPhones on all tasks, each some steps into its own.
 phone         SimPhone without rendering: a step is an action read from JSON, the new elements and their text. The mix
-              is the oracles' paths with every second action replaced by a random valid one, over all tasks.
+              is the oracles' paths with every second action replaced by a random valid one, over all tasks. Frames
+              are drawn apart from it.
+adb           The real uiautomator2 client asks a SimPhone for its hierarchy.
 miniwob       MiniWoB++ in a real Chromium: a click per step, elements and text, over all pages.
 deliberation  What the framework adds to twelve model calls: prompts, parsing, vote, log; the model is scripted and
               answers at once, the world is the fake one.
@@ -164,12 +167,26 @@ async def bench_phone(quick: bool) -> Figures:
         "reset_ms": round(statistics.median(resets_ms), 3),
         "reset_cpu_ms": round(statistics.median(resets_cpu_ms), 3),
         "fork_ms": round(statistics.median(forks_ms), 4),
-        "render_ms": round(statistics.median(per_call_ms(partial(render, look), 3) for look in looks), 1),
+        "render_ms": round(statistics.median(per_call_ms(partial(render, look), 1) for look in looks), 1),
         "png_ms": round(statistics.median(per_call_ms(partial(render_png, look), 1) for look in looks), 1),
     }
 
 
 # ------------------------------------------------------------------------------------------------------ others
+
+
+async def bench_crowd(quick: bool) -> Figures:
+    """Memory of many phones."""
+    from bench_phones import bench_crowd as bench
+
+    return await bench(quick)
+
+
+async def bench_adb(quick: bool) -> Figures:
+    """Round trips over adb."""
+    from bench_phones import bench_adb as bench
+
+    return await bench(quick)
 
 
 async def bench_miniwob(quick: bool) -> Figures:
@@ -265,17 +282,21 @@ def machine() -> Figures:
 
 
 TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
+    ("crowd", "resident_mb", "MB", 1000, False),
     ("phone", "steps_per_s", "steps/s", 3000, True),
     ("phone", "reset_ms", "ms", 2, False),
     ("phone", "fork_ms", "ms", 1, False),
     ("phone", "render_ms", "ms", 25, False),
+    ("adb", "dump_ms", "ms", 60, False),
     ("miniwob", "median_steps_per_s", "steps/s", 250, True),
     ("deliberation", "step_ms", "ms", 3, False),
 )
 """Part, figure, unit, what is aimed at, whether more is better."""
 
 PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
+    "crowd": bench_crowd,  # first: what later parts leave behind is not its memory
     "phone": bench_phone,
+    "adb": bench_adb,
     "miniwob": bench_miniwob,
     "deliberation": bench_deliberation,
 }

@@ -46,3 +46,31 @@ def test_a_part_that_cannot_be_measured_says_why(bench_env, monkeypatch, capsys)
     monkeypatch.setattr(sys, "argv", ["bench_env.py", "--only", "miniwob"])
     bench_env.main()
     assert "not measured: MiniWoB++ needs playwright" in capsys.readouterr().out
+
+
+def test_phones_in_a_crowd_are_really_there(bench_env):
+    import asyncio
+
+    from bench_phones import advanced
+
+    from collab.envs.phone.suite import SimPhoneSuite
+
+    suite = SimPhoneSuite()
+    one, same, other = advanced(suite, 3, 5), advanced(suite, 3, 5), advanced(suite, 4, 5)
+    assert one.phone == same.phone != other.phone
+    figures = asyncio.run(bench_env.bench_crowd(quick=True))
+    assert figures["phones"] == 200
+    assert figures["screens"] > 100
+    assert 30 < figures["resident_mb"] < 4000
+
+
+def test_the_real_client_is_timed_on_screens_of_many_tasks(bench_env, monkeypatch):
+    import asyncio
+
+    import bench_phones
+
+    found = bench_phones.screens
+    monkeypatch.setattr(bench_phones, "screens", lambda quick: found(quick)[:3])
+    figures = asyncio.run(bench_env.bench_adb(quick=True))
+    assert figures["dumps"] == 6
+    assert 0 < figures["dump_ms"] <= figures["dump_ms_p95"]
