@@ -17,9 +17,10 @@ from collab.cli.watch import LINE_S
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
-    from collab.envs.base import Suite
+    from collab.envs.base import Suite, TaskInfo
     from collab.envs.check import CheckReport, Finding
     from collab.library import Library
+    from collab.splits.split import Split
 
 app = typer.Typer(help="Environments: where agents act.", no_args_is_help=True)
 
@@ -53,20 +54,23 @@ def list_tasks(
     name: Name,
     *,
     tasks: options.Tasks = None,
+    split: options.Split = None,
     backend: options.Backend = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """List the tasks of an environment; an oracle is a known solution, which a rehearsal needs."""
-    from collab.resolve import task_names
+    from collab.splits.split import named
 
     definitions = options.library(library)
     suite = open_suite(definitions, name, backend)
     try:
-        chosen = set(task_names(suite, options.listed(tasks) or ["all"]))
-        infos = [info for info in suite.tasks() if info.name in chosen]
+        infos = _chosen(suite, options.listed(tasks) or ["all"])
     finally:
         asyncio.run(suite.close())
+    if split is not None:
+        own = named(_splits(definitions, name, backend), split).tasks
+        infos = [info for info in infos if info.name in own]
     if as_json:
         emit({"environment": suite.label, "version": suite.version, "tasks": data(infos)})
         return
@@ -85,6 +89,40 @@ def list_tasks(
         ],
     )
     say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
+
+
+def _chosen(suite: Suite, wanted: list[str]) -> list[TaskInfo]:
+    from collab.resolve import task_names
+
+    names = set(task_names(suite, wanted))
+    return [info for info in suite.tasks() if info.name in names]
+
+
+def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
+    from collab.resolve import splits_in
+
+    return asyncio.run(splits_in(name, load(definitions, name, backend)))
+
+
+@app.command("splits")
+def list_splits(
+    name: Name,
+    *,
+    backend: options.Backend = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show what is trained on and what is kept for evaluation: tasks, run seeds, and a hash of both."""
+    from collab.splits.split import described
+
+    splits = _splits(options.library(library), name, backend)
+    if as_json:
+        emit([described(split) | {"hash": split.hash} for split in splits.values()])
+        return
+    table(
+        ["split", "tasks", "run seeds", "hash", "what"],
+        [(one.name, len(one.tasks), one.seeds, one.hash[:12], one.what) for one in splits.values()],
+    )
 
 
 @app.command("check")

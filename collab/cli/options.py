@@ -48,6 +48,15 @@ Tasks = Annotated[
         rich_help_panel=PLAY,
     ),
 ]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="Keep to a split: train, new-seeds, unseen-tasks or unseen-app. See collab env splits.",
+        rich_help_panel=PLAY,
+    ),
+]
 Backend = Annotated[
     str | None,
     typer.Option(

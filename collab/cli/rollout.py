@@ -25,6 +25,7 @@ def rollout(
     graph: options.Graph = "team",
     agents: options.Agents = "rehearsal",
     tasks: options.Tasks = None,
+    split: options.Split = None,
     episodes: options.Episodes = None,
     seed: options.Seed = 0,
     backend: options.Backend = None,
@@ -44,6 +45,7 @@ def rollout(
         graph=graph,
         agents=agents,
         tasks=tasks,
+        split=split,
         episodes=episodes,
         seed=seed,
         backend=backend,
@@ -59,12 +61,17 @@ def configure(
     purpose: Literal["rollout", "eval"],
     *,
     tasks: list[str] | None,
+    split: str | None,
     episodes: int | None,
     budget: str | None,
     settings: list[str] | None,
     **choices: Any,
 ) -> RunConfig:
-    """Put a run together from options, its tasks written out; every task once unless a number was asked for."""
+    """Put a run together from options, its tasks written out; every task once unless a number was asked for.
+
+    Args:
+        split: keep to this split of the environment; None keeps to none.
+    """
     from collab.api import resolved
     from collab.config import Budget, run_config
 
@@ -78,7 +85,7 @@ def configure(
         **choices,
     )
     counted = episodes is not None or any(setting.startswith("episodes=") for setting in settings or ())
-    return asyncio.run(resolved(config, once_per_task=not counted))
+    return asyncio.run(resolved(config, once_per_task=not counted, split=split))
 
 
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:

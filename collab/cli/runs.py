@@ -9,6 +9,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
+from collab.cli.overlap import overlap
 from collab.cli.report import headline, report_data, show_tables
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collab.types import Step, Trajectory
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
+
+app.command("overlap")(overlap)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 

@@ -26,7 +26,7 @@ def within(config: RunConfig, split: Split) -> RunConfig:
     if not split.takes(config.seed):
         example = 0 if split.trains else EVALUATION_SEEDS.start
         raise UsageError(
-            f"split {split.name} of {split.environment} is played with {split.seeds} as seed, got {config.seed}; "
+            f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
             f"try --seed {example}"
         )
     own = set(split.tasks)

@@ -37,6 +37,12 @@ from collab.seeds import Seeds
 
 TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP = "train", "new-seeds", "unseen-tasks", "unseen-app"
 NAMES = (TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP)
+_WHAT = {
+    TRAIN: "all that is trained on",
+    NEW_SEEDS: "tasks of train, instances never trained on",
+    UNSEEN_TASKS: "tasks never trained on",
+    UNSEEN_APP: "tasks of an app never shown in training",
+}
 EVALUATION_SEEDS = range(30, 40)
 """Run seeds that nothing is trained on; results use 30, 31 and 32."""
 INSTANCES = 100
@@ -68,6 +74,11 @@ class Split:
         return f"all but {span}" if self.trains else span
 
     @property
+    def what(self) -> str:
+        """What it is for, in a few words."""
+        return _WHAT[self.name]
+
+    @property
     def hash(self) -> str:
         """SHA-256 of everything that defines the split, as 64 hexadecimal digits."""
         text = json.dumps(described(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -83,8 +94,9 @@ def described(split: Split) -> dict[str, Any]:
     given = {
         "environment": split.environment,
         "split": split.name,
+        "trains": split.trains,
         "tasks": list(split.tasks),
-        "run_seeds": split.seeds,
+        "evaluation_seeds": list(EVALUATION_SEEDS),
         "kept_per_evaluation_seed": INSTANCES,
     }
     if split.trains:
@@ -139,8 +151,8 @@ def named(splits: Mapping[str, Split], name: str) -> Split:
     if split is None:
         raise UnknownName.of("split", name, splits)
     if not split.tasks:
-        filled = [other for other in splits.values() if other.tasks]
-        raise UnknownName.of(f"split of {split.environment} with tasks", name, [other.name for other in filled])
+        filled = ", ".join(other.name for other in splits.values() if other.tasks)
+        raise UnknownName(f"{split.environment} has no task in split {name}; splits with tasks: {filled}")
     return split
 
 

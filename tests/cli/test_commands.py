@@ -18,10 +18,10 @@ LIBRARY = str(Path(__file__).parent / "library")
 COMMANDS = {
     "": ["demo", "doctor", "eval", "rollout"],
     "agents": ["check", "list"],
-    "env": ["check", "list", "tasks"],
+    "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
     "phone": ["serve"],
-    "runs": ["export", "list", "resume", "show"],
+    "runs": ["export", "list", "overlap", "resume", "show"],
 }
 
 Result = tuple[int, str, str]
@@ -137,7 +137,7 @@ def test_agents_check_takes_the_settings_of_a_run(collab):
     settings = ("--set", "agents.*.history=0", "--set", "agents.parrot.options.name=polly")
     assert read(collab(*command, *settings))["parrot"]["model"] == "polly"
     for setting, hint in (
-        ("agents.parot.history=0", "no setting called 'parot'; did you mean parrot?; in --set 'agents.parot.history=0'"),
+        ("agents.parot.history=0", "no setting called 'parot'; did you mean parrot?; in --set"),
         ("agents.*.histroy=0", "agents.parrot.histroy: no key called 'histroy'; did you mean history?"),
         ("history=0", "no key called 'history'"),
     ):

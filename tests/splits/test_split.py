@@ -102,7 +102,9 @@ def test_what_is_not_there_is_named() -> None:
     splits = splits_of("world", SEVEN, Unseen())
     with pytest.raises(UnknownName, match="did you mean unseen-tasks"):
         named(splits, "unseen-task")
-    with pytest.raises(UnknownName, match=r"no split of world with tasks called 'unseen-app'"):
+    with pytest.raises(
+        UnknownName, match=r"world has no task in split unseen-app; splits with tasks: train, new-seeds, unseen-tasks"
+    ):
         named(splits, UNSEEN_APP)
     with pytest.raises(ConfigError, match="no task touches 'post'; apps: mail"):
         splits_of("world", SEVEN, Unseen(apps=["post"]))
