@@ -23,7 +23,8 @@ from collab.envs.base import Bounded, Environment
 from collab.errors import EnvironmentFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Reply
-from collab.rollout import Episode, Recorder, Stage, play
+from collab.recorder import Recorder
+from collab.rollout import Episode, Stage, play
 from collab.types import EpisodeError, Step, Trajectory
 
 PATIENCE = 10

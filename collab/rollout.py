@@ -13,11 +13,9 @@ server that does not answer, a limit that ran out — is returned with its error
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from collab.agents.agent import Scene
 from collab.config import Limits
@@ -27,6 +25,7 @@ from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Oracle, Reply
 from collab.prompts.render import Context, Shared, prefix_text
+from collab.recorder import Recorder
 from collab.seeds import Seeds
 from collab.types import (
     Action,
@@ -58,34 +57,6 @@ class Episode:
         """Unique in its run."""
         name = f"{self.task}/{self.number}"
         return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
-
-
-class Recorder(Protocol):
-    """Where an episode is written while it happens."""
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """An episode begins, or begins again; it has no steps yet."""
-        ...
-
-    def resume(self, trajectory: str, step: int) -> None:
-        """An interrupted episode goes on at `step`; what stands before it was recorded earlier and replayed."""
-        ...
-
-    def text(self, key: str, text: str) -> None:
-        """A prompt prefix, by its SHA-256; the same one may come often."""
-        ...
-
-    def picture(self, png: bytes) -> str:
-        """A screen; returns the SHA-256 it is stored under, at once, and encodes later."""
-        ...
-
-    def step(self, trajectory: str, step: Step) -> None:
-        """A finished step; when this returns, the step survives the death of the process."""
-        ...
-
-    def end(self, trajectory: Trajectory) -> None:
-        """The episode is over, with an outcome or an error."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,26 +314,3 @@ def _effect(before: Observation, result: StepResult) -> str:
     if result.observation.title != before.title:
         return f"now on {result.observation.title}"
     return "the screen changed"
-
-
-class Silent:
-    """A recorder that keeps nothing: for trajectories that are only needed in memory."""
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""
-
-    def resume(self, trajectory: str, step: int) -> None:
-        """Keep nothing."""
-
-    def text(self, key: str, text: str) -> None:
-        """Keep nothing."""
-
-    def picture(self, png: bytes) -> str:
-        """Keep nothing; the picture is still named by its content."""
-        return hashlib.sha256(png).hexdigest()
-
-    def step(self, trajectory: str, step: Step) -> None:
-        """Keep nothing."""
-
-    def end(self, trajectory: Trajectory) -> None:
-        """Keep nothing."""

@@ -14,19 +14,19 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from collab.collector import Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate
-from collab.envs.base import Suite
+from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
-from collab.redact import redact
+from collab.recorder import RunRecorder
 from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names, with_prompts
 from collab.rollout import Episode, Stage
 from collab.seeds import Seeds
@@ -74,6 +74,7 @@ async def start(
     async with _stage_set(config) as (suite, team):
         config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
         _check_oracle(config, suite, team)
+        _check_sight(config, suite)
         capabilities = await team.probe()
         _check_budget(config, capabilities)
         manifest = _manifest(config, suite, team, capabilities)
@@ -151,6 +152,16 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
         raise UsageError(
             f"the agents need solutions, and {len(without)} of {len(config.tasks)} tasks have none "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle"
+        )
+
+
+def _check_sight(config: RunConfig, suite: Suite) -> None:
+    """Refuse agents that read where there is nothing to be read."""
+    blind = [slot for slot, agent in config.agents.items() if agent.modality == "text"]
+    if blind and isinstance(suite, PicturesOnly):
+        raise UsageError(
+            f"{suite.label} shows pictures only, and agents/{config.agent_names[blind[0]]} reads text: "
+            f"set its modality to both or image (--set agents.*.modality=both); {suite.pictures_only}"
         )
 
 
@@ -251,7 +262,7 @@ async def _play(
         left,
         team.network_of,
         stage,
-        _Recorder(writer),
+        RunRecorder(writer),
         concurrency=config.concurrency,
         budget=config.budget,
         unfinished=unfinished,
@@ -281,40 +292,3 @@ def _close(writer: RunWriter, collection: Collection) -> None:
 
 def _in_order(over: Mapping[str, Trajectory], plan: Sequence[Episode]) -> tuple[Trajectory, ...]:
     return tuple(over[episode.id] for episode in plan if episode.id in over)
-
-
-class _Recorder:
-    """A `collab.rollout.Recorder` that writes a run."""
-
-    def __init__(self, writer: RunWriter) -> None:
-        self._writer = writer
-        self.text = writer.text
-        self.picture = writer.picture
-        self.step = writer.step
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """An episode begins, or begins again."""
-        self._writer.begin_episode(
-            trajectory.id,
-            trajectory.task,
-            episode=trajectory.episode,
-            epoch=trajectory.epoch,
-            environment=trajectory.environment,
-            environment_version=trajectory.environment_version,
-            privileged=trajectory.privileged,
-        )
-
-    def resume(self, trajectory: str, step: int) -> None:
-        """An interrupted episode goes on."""
-        self._writer.resume_episode(trajectory, step)
-
-    def end(self, trajectory: Trajectory) -> None:
-        """The episode is over."""
-        error = trajectory.error
-        self._writer.end_episode(
-            trajectory.id,
-            outcome=trajectory.outcome,
-            error=error and replace(error, message=redact(error.message)),
-            final=trajectory.final,
-            seconds=trajectory.seconds,
-        )

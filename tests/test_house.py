@@ -41,7 +41,8 @@ ORDER = (
         "agents",
         "graphs",
     ),
-    *("vote", "rollout", "collector", "credit", "synth", "learn", "loop", "evaluation", "transfer", "report", "view"),
+    *("vote", "recorder", "rollout", "collector"),
+    *("credit", "synth", "learn", "loop", "evaluation", "transfer", "report", "view"),
     *("resolve", "runs", "api", "cli"),
 )
 """A room imports only rooms that stand before it."""

@@ -21,7 +21,8 @@ from collab.library import root
 from collab.models.base import Capabilities, Reply, Request
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Template, read_templates, rebuild
-from collab.rollout import Episode, Silent, Stage, play
+from collab.recorder import Silent
+from collab.rollout import Episode, Stage, play
 from collab.seeds import Seeds
 from collab.types import CellRef, PolicyRef, Sampling, Step, Trajectory
 

@@ -15,7 +15,8 @@ from collab.graphs.network import Network
 from collab.library import root
 from collab.models.base import Reply, Request
 from collab.prompts.render import Template, read_templates
-from collab.rollout import Episode, Silent, Stage, play
+from collab.recorder import Silent
+from collab.rollout import Episode, Stage, play
 from collab.seeds import Seeds
 from collab.types import ActionMatrix, CellRef, Sampling
 
