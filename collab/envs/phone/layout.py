@@ -38,6 +38,7 @@ _HEIGHTS = {
     "radio": 140,
     "slider": 150,
     "input": 168,
+    "spinner": 168,
     "button": 147,
     "icon": 150,
     "tab": 180,

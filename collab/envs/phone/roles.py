@@ -5,11 +5,11 @@ A painter gets a `Brush` and draws inside its box; it reads nothing but the elem
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from collab.envs.phone.app_icon import app_icon
 from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import MARGIN
 from collab.envs.phone.paint import Canvas, Colour
@@ -22,18 +22,6 @@ _FLOATING = 168
 """Side of a floating button; no other icon is that large and square."""
 _PAGE = 700
 """A text area this high fills the page; a lower one is a field of a form."""
-
-_APP_COLOURS: tuple[Colour, ...] = (
-    (66, 103, 210),
-    (219, 88, 72),
-    (46, 140, 87),
-    (233, 151, 30),
-    (124, 77, 172),
-    (0, 137, 150),
-    (191, 58, 120),
-    (96, 108, 122),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Brush:
@@ -155,6 +143,16 @@ def _slider(brush: Brush) -> None:
     canvas.rounded((x - 32, y - 32, x + 32, y + 32), 32, theme.accent)
 
 
+def _spinner(brush: Brush) -> None:
+    left, top, right, bottom = brush.box
+    canvas, theme = brush.canvas, brush.theme
+    canvas.line(brush.element.label, left + MARGIN, top + 34, 32, theme.faint, width=right - left - 150)
+    value = brush.element.value or ""
+    canvas.line(value, left + MARGIN, brush.middle + 18, BODY, theme.ink, width=max(1, right - left - 150))
+    canvas.sketch(named("down"), (right - MARGIN - 30, brush.middle + 14), 44, theme.faint)
+    canvas.rectangle((left + MARGIN, bottom - 25, right - MARGIN, bottom - 22), theme.faint)
+
+
 def _input(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     canvas, theme, element = brush.canvas, brush.theme, brush.element
@@ -250,22 +248,6 @@ def _chip(brush: Brush) -> None:
         brush.canvas.centred(value, (middle, brush.middle + 34), 28, brush.theme.faint, width=right - left - 24)
 
 
-def app_colour(name: str) -> Colour:
-    """Colour of an app's icon."""
-    return _APP_COLOURS[zlib.crc32(name.encode("utf-8", "replace")) % len(_APP_COLOURS)]
-
-
-def app_icon(canvas: Canvas, name: str, center: tuple[int, int], half: int) -> None:
-    """An app's icon, `half` pixels from its middle to its sides."""
-    x, y = center
-    canvas.rounded((x - half, y - half, x + half, y + half), half * 2 // 3, app_colour(name))
-    sketch = sketch_of(name)
-    if sketch is not None:
-        canvas.sketch(sketch, center, half * 11 // 10, (255, 255, 255))
-    else:
-        canvas.centred(name[:1].upper(), center, half, (255, 255, 255), width=2 * half, bold=True)
-
-
 def _app(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     name = brush.element.label
@@ -287,6 +269,7 @@ PAINTERS: Mapping[str, Painter] = {
     "list item": _list_item,
     "radio": _radio,
     "slider": _slider,
+    "spinner": _spinner,
     "switch": _switch,
     "tab": _tab,
     "text": plain,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from collab.envs.phone.app_icon import app_colour, app_icon
 from collab.envs.phone.icons import sketch_of
-from collab.envs.phone.roles import BODY, PAINTERS, SMALL, Brush, Painter, app_colour, app_icon
+from collab.envs.phone.roles import BODY, PAINTERS, SMALL, Brush, Painter
 
 _MARGIN, _PAD = 24, 48
 """Around a card, and inside it."""

@@ -29,6 +29,8 @@ from collab.types import Action, ElementTarget, Point
 
 DRAG = 1100
 """How far a scroll moves the content, in pixels: about half a screen, as AndroidWorld's gesture does."""
+_STEP, _MOST_SCROLLS = 400, 100
+"""How far, in pixels, and how often a field is scrolled towards the middle of the screen."""
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
@@ -111,7 +113,7 @@ def tap_node(phone: Phone, node: Node) -> Phone:
     if "disabled" in node.flags:
         return phone
     if node.field is not None:
-        return focus_on(phone, node.field)
+        return focus(phone, node.field)
     if node.slide is not None:
         return node.slide(phone, 0.5)
     return node.tap(phone) if node.tap is not None else phone
@@ -201,6 +203,22 @@ def _append(phone: Phone, text: str) -> Phone:
     return put_field(phone, node.field, phone.page.fields.get(node.field, "") + text)
 
 
+def focus(phone: Phone, field: str | None) -> Phone:
+    """Give a field the focus, and scroll it into sight should the keyboard cover it."""
+    phone = focus_on(phone, field)
+    node = focused_input(phone)
+    if node is None:
+        return phone
+    for _ in range(_MOST_SCROLLS):
+        placed = look(phone).placed
+        side = placed.hidden.get(node.key)
+        if side is None:
+            return phone
+        offset = min(phone.page.scroll, placed.room) + (_STEP if side == "down" else -_STEP)
+        phone = edit_page(phone, scroll=max(0, min(offset, placed.room)))
+    return phone
+
+
 def focused_input(phone: Phone) -> Node | None:
     """The input field that has the focus; None when there is none on this page."""
     page = phone.page
@@ -221,7 +239,7 @@ def press_enter(phone: Phone) -> Phone:
     fields = [other.field for other in input_nodes(view_of(phone))]
     position = fields.index(node.field)
     if position + 1 < len(fields):
-        return focus_on(phone, fields[position + 1])
+        return focus(phone, fields[position + 1])
     return replace(phone, keyboard=False)
 
 

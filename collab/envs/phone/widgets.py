@@ -131,6 +131,11 @@ def item(
     return Node("list item", label, key, value, ("selected",) if selected else (), tap, hold)
 
 
+def spinner(label: str, key: str, value: str, tap: Handler) -> Node:
+    """A field that shows one of several choices; `tap` opens the others."""
+    return Node("spinner", label, key, value, tap=tap)
+
+
 def switch(label: str, key: str, on: bool, tap: Handler, *, value: str | None = None) -> Node:
     """A switch with its label."""
     return Node("switch", label, key, value, ("checked",) if on else (), tap)

@@ -5,7 +5,7 @@ One view per element in the same order, so that whoever reads the dump finds wha
     list item, text with two lines   a layout that holds text views
     switch                           a layout that holds its text and a checkable Switch
     input                            EditText; an empty one shows its hint
-    icon, image, slider              their label is the content description, their value the text
+    icon, image, slider, spinner     their label is the content description, their value the text
     anything else                    label as text, value as content description
     what scrolls                     one ScrollView around the body
 
@@ -49,7 +49,7 @@ CLASSES = {
 _CHECKABLE = frozenset({"switch", "checkbox", "radio"})
 _LAYOUTS = frozenset({"text", *_CHECKABLE})
 """Roles whose second line makes them a layout."""
-_BY_DESCRIPTION = frozenset({"icon", "image", "slider"})
+_BY_DESCRIPTION = frozenset({"icon", "image", "slider", "spinner"})
 
 
 @dataclass(slots=True, kw_only=True)

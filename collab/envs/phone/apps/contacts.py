@@ -20,7 +20,7 @@ from collab.envs.phone.people import (
 )
 from collab.envs.phone.pools import draw_name, draw_number
 from collab.envs.phone.state import Page, Phone, keep, pop, push, swap, toast
-from collab.envs.phone.widgets import Item, View, button, heading, icon, item, line, radio, text, text_field
+from collab.envs.phone.widgets import Item, View, button, heading, icon, item, line, radio, spinner, text, text_field
 
 PACKAGE = "com.google.android.contacts"
 _ID = PACKAGE + ":id/"
@@ -69,7 +69,7 @@ def editor(phone: Phone, page: Page) -> View:
             text_field(page, "last", "Last name", _ID + "last"),
             text_field(page, "company", "Company", _ID + "company"),
             text_field(page, "phone", "Phone", _ID + "phone"),
-            item("Phone label", _ID + "label", partial(push, page=Page(screen="contacts.label")), value=label),
+            spinner("Phone label", _ID + "label", label, partial(push, page=Page(screen="contacts.label"))),
             text_field(page, "email", "Email", _ID + "email"),
         ],
         back=_close_editor,

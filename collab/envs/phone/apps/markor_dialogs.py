@@ -9,7 +9,7 @@ from collab.envs.phone.notes import MARKOR
 from collab.envs.phone.selection import unselect
 from collab.envs.phone.state import Page, Phone, edit_page, keep, pop, push, put_field, toast
 from collab.envs.phone.storage import children, delete, folder_of, make_folder, move, name_of, write
-from collab.envs.phone.widgets import Item, View, button, item, text, text_field
+from collab.envs.phone.widgets import Item, View, button, item, spinner, text, text_field
 
 _ID = PACKAGE + ":id/"
 _TYPES = {"Markdown": ".md", "Plain text": ".txt"}
@@ -33,7 +33,7 @@ def new_dialog(phone: Phone, page: Page) -> View:
         body=[
             text_field(page, "name", "Name", _ID + "new_file_dialog__name"),
             text_field(page, "extension", "File extension", _ID + "new_file_dialog__ext"),
-            item("Type", _ID + "new_file_dialog__type", partial(push, page=Page(screen="markor.type")), value=kind),
+            spinner("Type", _ID + "new_file_dialog__type", kind, partial(push, page=Page(screen="markor.type"))),
         ],
         actions=(
             button("Folder", _ID + "new_file_dialog__folder", _create_folder),
