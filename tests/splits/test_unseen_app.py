@@ -16,7 +16,9 @@ from collab.envs.phone.screen import Frame, look
 from collab.envs.phone.state import LAUNCHER, Phone
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.touch import act
+from collab.envs.samples import random_action
 from collab.library import Library, root
+from collab.seeds import generator
 from collab.splits.overlap import words_of
 
 DEFINITION = Library().load("envs", "androidworld", EnvironmentDefinition)
@@ -111,6 +113,19 @@ def test_the_words_are_those_of_its_screens_that_no_other_app_says(others: set[s
 def test_no_training_phone_goal_or_prompt_says_one_of_them(others: set[str]) -> None:
     assert not others & WORDS
     assert len(others) > 1000
+
+
+def test_a_distracting_training_phone_does_not_say_one_either() -> None:
+    suite = SimPhoneSuite(preset="hostile", without=DEFINITION.unseen.apps)
+    titles = set()
+    for seed, info in enumerate(suite.tasks()[::2]):
+        phone, rng = core(suite), generator(seed)
+        observation = phone.reset(suite.instance(info.name, seed))
+        for _ in range(8):
+            assert not words_of(observation.text) & WORDS, observation.text
+            titles.add(observation.title)
+            observation = phone.step(random_action(MOBILE, observation, rng, ending=False)).observation
+    assert len(titles) > 20
 
 
 def test_every_word_is_used_by_the_app() -> None:
