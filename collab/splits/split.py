@@ -18,7 +18,7 @@ kept: an instance with one of them is never trained on, even where a training se
     unseen-app      of an unseen app   30 to 39
 
 A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation takes the whole
-phone. A split's hash covers all of this and changes when anything of it does.
+phone. The hash of a split covers what defines it, for training also the unseen apps and their words.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def is_unseen(task: str) -> bool:
     return int.from_bytes(hashlib.sha256(task.encode()).digest(), "big") % UNSEEN_SHARE == 0
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 9)
 def kept_instances(task: str) -> frozenset[int]:
     """Instance seeds of a task that are kept for evaluation."""
     return frozenset(Seeds(seed).task(task, number) for seed in EVALUATION_SEEDS for number in range(INSTANCES))

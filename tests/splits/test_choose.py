@@ -1,0 +1,63 @@
+"""A run within a split: what becomes of its configuration, and plans that do not fit."""
+
+import pytest
+
+from collab.config import Unseen, run_config
+from collab.envs.base import TaskInfo
+from collab.errors import OverlapError, UsageError
+from collab.library import Library
+from collab.resolve import plan_episodes
+from collab.seeds import Seeds
+from collab.splits.choose import check_plan, whole, within
+from collab.splits.overlap import Instance
+from collab.splits.split import INSTANCES, NEW_SEEDS, TRAIN, splits_of
+
+INFOS = [
+    *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),
+    TaskInfo(name="Go", apps=("maps",)),
+]
+SPLITS = splits_of("world", INFOS, Unseen(apps=["maps"]))
+SEEN = SPLITS[TRAIN].tasks
+CONFIG = run_config(library=Library(), env="androidworld", graph="single", agents="rehearsal", tasks=["Go", *SEEN[:3]])
+
+
+def test_training_leaves_the_unseen_apps_out_beside_what_was_left_out_before() -> None:
+    part = CONFIG.environment.part
+    environment = CONFIG.environment.model_copy(
+        update={
+            "backends": {"simphone": part.model_copy(update={"options": {"noise": "none", "without": ["clipper"]}})}
+        }
+    )
+    found = within(CONFIG.model_copy(update={"environment": environment}), SPLITS[TRAIN])
+    assert found.tasks == list(SEEN[:3])
+    assert found.environment.part.options == {"noise": "none", "without": ["clipper", "pro expense"]}
+    assert whole(found.environment).part.options == {"noise": "none"}
+    assert found.split is not None
+    assert found.split.hash == SPLITS[TRAIN].hash
+
+
+def test_evaluation_changes_nothing_but_the_tasks() -> None:
+    config = CONFIG.model_copy(update={"seed": 31})
+    found = within(config, SPLITS[NEW_SEEDS])
+    assert found.environment == config.environment
+    assert found.model_copy(update={"tasks": config.tasks, "split": None}) == config
+
+
+def test_a_training_seed_that_meets_a_kept_instance_by_chance_is_refused() -> None:
+    plan = [Instance(task=SEEN[0], seed=Seeds(0).task(SEEN[0], number)) for number in range(5)]
+    check_plan(SPLITS[TRAIN], SPLITS.values(), plan)
+    met = Instance(task=SEEN[0], seed=Seeds(34).task(SEEN[0], 7), source=f"{SEEN[0]}/5")
+    with pytest.raises(OverlapError, match=f"1 of 6 training instances overlap .* seed {met.seed} is kept"):
+        check_plan(SPLITS[TRAIN], SPLITS.values(), [*plan, met])
+
+
+def test_an_evaluation_ends_where_the_kept_instances_do() -> None:
+    config = within(CONFIG.model_copy(update={"seed": 30}), SPLITS[NEW_SEEDS])
+    for extra in (0, 1):
+        episodes = plan_episodes(config.model_copy(update={"episodes": len(config.tasks) * INSTANCES + extra}))
+        plan = [Instance(task=one.task, seed=one.seed) for one in episodes]
+        if extra:
+            with pytest.raises(UsageError, match="asked for 101"):
+                check_plan(SPLITS[NEW_SEEDS], SPLITS.values(), plan)
+        else:
+            check_plan(SPLITS[NEW_SEEDS], SPLITS.values(), plan)
