@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.androidworld.hands import Execute, Instance, Stuck, play
 from collab.envs.phone.androidworld.judge import Judge, Refused
 from collab.envs.phone.androidworld.spoil import spoilt
-from collab.envs.phone.core import Episode
 from collab.envs.phone.fresh import lived_in
-from collab.envs.phone.screen import look
 from collab.envs.phone.state import Phone
-from collab.envs.phone.suite import NAME
 from collab.envs.phone.tasks import BY_NAME
-from collab.envs.phone.touch import act
 from collab.seeds import derive, generator
-from collab.types import Task
 
 State: TypeAlias = Literal["untouched", "solved", "spoilt"]
 VERIFY = frozenset(name for name in BY_NAME if name.startswith("System") and name.endswith("Verify"))
@@ -85,10 +81,11 @@ class Examiner:
 
     Args:
         handle: the phone that the judge reaches through adb.
+        hands: who executes our solution's actions.
     """
 
-    def __init__(self, judge: Judge, handle: PhoneHandle) -> None:
-        self._judge, self._handle = judge, handle
+    def __init__(self, judge: Judge, handle: PhoneHandle, *, hands: Execute) -> None:
+        self._judge, self._handle, self._hands = judge, handle, hands
 
     def examine(self, name: str, suite_seed: int) -> Verdict:
         """Set up, judge, solve, judge, spoil, judge, tear down.
@@ -109,24 +106,27 @@ class Examiner:
         try:
             self._judge.ask("end")
         except Refused as refused:
-            return Verdict(task=name, suite_seed=suite_seed, marks={}, problem=f"tear-down: {refused}")
+            return Verdict(
+                task=name, suite_seed=suite_seed, marks={}, problem=f"tear-down: AndroidWorld raised {refused}"
+            )
         return verdict
 
     def _judged(self, name: str, suite_seed: int, told: Mapping[str, Any]) -> Verdict:
-        start, params = self._handle.phone, told["params"]
-        spec = BY_NAME[name]
-        task = Task(environment=NAME, name=name, seed=0, goal=told["goal"], params=params, max_steps=told["max_steps"])
-        episode = Episode(task=task, spec=spec, start=start)
-        marks: dict[State, Mark] = {"untouched": self._mark(episode, start)}
+        params, start = told["params"], self._handle.phone
+        instance = Instance(spec=BY_NAME[name], params=params, start=start)
+        marks: dict[State, Mark] = {"untouched": self._mark(instance, start)}
         nothing_to_do = name in MAY_SAMPLE_NOTHING and not params.get("row_objects", True)
-        steps, solved = _played(episode)
-        changed = None
-        if solved is not None:
-            marks["solved"] = self._mark(episode, solved)
+        steps, changed, problem = None, None, None
+        try:
+            steps, solved = play(instance, self._handle, self._hands)
+        except Stuck as stuck:
+            problem = str(stuck)
+        else:
+            marks["solved"] = self._mark(instance, solved)
             other = spoilt(name, start, solved)
             if other is not None:
                 changed, phone = other
-                marks["spoilt"] = self._mark(episode, phone)
+                marks["spoilt"] = self._mark(instance, phone)
         return Verdict(
             task=name,
             suite_seed=suite_seed,
@@ -134,11 +134,11 @@ class Examiner:
             steps=steps,
             max_steps=told["max_steps"],
             changed=changed,
-            problem=None if solved is not None else "SimPhone's oracle knows no solution",
+            problem=problem,
             solved_from_the_start=name in VERIFY or nothing_to_do,
         )
 
-    def _mark(self, episode: Episode, phone: Phone) -> Mark:
+    def _mark(self, instance: Instance, phone: Phone) -> Mark:
         """Both scores of a state; the phone is in it afterwards, whatever judging did to it."""
         self._handle.put(phone)
         self._judge.ask("answer", text=phone.answer)
@@ -148,15 +148,4 @@ class Examiner:
         except Refused as refused:
             error = str(refused)
         self._handle.put(phone)
-        return Mark(theirs=theirs, ours=episode.score(phone), error=error)
-
-
-def _played(episode: Episode) -> tuple[int | None, Phone | None]:
-    """(number of actions, phone after our solution) through the phone's screens; None, None without a solution."""
-    frame = look(episode.start)
-    solution = episode.solve(frame)
-    if solution is None:
-        return None, None
-    for action in solution[:-1]:
-        frame = look(act(frame, action))
-    return len(solution), frame.phone
+        return Mark(theirs=theirs, ours=instance.score(phone), error=error)

@@ -88,10 +88,19 @@ def judging(python: Path, package: Path, *, port: int, serial: str, log: Path) -
             )
         except OSError as problem:
             raise UsageError(f"AndroidWorld: interpreter {python}: {problem.strerror}") from None
-        with process:
-            try:
-                judge = Judge(process, log)
-                judge.reply("start-up")
-                yield judge
-            finally:
-                process.kill()
+        try:
+            judge = Judge(process, log)
+            judge.reply("start-up")
+            yield judge
+        finally:
+            process.kill()
+            _close(process)
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # a request that it did not live to read
+        process.stdin.close()
+    process.stdout.close()
+    process.wait()

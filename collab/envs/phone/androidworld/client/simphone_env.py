@@ -53,8 +53,8 @@ class SimPhoneEnv(env_interface.AndroidEnvInterface):  # type: ignore[misc]  # t
         self.adb = adb
         self._pictures = pictures
         self._parser = adb_call_parser.AdbCallParser(adb)
-        self._finger: tuple[int, int] | None = None
-        """Pixel where a touch began that has not been lifted."""
+        self._touched: list[tuple[int, int]] = []
+        """Pixels of a touch that has not been lifted."""
         self.width, self.height = adb_utils.get_screen_size(self)
 
     def action_spec(self) -> dict[str, Any]:
@@ -67,20 +67,18 @@ class SimPhoneEnv(env_interface.AndroidEnvInterface):  # type: ignore[misc]  # t
 
     def reset(self) -> dm_env.TimeStep:
         """Look at the phone as it is."""
-        self._finger = None
+        self._touched = []
         return dm_env.restart(self._observation())
 
     def step(self, action: dict[str, Any]) -> dm_env.TimeStep:
         """Touch or lift; a touch lifted where it began is a tap, elsewhere a swipe."""
         kind = int(action["action_type"])
         x, y = (float(part) for part in action["touch_position"])
-        place = round(x * (self.width - 1)), round(y * (self.height - 1))
         if kind == action_type.ActionType.TOUCH:
-            self._finger = self._finger or place
-            self._last = place
-        elif kind == action_type.ActionType.LIFT and self._finger is not None:
-            begin, end = self._finger, self._last
-            self._finger = None
+            self._touched.append((round(x * (self.width - 1)), round(y * (self.height - 1))))
+        elif kind == action_type.ActionType.LIFT and self._touched:
+            begin, end = self._touched[0], self._touched[-1]
+            self._touched = []
             gesture = ["tap", *begin] if begin == end else ["swipe", *begin, *end, 200]
             self.adb.shell("input " + " ".join(map(str, gesture)))
         return dm_env.transition(reward=0.0, observation=self._observation())

@@ -3,6 +3,7 @@
 python simphone_judge.py --package PATH --port PORT --serial SERIAL
 
     {"do": "start", "task": NAME, "suite_seed": 30}   set the phone up → goal, params, seed, max_steps
+    {"do": "act", "action": {"action_type": …}}       execute an action as AndroidWorld does, through adb
     {"do": "answer", "text": TEXT}                    what the agent answered last; null for nothing
     {"do": "score"}                                   is_successful → score
     {"do": "end"}                                     tear_down
@@ -52,6 +53,7 @@ def _reply(judge: Judge, line: str) -> dict[str, Any]:
     request = json.loads(line)
     verbs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "start": judge.start,
+        "act": judge.act,
         "answer": judge.answer,
         "score": judge.score,
         "end": judge.end,
@@ -69,8 +71,10 @@ class Judge:
     def __init__(self, port: int, serial: str) -> None:
         import simphone_env
         from android_world import registry, suite_utils
+        from android_world.env import json_action
         from android_world.utils import app_snapshot
 
+        self._action = json_action.JSONAction
         self._save_snapshot = app_snapshot.save_snapshot
         self._suite = suite_utils
         self._tasks = registry.TaskRegistry().get_registry(registry.TaskRegistry.ANDROID_WORLD_FAMILY)
@@ -92,6 +96,11 @@ class Judge:
         self._task.initialize_task(self._env)
         self._env.reset(go_home=self._task.start_on_home_screen)
         return {"goal": goal, "params": params, "max_steps": int(10 * self._task.complexity)}
+
+    def act(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Let AndroidWorld execute an action."""
+        self._env.execute_action(self._action(**request["action"]))
+        return {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Note what the agent answered, where AndroidWorld looks for it."""

@@ -1,0 +1,123 @@
+"""Let AndroidWorld's own tasks set up and judge SimPhone: do its judges say what ours say?
+
+    python scripts/androidworld_fidelity.py --package ../android_world --python ../android_world/.venv/bin/python
+    python scripts/androidworld_fidelity.py --package ../android_world --seeds 30 --tasks ExpenseAddSingle,FilesMoveFile
+
+How to get the package: docs/androidworld-fidelity.md, which `--markdown` writes. Printed: what is not as it should be,
+and one line of counts. The exit code is 1 when something is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from collab.envs.phone.adb.background import serving
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.androidworld import table
+from collab.envs.phone.androidworld.fidelity import Examiner, Verdict
+from collab.envs.phone.androidworld.hands import our_hands, their_hands
+from collab.envs.phone.androidworld.judge import judging
+from collab.envs.phone.tasks import BY_NAME
+from collab.errors import CollabError, UnknownName, UsageError
+
+SERIAL = "emulator-5554"
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--package", type=Path, required=True, metavar="PATH", help="AndroidWorld's source code")
+    parser.add_argument("--python", type=Path, metavar="EXE", help="its interpreter (PATH/.venv/bin/python)")
+    parser.add_argument("--seeds", default="30,31,32", help="suite seeds (%(default)s)")
+    parser.add_argument("--tasks", default="", help="names, separated by commas (all tasks of SimPhone)")
+    parser.add_argument(
+        "--their-hands", action="store_true", help="once more, with AndroidWorld executing our solution through adb"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every score there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="what AndroidWorld prints (a temporary file)")
+    return parser.parse_args()
+
+
+def chosen(given: argparse.Namespace) -> list[tuple[str, int]]:
+    """(task, suite seed) of every instance; UsageError for a name or a number that is none."""
+    names = [name for name in given.tasks.split(",") if name] or list(BY_NAME)
+    for name in names:
+        if name not in BY_NAME:
+            raise UnknownName.of("task", name, BY_NAME, "see them with: collab env tasks androidworld")
+    try:
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds: {given.seeds!r}, allowed: whole numbers separated by commas") from None
+    return [(name, seed) for name in names for seed in seeds]
+
+
+def examine(given: argparse.Namespace, log: Path) -> dict[str, list[Verdict]]:
+    """Verdicts of all instances, by who executed our solution; a line on standard error for each miss."""
+    instances = chosen(given)
+    python = given.python or given.package / ".venv" / "bin" / "python"
+    handle = PhoneHandle()
+    with (
+        serving({SERIAL: handle}) as port,
+        judging(python, given.package.resolve(), port=port, serial=SERIAL, log=log) as judge,
+    ):
+        hands = {"simphone": our_hands(handle)}
+        if given.their_hands:
+            hands["androidworld"] = their_hands(handle, judge)
+        return {who: judged(Examiner(judge, handle, hands=one), instances, who) for who, one in hands.items()}
+
+
+def judged(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[Verdict]:
+    """Verdicts of all instances."""
+    verdicts: list[Verdict] = []
+    for place, (name, seed) in enumerate(instances, 1):
+        verdicts.append(examiner.examine(name, seed))
+        for line in table.misses(verdicts[-1:]):
+            print(f"[{who}'s hands, {place}/{len(instances)}] {line}", file=sys.stderr, flush=True)
+    return verdicts
+
+
+def commit_of(package: Path) -> str:
+    """The commit of the checkout; "unknown" when it is none."""
+    done = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def command(given: argparse.Namespace) -> str:
+    """This command as it can be repeated, with AndroidWorld where the page says that it lies."""
+    words = ["python", "scripts/androidworld_fidelity.py", "--package", "../android_world", "--seeds", given.seeds]
+    words += ["--tasks", given.tasks] if given.tasks else []
+    return shlex.join([*words, *(["--their-hands"] if given.their_hands else [])])
+
+
+def main() -> int:
+    """Examine, print, write; 1 when SimPhone's hands leave a miss."""
+    given = options()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            results = examine(given, given.log or Path(folder) / "androidworld.log")
+    except CollabError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return problem.exit_code
+    verdicts, by_their_hands = results["simphone"], results.get("androidworld", [])
+    if given.json:
+        plain = {who: table.plain(found) for who, found in results.items()}
+        given.json.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    if given.markdown:
+        text = table.page(
+            verdicts, command=command(given), commit=commit_of(given.package), by_their_hands=by_their_hands
+        )
+        given.markdown.write_text(text, encoding="utf-8")
+    for who, found in results.items():
+        print(f"{who}'s hands: {table.summary(found)}")
+    return int(any(verdict.misses for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

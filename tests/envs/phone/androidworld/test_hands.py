@@ -1,0 +1,76 @@
+"""Playing a solution: how it ends, and where it stands still."""
+
+import json
+
+import pytest
+
+from collab.envs.actions import MOBILE
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.envs.phone.androidworld.hands import MAX_ACTIONS, Instance, Stuck, as_json, our_hands, play, their_hands
+from collab.envs.phone.androidworld.judge import Refused
+from collab.envs.phone.fresh import FACTORY
+from collab.envs.phone.screen import look
+from collab.envs.phone.tasks import BY_NAME
+from collab.envs.phone.touch import act
+
+WIFI_OFF = Instance(spec=BY_NAME["SystemWifiTurnOff"], params={"on_or_off": "off"}, start=FACTORY)
+
+
+class Asked:
+    """A judge that executes actions on the phone as our engine would, and keeps what it was asked."""
+
+    def __init__(self, handle):
+        self.handle, self.requests = handle, []
+
+    def ask(self, do, **values):
+        self.requests.append((do, values))
+        frame = look(self.handle.phone)
+        action = MOBILE.parse(json.dumps(values["action"]))
+        self.handle.put(act(frame, MOBILE.canonical(action, frame.observation)))
+        return {"ok": True}
+
+
+def test_both_hands_reach_the_same_phone():
+    ours, theirs = PhoneHandle(), PhoneHandle()
+    steps, phone = play(WIFI_OFF, ours, our_hands(ours))
+    judge = Asked(theirs)
+    assert play(WIFI_OFF, theirs, their_hands(theirs, judge)) == (steps, phone)
+    assert phone.settings["global/wifi_on"] == "0"
+    assert [do for do, _ in judge.requests] == ["act"] * (steps - 1)
+    assert WIFI_OFF.score(phone) == 1.0 > WIFI_OFF.score(FACTORY)
+
+
+def test_an_element_becomes_its_middle():
+    frame = look(FACTORY)
+    box = frame.observation.elements[2].box
+    told = as_json(MOBILE.make("click", index=2), frame)
+    assert told == {"action_type": "click", "x": (box.left + box.right) // 2, "y": (box.top + box.bottom) // 2}
+    assert as_json(MOBILE.make("scroll", direction="down"), frame)["direction"] == "down"
+    assert as_json(MOBILE.make("open_app", app_name="Clock"), frame)["app_name"] == "Clock"
+
+
+def test_an_action_without_effect_is_named():
+    handle = PhoneHandle()
+    with pytest.raises(Stuck, match=r"step 1 changes nothing: open"):
+        play(WIFI_OFF, handle, lambda action, frame: None)
+
+
+def test_a_refused_action_is_told():
+    handle = PhoneHandle()
+
+    def refuse(action, frame):
+        raise Refused("ValueError: no such app")
+
+    with pytest.raises(Stuck, match="step 1: ValueError: no such app"):
+        play(WIFI_OFF, handle, refuse)
+
+
+def test_a_solution_that_goes_round_in_circles_ends():
+    handle = PhoneHandle()
+
+    def elsewhere(action, frame):
+        name = "Clock" if frame.phone.foreground != "com.google.android.deskclock" else "Contacts"
+        handle.put(act(frame, MOBILE.canonical(MOBILE.make("open_app", app_name=name), frame.observation)))
+
+    with pytest.raises(Stuck, match=f"after {MAX_ACTIONS} actions"):
+        play(WIFI_OFF, handle, elsewhere)
