@@ -27,7 +27,7 @@ MARGIN = 42
 CHARACTERS = 46
 """About as many fit on one line of text."""
 _SCREEN = Box(0, 0, WIDTH, HEIGHT)
-_BANNER = Box(24, 24, WIDTH - 24, 24 + 2 * CONTROL)
+_BANNER = Box(24, STATUS_BAR - 16, WIDTH - 24, STATUS_BAR - 16 + 2 * CONTROL)
 """Where heads-up notifications show."""
 
 _HEIGHTS = {

@@ -152,11 +152,13 @@ def glyph(sketch: Sketch, side: int) -> Image.Image:
 class Canvas:
     """An image and what can be put on it.
 
-    Coordinates are pixels; boxes are (left, top, right, bottom), right and bottom exclusive.
+    Coordinates are pixels; boxes are (left, top, right, bottom), right and bottom exclusive. All text is drawn `scale`
+    times as large as asked for.
     """
 
-    def __init__(self, width: int, height: int, ground: Colour) -> None:
+    def __init__(self, width: int, height: int, ground: Colour, scale: float = 1.0) -> None:
         self.image = Image.new("RGB", (width, height), ground)
+        self.scale = scale
         self._draw = ImageDraw.Draw(self.image)
 
     def rectangle(self, box: tuple[int, int, int, int], fill: Colour) -> None:
@@ -196,6 +198,7 @@ class Canvas:
 
     def line(self, text: str, x: int, middle: int, size: int, fill: Colour, *, width: int, bold: bool = False) -> int:
         """One line of text, vertically centred on `middle`, shortened to `width`; returns where it ends."""
+        size = round(size * self.scale)
         shown = fit(_printable(text), size, width)
         if shown:
             self.image.paste(fill, (x, middle - round(size * 0.66)), _text_mask(shown, size, bold))
@@ -205,15 +208,17 @@ class Canvas:
         self, text: str, center: tuple[int, int], size: int, fill: Colour, *, width: int, bold: bool = False
     ) -> None:
         """One line of text in the middle of `center`."""
-        shown = fit(_printable(text), size, width)
-        self.line(shown, center[0] - text_width(shown, size) // 2, center[1], size, fill, width=width, bold=bold)
+        large = round(size * self.scale)
+        shown = fit(_printable(text), large, width)
+        self.line(shown, center[0] - text_width(shown, large) // 2, center[1], size, fill, width=width, bold=bold)
 
     def paragraph(
         self, text: str, box: tuple[int, int, int, int], size: int, pitch: int, fill: Colour
     ) -> tuple[int, int]:
         """Wrapped text from the top of a box; lines that do not fit are left out. Returns the end of the last line."""
         left, top, right, bottom = box
-        lines = wrap("\n".join(_printable(part) for part in text.split("\n")), size, max(1, right - left))
+        pitch, large = round(pitch * self.scale), round(size * self.scale)
+        lines = wrap("\n".join(_printable(part) for part in text.split("\n")), large, max(1, right - left))
         room = max(1, (bottom - top) // pitch)
         end = (left, top + pitch // 2)
         for number, shown in enumerate(lines[:room]):

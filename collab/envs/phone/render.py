@@ -14,6 +14,10 @@ What is drawn comes from the elements (role, label, value, flags, box) and from 
     dark           whether the dark theme is on
     clock          time in the status bar, "15:34"
     toast          short message near the bottom; None when there is none
+    font           size of text, relative to the usual one
+    accent         name of the colour of buttons and headings (`theme.ACCENTS`); None: blue
+    pictures       what the icons show whose labels say it in other words: index as text → usual label
+    banner         [left, top, right, bottom] of a notification that came up; its elements lie inside
 
 A key that is missing means "no". A change that moves a pixel's meaning gets a new renderer name, because stored
 screens name the renderer they were made for.
@@ -31,11 +35,11 @@ from collab.envs.marks import draw_marks, encode
 from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import APP_BAR, KEYBOARD_TOP, MARGIN, NAVIGATION_BAR, STATUS_BAR
 from collab.envs.phone.paint import Canvas, text_width
-from collab.envs.phone.roles import PAINTERS, SMALL, Brush, Painter, plain
-from collab.envs.phone.system_roles import OVERVIEW, PANEL
-from collab.envs.phone.theme import DARK, LIGHT, WALLPAPER, Theme
+from collab.envs.phone.roles import SMALL, Brush, Painter, plain
+from collab.envs.phone.system_roles import APPS, OVERVIEW, PANEL
+from collab.envs.phone.theme import DARK, LIGHT, WALLPAPER, Theme, accented
 from collab.errors import UsageError
-from collab.types import Observation
+from collab.types import Element, Observation
 
 RENDERER = "simphone-1"
 """Name that observations carry for this renderer."""
@@ -60,12 +64,17 @@ def render(observation: Observation, *, marks: bool = False, taps: Sequence[tupl
         raise UsageError(f"render: the screen is for renderer {observation.renderer}, this one is {RENDERER}")
     drawing = observation.drawing or _NOTHING
     theme = _theme(observation, drawing)
-    canvas = Canvas(observation.width, observation.height, theme.ground)
+    canvas = Canvas(observation.width, observation.height, theme.ground, drawing.get("font") or 1.0)
     _ground(canvas, observation, drawing, theme)
-    painters = _SURFACES.get(drawing.get("surface"), PAINTERS)
-    for element in observation.elements:
-        if element.box is not None:
-            painters.get(element.role, plain)(Brush(canvas, theme, element, element.box))
+    banner = drawing.get("banner")
+    over = [element for element in observation.elements if banner and element.box and element.box.bottom <= banner[3]]
+    _elements(canvas, [one for one in observation.elements if one not in over], drawing, theme)
+    if banner:
+        card = _usual_theme(drawing)
+        canvas.rounded(tuple(banner), 56, card.line)
+        canvas.rounded((banner[0] + 3, banner[1] + 3, banner[2] - 3, banner[3] - 3), 54, card.card)
+        _elements(canvas, over, drawing, card)
+    canvas.scale = 1.0
     _chrome(canvas, observation, drawing, theme)
     if marks:
         draw_marks(canvas.image, observation)
@@ -82,10 +91,22 @@ def render_png(observation: Observation, marks: bool = False) -> bytes:
 # ---------------------------------------------------------------------------------------------- around the elements
 
 
+def _elements(canvas: Canvas, elements: Sequence[Element], drawing: Mapping[str, Any], theme: Theme) -> None:
+    painters, pictures = _SURFACES.get(drawing.get("surface"), APPS), drawing.get("pictures", _NOTHING)
+    for element in elements:
+        if element.box is not None:
+            picture = pictures.get(str(element.index), element.label)
+            painters.get(element.role, plain)(Brush(canvas, theme, element, element.box, picture))
+
+
+def _usual_theme(drawing: Mapping[str, Any]) -> Theme:
+    return accented(DARK if drawing.get("dark") else LIGHT, drawing.get("accent"))
+
+
 def _theme(observation: Observation, drawing: Mapping[str, Any]) -> Theme:
     if _on_launcher(observation, drawing):
         return WALLPAPER
-    theme = DARK if drawing.get("dark") else LIGHT
+    theme = _usual_theme(drawing)
     return replace(theme, ground=theme.bar, card=theme.ground) if drawing.get("surface") == "shade" else theme
 
 

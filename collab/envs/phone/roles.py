@@ -23,6 +23,7 @@ _FLOATING = 168
 _PAGE = 700
 """A text area this high fills the page; a lower one is a field of a form."""
 
+
 @dataclass(frozen=True, slots=True)
 class Brush:
     """One element to paint, with what everything about it needs."""
@@ -31,6 +32,8 @@ class Brush:
     theme: Theme
     element: Element
     box: Box
+    picture: str
+    """What its icon shows: in most cases the label."""
 
     @property
     def middle(self) -> int:
@@ -209,7 +212,7 @@ def _icon(brush: Brush) -> None:
         brush.canvas.rounded(brush.box, 48, brush.theme.accent)
         ink = brush.theme.on_accent
     middle = (left + right) // 2, brush.middle
-    sketch = sketch_of(brush.element.label)
+    sketch = sketch_of(brush.picture)
     if sketch is not None:
         brush.canvas.sketch(sketch, middle, 68, ink)
     else:
@@ -252,7 +255,7 @@ def _app(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     name = brush.element.label
     middle, center = (left + right) // 2, top + (bottom - top - 60) // 2
-    app_icon(brush.canvas, name, (middle, center), max(8, min(84, (right - left) // 2 - 10)))
+    app_icon(brush.canvas, brush.picture, (middle, center), max(8, min(84, (right - left) // 2 - 10)))
     brush.canvas.centred(name, (middle, bottom - 42), 32, (255, 255, 255), width=right - left - 12)
 
 

@@ -94,7 +94,7 @@ def _in_front(phone: Phone) -> tuple[Page, View]:
 
 
 def _arrow(phone: Phone, page: Page) -> Node | None:
-    first = phone.panel is not None or len(phone.stacks[phone.foreground]) == 1
+    first = phone.panel is not None or page is _COVERED or len(phone.stacks[phone.foreground]) == 1
     return None if first else worded_node(_BACK_ARROW, phone.manner)
 
 
@@ -192,7 +192,7 @@ def _drawing(
         "clock": clock_text(phone),
         "toast": notice,
     }
-    if phone.manner is not USUAL:
+    if phone.manner != USUAL:
         drawing |= {"font": phone.manner.font, "accent": phone.manner.accent}
         drawing["pictures"] = {str(index): node.picture for index, node in enumerate(placed.nodes) if node.picture}
     if phone.cover is not None and placed.banner is not None:

@@ -1,4 +1,4 @@
-"""How the system's own screens look: tiles and notifications of the shade, cards of the overview.
+"""How the system's own screens look: tiles and notifications of the shade, cards of the overview, what loads.
 
 They show the same roles as apps do, drawn in another way: a switch is a tile, a list item a notification, an app a
 card.
@@ -6,6 +6,7 @@ card.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from collab.envs.phone.app_icon import app_colour, app_icon
@@ -23,7 +24,7 @@ def _tile(brush: Brush) -> None:
     canvas.rounded((left + outer, top + 8, right - inner, bottom - 8), 76, theme.accent if on else theme.line)
     ink, faint = (theme.on_accent, theme.on_accent) if on else (theme.ink, theme.faint)
     x = left + outer + 86
-    sketch = sketch_of(brush.element.label)
+    sketch = sketch_of(brush.picture)
     if sketch is not None:
         canvas.sketch(sketch, (x - 14, brush.middle), 60, ink)
     width = right - inner - x - 60
@@ -49,7 +50,7 @@ def _card(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     canvas, theme = brush.canvas, brush.theme
     name, page = brush.element.label, brush.element.value or ""
-    app_icon(canvas, name, (left + 90, top + 78), 40)
+    app_icon(canvas, brush.picture, (left + 90, top + 78), 40)
     canvas.line(name, left + 150, top + 78, 40, theme.ink, width=right - left - 180, bold=True)
     sheet = (left + 40, top + 140, right - 40, bottom - 30)
     canvas.rounded(sheet, 44, (250, 250, 252))
@@ -62,6 +63,21 @@ def _card(brush: Brush) -> None:
         canvas.rounded((sheet[0] + 32, y, sheet[2] - 70 - number % 3 * 60, y + 26), 13, (226, 229, 237))
 
 
+def _progress(brush: Brush) -> None:
+    """A wheel of dots, the label below it."""
+    left, top, right, bottom = brush.box
+    x, y = (left + right) // 2, top + (bottom - top) * 9 // 20
+    dots = 10
+    for number in range(dots):
+        angle = 2 * math.pi * number / dots
+        across, down = x + round(78 * math.sin(angle)), y - round(78 * math.cos(angle))
+        colour = brush.theme.accent if number < 6 else brush.theme.line
+        brush.canvas.rounded((across - 14, down - 14, across + 14, down + 14), 14, colour)
+    brush.canvas.centred(brush.element.label, (x, y + 170), BODY, brush.theme.faint, width=right - left - 84)
+
+
+APPS: Mapping[str, Painter] = {**PAINTERS, "progress": _progress}
+"""Everything else."""
 PANEL: Mapping[str, Painter] = {**PAINTERS, "switch": _tile, "list item": _notification}
 """The shade and quick settings."""
 OVERVIEW: Mapping[str, Painter] = {**PAINTERS, "app": _card}

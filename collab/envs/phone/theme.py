@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from collab.envs.phone.paint import Colour
@@ -55,5 +56,34 @@ DARK = Theme(
     key=(60, 63, 71),
     board=(31, 33, 38),
 )
+ACCENTS: Mapping[str, tuple[Mapping[str, Colour], Mapping[str, Colour]]] = {
+    "green": (
+        {"accent": (20, 108, 62), "tint": (206, 236, 216)},
+        {"accent": (134, 214, 164), "on_accent": (0, 57, 27), "tint": (32, 76, 50)},
+    ),
+    "red": (
+        {"accent": (176, 38, 52), "tint": (252, 218, 220)},
+        {"accent": (255, 180, 178), "on_accent": (104, 0, 16), "tint": (102, 42, 46)},
+    ),
+    "violet": (
+        {"accent": (104, 64, 164), "tint": (234, 221, 252)},
+        {"accent": (210, 188, 255), "on_accent": (56, 14, 114), "tint": (74, 54, 110)},
+    ),
+    "orange": (
+        {"accent": (146, 76, 0), "tint": (255, 222, 192)},
+        {"accent": (255, 184, 112), "on_accent": (77, 38, 0), "tint": (96, 62, 24)},
+    ),
+}
+"""Other colours of buttons and headings, by name: on light ground, on dark ground."""
+
+
+def accented(theme: Theme, name: str | None) -> Theme:
+    """A light or dark theme with another accent; None leaves it as it is."""
+    if name is None:
+        return theme
+    light, dark = ACCENTS[name]
+    return replace(theme, **(dark if theme.ground == DARK.ground else light))
+
+
 WALLPAPER = replace(DARK, ink=(255, 255, 255), faint=(214, 220, 235), line=(120, 134, 172))
 """Text and fields straight on the launcher's picture."""

@@ -39,6 +39,7 @@ CLASSES = {
     "image": "android.widget.ImageView",
     "input": "android.widget.EditText",
     "list item": "android.widget.LinearLayout",
+    "progress": "android.widget.ProgressBar",
     "radio": "android.widget.RadioButton",
     "slider": "android.widget.SeekBar",
     "spinner": "android.widget.Spinner",

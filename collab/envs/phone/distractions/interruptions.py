@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from collab.envs.phone.distractions.cover import Cover
 from collab.envs.phone.pools import draw_name
 from collab.envs.phone.state import LAUNCHER, Phone
-from collab.envs.phone.widgets import Item, Node, View, button, heading, line, text
+from collab.envs.phone.widgets import Item, Node, View, button, line, text
 from collab.seeds import generator
 from collab.types import Action
 
@@ -33,7 +33,7 @@ class Button(NamedTuple):
 class Stage(NamedTuple):
     """One screen of an interruption."""
 
-    style: Literal["plain", "dialog", "sheet", "banner"]
+    style: Literal["screen", "dialog", "sheet", "banner"]
     title: str
     """{app} stands for the app in front."""
     lines: tuple[str, ...]
@@ -50,9 +50,9 @@ class Stage(NamedTuple):
 
 STAGES: Mapping[tuple[str, str], Stage] = {
     ("call", "first"): Stage(
-        "plain", "Incoming call", ("{about}",), Button("Decline", "decline"), Button("Answer", "answer", "talking")
+        "screen", "Incoming call", ("{about}",), Button("Decline", "decline"), Button("Answer", "answer", "talking")
     ),
-    ("call", "talking"): Stage("plain", "Ongoing call", ("{about}",), Button("End call", "end_call")),
+    ("call", "talking"): Stage("screen", "Ongoing call", ("{about}",), Button("End call", "end_call")),
     ("battery", "first"): Stage(
         "dialog",
         "Battery is low",
@@ -61,7 +61,7 @@ STAGES: Mapping[tuple[str, str], Stage] = {
         Button("Battery Saver", "battery_saver", "saver"),
     ),
     ("battery", "saver"): Stage(
-        "plain",
+        "screen",
         "Battery Saver",
         ("Battery Saver restricts background activity and some animations.", "Turns on by itself at 10%"),
         Button("Go back", "battery_back"),
@@ -74,7 +74,7 @@ STAGES: Mapping[tuple[str, str], Stage] = {
         Button("Install now", "update_install", "installing"),
     ),
     ("update", "installing"): Stage(
-        "plain",
+        "screen",
         "Installing system update…",
         ("Step 1 of 2. Do not turn off your phone.",),
         Button("Cancel update", "update_cancel"),
@@ -87,10 +87,10 @@ STAGES: Mapping[tuple[str, str], Stage] = {
         Button("Rate now", "rating_open", "store"),
     ),
     ("rating", "store"): Stage(
-        "plain", "App store", ("{app}", "Tap the stars to rate this app."), Button("Leave the store", "store_close")
+        "screen", "App store", ("{app}", "Tap the stars to rate this app."), Button("Leave the store", "store_close")
     ),
     ("alarm", "first"): Stage(
-        "plain", "Alarm", ("15:34",), Button("Stop", "alarm_stop"), Button("Snooze", "alarm_snooze", "snoozed")
+        "screen", "Alarm", ("15:34",), Button("Stop", "alarm_stop"), Button("Snooze", "alarm_snooze", "snoozed")
     ),
     ("alarm", "snoozed"): Stage(
         "banner", "Alarm", ("Snoozed",), Button("Dismiss alarm", "alarm_dismiss"), patience=3, then="first"
@@ -104,7 +104,7 @@ STAGES: Mapping[tuple[str, str], Stage] = {
         patience=4,
     ),
     ("banner", "opened"): Stage(
-        "plain", "{about}", ("There is nothing more to read here yet.",), Button("Close", "heads_up_close")
+        "screen", "{about}", ("There is nothing more to read here yet.",), Button("Close", "heads_up_close")
     ),
 }
 KINDS = tuple(dict.fromkeys(kind for kind, _ in STAGES))
@@ -150,9 +150,8 @@ def covering(phone: Phone, cover: Cover) -> View:
     keys = ("cover_about" if words == "{about}" else f"cover_text_{place}" for place, words in enumerate(stage.lines))
     texts: list[Item] = [text(words, _ID + key) for words, key in zip(lines, keys, strict=True)]
     buttons = tuple(_buttons(stage))
-    if stage.style == "plain":
-        body = [heading(title, _ID + "cover_title"), *texts]
-        return View(title=title, style="plain", body=body, footer=line(*buttons))
+    if stage.style == "screen":
+        return View(title=title, body=texts, footer=line(*buttons))
     style: Literal["dialog", "sheet"] = "sheet" if stage.style == "sheet" else "dialog"
     return View(title=title, style=style, body=texts, actions=buttons)
 

@@ -48,7 +48,8 @@ def drawn(distractions: Distractions, seed: int, task: str) -> Manner:
 
 def dressed(phone: Phone, distractions: Distractions, seed: int, task: str) -> Phone:
     """The phone of an instance in the episode's manner; half of all restyled phones are dark."""
-    phone = replace(phone, manner=drawn(distractions, seed, task))
+    manner = drawn(distractions, seed, task)
+    phone = phone if manner == phone.manner else replace(phone, manner=manner)
     if distractions.restyle and generator(derive(seed, "dark", task)).random() < 0.5:
         phone = put_setting(phone, "secure/dark_theme", "1")
     return phone

@@ -186,5 +186,5 @@ def _node(node: Node, manner: Manner) -> Node:
         value = said(value, f"{place}=", manner)
     if label is node.label and value is node.value:
         return node
-    picture = node.label if node.role in ("icon", "app") else ""
+    picture = node.label if node.role in ("icon", "app", "switch") else ""
     return node._replace(label=label, value=value, picture=picture)
