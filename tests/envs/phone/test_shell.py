@@ -370,6 +370,20 @@ def test_a_database_without_a_table_or_with_odd_values_is_read_as_apps_read_it()
     look(after("monkey -p com.simplemobiletools.smsmessenger 1", phone))
 
 
+@pytest.mark.parametrize(("stored", "read"), [(b"0", 0), ("1.5", 1.5), ("high", 0), (" 2e1 ", 20)])
+def test_text_in_a_numeric_column_is_read_as_a_number(stored, read):
+    path = next(path for path in STANDARD.tables if path.endswith("joplin.sqlite"))
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(tree.read_bytes(FACTORY, path))
+        connection.execute("DROP TABLE notes")
+        names = next([name for name, _ in one.columns] for one in STANDARD.tables[path] if one.name == "notes")
+        connection.execute(f"CREATE TABLE notes ({', '.join(f'`{name}`' for name in names)})")
+        connection.execute("INSERT INTO notes (id, altitude) VALUES ('a', ?)", [stored])
+        connection.commit()
+        phone = tree.write_bytes(FACTORY, path, connection.serialize())
+    assert [row["altitude"] for row in phone.rows[path, "notes"]] == [read]
+
+
 VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), st.binary(max_size=5))
 
 

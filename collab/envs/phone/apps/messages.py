@@ -43,6 +43,8 @@ from collab.envs.phone.widgets import Item, View, button, icon, item, row, text,
 
 PACKAGE = "com.simplemobiletools.smsmessenger"
 _ID = PACKAGE + ":id/"
+_LATEST_MS = 253_402_300_799_000
+"""The last second that a date can be made of."""
 _END = 1 << 20
 """Further down than any conversation is long."""
 
@@ -149,7 +151,8 @@ def _conversation(phone: Phone, one: Conversation) -> Item:
 
 
 def _date(phone: Phone, one: Conversation) -> str:
-    when = datetime.datetime.fromtimestamp(int(one.latest["date"] or 0) / 1000, tz=datetime.UTC)
+    sent_ms = min(max(int(one.latest["date"] or 0), 0), _LATEST_MS)  # another program may have written anything
+    when = datetime.datetime.fromtimestamp(sent_ms / 1000, tz=datetime.UTC)
     today = datetime.datetime.fromtimestamp(phone.now_ms / 1000, tz=datetime.UTC).date()
     return f"{when:%H:%M}" if when.date() == today else f"{when:%b} {when.day}"
 

@@ -6,6 +6,7 @@ A row is a switch or a slider over one entry of the settings tables, or leads to
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 
 from collab.envs.phone.app import App
@@ -142,6 +143,13 @@ def is_on(phone: Phone, name: str) -> bool:
 def flip(phone: Phone, name: str) -> Phone:
     """Switch an entry of the settings tables on or off."""
     return put_setting(phone, name, "0" if is_on(phone, name) else "1")
+
+
+def forget(phone: Phone, name: str) -> Phone:
+    """Take an entry out of the settings tables; one that the phone itself made gets its default back."""
+    if name in DEFAULTS:
+        return put_setting(phone, name, DEFAULTS[name])
+    return replace(phone, settings={key: value for key, value in phone.settings.items() if key != name})
 
 
 def _slide(name: str, phone: Phone, position: float) -> Phone:

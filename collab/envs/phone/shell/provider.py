@@ -3,163 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from collab.envs.phone.apps import STANDARD
-from collab.envs.phone.databases import remove, rows, update
-from collab.envs.phone.people import CONTACTS_DATABASE, people
-from collab.envs.phone.shell import tree
+from collab.envs.phone.shell.provided import PROVIDERS, Provider
 from collab.envs.phone.shell.sandbox import database
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.shell.sql import printed
-from collab.envs.phone.state import Phone, Row
-from collab.envs.phone.storage import ROOT
-from collab.envs.phone.texts import INBOX, SENT, SMS, add_message
+from collab.envs.phone.state import Phone
 from collab.types import Scalar
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Provider:
-    """What a content URI shows."""
-
-    rows: Callable[[Phone], list[Row]]
-    columns: tuple[str, ...]
-    """In the order in which they are printed."""
-    order: str = ""
-    delete: Callable[[Phone, set[int]], Phone] | None = None
-    """Removes the rows with these `_id`s; None when the provider is only read."""
-    update: Callable[[Phone, set[int], dict[str, Scalar]], Phone] | None = None
-    insert: Callable[[Phone, dict[str, Scalar]], Phone] | None = None
-
-
-_SMS_COLUMNS = (
-    *("_id", "thread_id", "address", "person", "date", "date_sent", "protocol", "read", "status", "type"),
-    *("reply_path_present", "subject", "body", "service_center", "locked", "sub_id", "error_code", "creator", "seen"),
-)
-_SMS_DEFAULTS: dict[str, Scalar] = {"date_sent": 0, "status": -1, "locked": 0, "sub_id": 1, "error_code": -1}
-_SMS_BOXES: dict[str, tuple[int, ...]] = {
-    "": (),
-    "inbox": (INBOX,),
-    "sent": (SENT,),
-    "draft": (3,),
-    "outbox": (4,),
-    "failed": (5,),
-}
-
-
-def _messages(types: tuple[int, ...]) -> Callable[[Phone], list[Row]]:
-    def found(phone: Phone) -> list[Row]:
-        return [
-            {**dict.fromkeys(_SMS_COLUMNS), **_SMS_DEFAULTS, "seen": row["read"], **row}
-            for row in rows(phone, SMS)
-            if not types or row["type"] in types
-        ]
-
-    return found
-
-
-def _delete_messages(phone: Phone, ids: set[int]) -> Phone:
-    return remove(phone, SMS, lambda row: row["_id"] in ids)
-
-
-def _update_messages(phone: Phone, ids: set[int], values: dict[str, Scalar]) -> Phone:
-    known = {name: value for name, value in values.items() if name in {column for column, _ in SMS.columns}}
-    return update(phone, SMS, lambda row: row["_id"] in ids, **known)
-
-
-def _insert_message(phone: Phone, values: dict[str, Scalar]) -> Phone:
-    return add_message(
-        phone,
-        str(values.get("address") or ""),
-        str(values.get("body") or ""),
-        _int(values.get("type"), INBOX),
-        date=_int(values.get("date"), phone.now_ms),
-        read=bool(_int(values.get("read"), 0)),
-    )
-
-
-def _int(value: Scalar, default: int) -> int:
-    return value if isinstance(value, int) else default
-
-
-def _numbers(phone: Phone) -> list[Row]:
-    return [
-        {
-            "_id": one.id,
-            "display_name": one.name,
-            "name": one.name,
-            "number": one.number,
-            "data1": one.number,
-            "type": 2,
-            "label": None,
-            "contact_id": one.id,
-        }
-        for one in people(phone)
-        if one.number
-    ]
-
-
-def _contacts(phone: Phone) -> list[Row]:
-    return [
-        {"_id": one.id, "display_name": one.name, "has_phone_number": int(bool(one.number))} for one in people(phone)
-    ]
-
-
-def _database_rows(path: str, table: str) -> Callable[[Phone], list[Row]]:
-    return lambda phone: list(phone.rows.get((path, table), ()))
-
-
-def _columns_of(path: str, table: str) -> tuple[str, ...]:
-    return next((tuple(name for name, _ in one.columns) for one in STANDARD.tables[path] if one.name == table), ())
-
-
-def _downloads(phone: Phone) -> list[Row]:
-    return [
-        {"_id": place, "_data": path, "_display_name": path.rpartition("/")[2]}
-        for place, (path, entry) in enumerate(sorted(phone.files.items()), 1)
-        if path.startswith(f"{ROOT}/Download/") and entry.content is not None
-    ]
-
-
-def _delete_downloads(phone: Phone, ids: set[int]) -> Phone:
-    for row in _downloads(phone):
-        if row["_id"] in ids:
-            phone = tree.delete(phone, str(row["_data"]))
-    return phone
-
-
-_PHONES = _Provider(
-    rows=_numbers, columns=("_id", "display_name", "name", "number", "data1", "type", "label", "contact_id")
-)
-_PEOPLE = _Provider(rows=_contacts, columns=("_id", "display_name", "has_phone_number"))
-_PROVIDERS: dict[str, _Provider] = {
-    **{
-        f"sms/{box}".rstrip("/"): _Provider(
-            rows=_messages(types),
-            columns=_SMS_COLUMNS,
-            order="date DESC",
-            delete=_delete_messages,
-            update=_update_messages,
-            insert=_insert_message,
-        )
-        for box, types in _SMS_BOXES.items()
-    },
-    "contacts/phones": _PHONES,
-    "com.android.contacts/data/phones": _PHONES,
-    "contacts/people": _PEOPLE,
-    "com.android.contacts/contacts": _PEOPLE,
-    **{
-        f"com.android.contacts/{name}": _Provider(
-            rows=_database_rows(CONTACTS_DATABASE, name), columns=_columns_of(CONTACTS_DATABASE, name)
-        )
-        for name in ("raw_contacts", "data")
-    },
-    "call_log/calls": _Provider(rows=lambda phone: [], columns=("_id", "number", "date", "duration", "type")),
-    "media/external/downloads": _Provider(
-        rows=_downloads, columns=("_id", "_data", "_display_name"), delete=_delete_downloads
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -179,7 +30,7 @@ def content(session: Session, args: list[str], stdin: str) -> Done:
     base, _, last = name.rpartition("/")
     if last.isdecimal() and len(last) < 16:
         name, request.where = base, f"_id = {last}" + (f" AND ({request.where})" if request.where else "")
-    provider = _PROVIDERS.get(name)
+    provider = PROVIDERS.get(name)
     if provider is None:
         return Done(err=f"Error while accessing provider:{name.partition('/')[0]}\nCould not find provider\n", code=1)
     try:
@@ -216,7 +67,7 @@ def _bound(kind: str, text: str) -> Scalar:
     return None if kind == "n" else text
 
 
-def _perform(session: Session, verb: str, provider: _Provider, request: _Request) -> Done:
+def _perform(session: Session, verb: str, provider: Provider, request: _Request) -> Done:
     phone = session.phone
     if verb == "query":
         return Done(_queried(provider, phone, request))
@@ -234,7 +85,7 @@ def _perform(session: Session, verb: str, provider: _Provider, request: _Request
     return Done()
 
 
-def _queried(provider: _Provider, phone: Phone, request: _Request) -> str:
+def _queried(provider: Provider, phone: Phone, request: _Request) -> str:
     names = [name for name in request.projection or provider.columns if name]
     chosen = ", ".join(f'"{name}"' if name in provider.columns else name for name in names)
     found = _selected(provider, phone, request, chosen, request.sort or provider.order)
@@ -246,13 +97,11 @@ def _queried(provider: _Provider, phone: Phone, request: _Request) -> str:
     return "".join(line + "\n" for line in lines) or "No result found.\n"
 
 
-def _ids(provider: _Provider, phone: Phone, request: _Request) -> set[int]:
+def _ids(provider: Provider, phone: Phone, request: _Request) -> set[int]:
     return {int(str(values[0])) for values in _selected(provider, phone, request, '"_id"', "")}
 
 
-def _selected(
-    provider: _Provider, phone: Phone, request: _Request, chosen: str, order: str
-) -> list[tuple[object, ...]]:
+def _selected(provider: Provider, phone: Phone, request: _Request, chosen: str, order: str) -> list[tuple[object, ...]]:
     """Rows of a SELECT over what the provider shows; all that comes from outside is SQL on this table only."""
     columns = ", ".join(f'"{name}"' for name in provider.columns)
     with database() as connection:

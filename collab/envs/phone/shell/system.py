@@ -8,7 +8,8 @@ import struct
 from dataclasses import replace
 
 from collab.envs.phone.adb.hierarchy import dump, hierarchy
-from collab.envs.phone.apps.settings import APP as SETTINGS
+from collab.envs.phone.apps.settings import forget
+from collab.envs.phone.apps.settings_pages import DEFAULTS
 from collab.envs.phone.shell import tree
 from collab.envs.phone.shell.activities import am
 from collab.envs.phone.shell.arguments import split_flags, whole
@@ -66,19 +67,14 @@ def settings(session: Session, args: list[str], stdin: str) -> Done:
     if verb == "put" and len(rest) > 1:
         return _put(session, name, rest[1])
     if verb == "delete":
-        known = name in values
-        if name in SETTINGS.settings:  # apps read these without asking, so they fall back to their default
-            session.phone = put_setting(session.phone, name, SETTINGS.settings[name])
-        elif known:
-            left = {key: value for key, value in values.items() if key != name}
-            session.phone = replace(session.phone, settings=left)
-        return Done(f"Deleted {int(known)} rows\n")
+        session.phone = forget(session.phone, name)
+        return Done(f"Deleted {int(name in values)} rows\n")
     return Done(err="Bad arguments\n", code=255)
 
 
 def _put(session: Session, name: str, value: str) -> Done:
     """Android checks the system table alone; what is in the others is read as its default when it makes no sense."""
-    numeric = name.startswith("system/") and SETTINGS.settings.get(name, "").isdecimal()
+    numeric = name.startswith("system/") and DEFAULTS.get(name, "").isdecimal()
     if numeric and not (value.isascii() and value.isdecimal() and len(value) < 11 and int(value) < 2**31):
         short = name.partition("/")[2]
         return Done(err=f"java.lang.IllegalArgumentException: Invalid value: {value} for setting: {short}\n", code=255)

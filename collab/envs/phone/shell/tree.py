@@ -7,6 +7,7 @@ no text keeps its bytes: they are stored as escaped half characters and come bac
 from __future__ import annotations
 
 import posixpath
+import re
 import sqlite3
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -195,6 +196,10 @@ def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
     )
 
 
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+"""Text that SQLite takes for a number."""
+
+
 def _read_as(value: object, kind: str) -> Scalar:
     """A value as an app's cursor returns it: text of a number column counts as its leading digits, or as 0."""
     kind = kind.upper()
@@ -205,6 +210,8 @@ def _read_as(value: object, kind: str) -> Scalar:
     if isinstance(value, str) and kind.startswith("INT"):
         digits = value.strip()[:18]
         return int(digits) if digits.lstrip("-").isdecimal() and digits.isascii() else 0
+    if isinstance(value, str) and kind.startswith("NUMERIC"):
+        return float(value) if _NUMBER.fullmatch(value) else 0
     if isinstance(value, float) and kind.startswith("INT"):
         return int(value) if abs(value) < 2**63 else 0
     if isinstance(value, (int, float)) and kind.startswith("TEXT"):
