@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from collab.errors import ConfigError, UnknownName
 
@@ -174,7 +175,7 @@ def explain(
 ) -> str:
     """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
     errors = error.errors()
-    worst = next((one for one in errors if one["type"] in _UNKNOWN_KEY), errors[0])  # a missing one may be misspelt
+    worst = _worst(errors, model)
     path, known = _place(model, worst["loc"])
     line = document.line(path) if document is not None else None
     where = f"{source}:{line}" if line is not None else source
@@ -187,6 +188,20 @@ def explain(
     return f"{where}: {name or 'file'}: {worst['msg']}{got}{more}"
 
 
+def _worst(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> ErrorDetails:
+    """The error to tell: an unknown key, as a missing one may be misspelt; else the first.
+
+    Of the branches of a union it is the one that got furthest.
+    """
+    unknown = [one for one in errors if one["type"] in _UNKNOWN_KEY]
+    if unknown:
+        return unknown[0]
+    first, _ = _place(model, errors[0]["loc"])
+    paths = [_place(model, one["loc"])[0] for one in errors]
+    lengths = [len(path) if path[: len(first)] == first else 0 for path in paths]
+    return errors[lengths.index(max(lengths))]
+
+
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -196,14 +211,14 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
     pydantic puts the chosen branch of a union between them; no file holds it.
     """
     path: list[Hashable] = []
-    inside, current = _branches(None), _branches(model)
+    inside, current, named = _branches(None), _branches(model), True
     for part in location:
-        branch = [item for item in current if _is_model(item) and item.__name__ == part]
-        if branch:
-            current = branch
+        if len(current) > 1 and not named:
+            current, named = [item for item in current if getattr(item, "__name__", "") == part] or current, True
         elif "[" not in str(part):
             path.append(part)
-            inside, current = current, [found for item in current for found in _branches(_within(item, part))]
+            inside, named = current, False
+            current = [found for item in current for found in _branches(_within(item, part)) if found is not None]
     known = [name for item in inside if _is_model(item) for name in item.model_fields]
     return tuple(path), known
 
@@ -213,15 +228,15 @@ def _within(annotation: Any, part: Hashable) -> Any:
     if _is_model(annotation):
         return annotation.model_fields[part].annotation if part in annotation.model_fields else None
     arguments = get_args(annotation)
-    if not arguments:
+    if not arguments or get_origin(annotation) is Literal:
         return None
     return arguments[0] if isinstance(part, int) else arguments[-1]
 
 
 def _branches(annotation: Any) -> list[Any]:
-    """The members of a union; of anything else itself."""
+    """The members of a union but None, which pydantic does not count; of anything else itself."""
     if get_origin(annotation) in (Union, UnionType):
-        return [branch for item in get_args(annotation) for branch in _branches(item)]
+        return [branch for item in get_args(annotation) if item is not NoneType for branch in _branches(item)]
     return [annotation]
 
 

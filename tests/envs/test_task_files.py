@@ -28,7 +28,7 @@ def test_a_file_and_a_list_give_the_same_tasks(tmp_path):
         ),
         ("tasks:\n  - goal: x\n", r"chores\.yaml:2: tasks\.0\.name: Field required"),
         ("tasks: [{name: wash}, {name: wash}]\n", "two tasks are called 'wash'"),
-        ("chores: []\n", r"chores\.yaml:1: tasks: Field required"),
+        ("chores: []\n", r"chores\.yaml:1: chores: no key called 'chores'; known: tasks"),
         ("tasks: [\n", "not YAML"),
     ],
 )
