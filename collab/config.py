@@ -116,10 +116,14 @@ class GraphDefinition(Definition):
         return self
 
 
+Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""0 is greedy."""
+
+
 class SamplingDefinition(Definition):
     """How replies are sampled; a list gives one temperature per slot, in the order of the graph."""
 
-    temperature: float | list[float] = 0.1
+    temperature: Temperature | list[Temperature] = 0.1
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(default=256, ge=1)
     stop: list[str] = []
@@ -175,10 +179,14 @@ class Budget(Definition):
             name, _, value = item.partition("=")
             if name not in cls.model_fields:
                 raise UnknownName.of("budget", name, cls.model_fields)
+            if name in values:
+                raise ConfigError(f"--budget {text!r}: {name} is given twice")
             try:
                 values[name] = float(value)
             except ValueError:
                 raise ConfigError(f"--budget {name}={value!r}: not a number") from None
+        if not values:
+            raise ConfigError("--budget is empty; give it limits, e.g. minutes=30, or leave it out")
         return validate(cls, values, "--budget")
 
 

@@ -21,20 +21,23 @@ app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
 
 app.command("overlap")(overlap)
 
+RUNS = Path("runs")
+"""Where runs are made unless another place is named."""
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look for runs, at any depth.")] = Path(
-        "runs"
-    ),
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look for runs, at any depth.")] = RUNS,
     *,
     as_json: options.Json = False,
 ) -> None:
     """List recorded runs, oldest first."""
-    from collab.errors import RunFormatError
+    from collab.errors import RunFormatError, UsageError
 
+    if not folder.is_dir() and folder != RUNS:
+        raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise")
     rows: list[dict[str, Any]] = []
     for path in _directories(folder):
         try:

@@ -140,7 +140,11 @@ class RunReader:
         sql = "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?"
         found = self._whole(lambda: [self._event(Place(*row), StepRecorded) for row in self.query(sql, id, step)])
         if not found:
-            raise UnknownName(f"{self.directory}: no step {step} of episode {id}")
+            known = [one.id for one in self.episodes()]
+            if id not in known:
+                raise UnknownName.of("episode", id, known)
+            (count,) = self.query("SELECT count(*) FROM steps JOIN episodes USING (key) WHERE trajectory = ?", id)[0]
+            raise UnknownName(f"{self.directory}: no step {step} of episode {id}; it has {count}, counted from 0")
         return found[0].step
 
     def trajectories(self) -> Iterator[Trajectory]:

@@ -9,6 +9,7 @@ store = RunStore.open(Path("runs/first"))      # later, or from another process
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from collab.errors import UsageError
@@ -35,10 +36,17 @@ class RunStore:
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path}: is there already; give another --out, or go on with: collab runs resume {path}")
-        with writing(path):
-            (path / log.FOLDER).mkdir(parents=True, exist_ok=True)
-            (path / blobs.FOLDER).mkdir(exist_ok=True)
-            write_manifest(path, manifest)
+        made = [path / log.FOLDER, path / blobs.FOLDER, *([] if path.exists() else [path])]
+        with writing(path, "start the run again"):
+            try:
+                (path / log.FOLDER).mkdir(parents=True, exist_ok=True)
+                (path / blobs.FOLDER).mkdir(exist_ok=True)
+                write_manifest(path, manifest)
+            except OSError:
+                for folder in made:  # half a run would be in the way of the next one
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+                raise
         return cls(path)
 
     @classmethod

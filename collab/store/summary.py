@@ -82,7 +82,7 @@ def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
         epoch=epoch,
         episode=episode,
         seed=int(seed),
-        max_steps=max_steps,
+        max_steps=int(max_steps),
         attempt=attempt,
         state=state,
         steps=len(present),

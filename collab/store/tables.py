@@ -31,7 +31,7 @@ CREATE TABLE events (segment TEXT, offset INTEGER, length INTEGER, type TEXT, ti
 CREATE TABLE texts (hash TEXT PRIMARY KEY, segment TEXT, offset INTEGER, length INTEGER) WITHOUT ROWID;
 CREATE TABLE episodes (
     key INTEGER PRIMARY KEY, trajectory TEXT UNIQUE, attempt INTEGER, state TEXT,
-    epoch INTEGER, episode INTEGER, task TEXT, goal TEXT, seed TEXT, difficulty TEXT, apps TEXT, max_steps INTEGER,
+    epoch INTEGER, episode INTEGER, task TEXT, goal TEXT, seed TEXT, difficulty TEXT, apps TEXT, max_steps TEXT,
     environment TEXT, privileged INTEGER, success INTEGER, score REAL, reason TEXT,
     error TEXT, error_message TEXT, error_step INTEGER, steps INTEGER, seconds REAL, started TEXT, updated TEXT,
     start_segment TEXT, start_offset INTEGER, start_length INTEGER,
@@ -136,7 +136,7 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
         "seed": str(task.seed),
         "difficulty": _plain(task.difficulty),
         "apps": _plain(", ".join(task.apps)),
-        "max_steps": task.max_steps,
+        "max_steps": str(task.max_steps),
         "environment": _plain(event.environment),
         "privileged": event.privileged,
         "started": time,

@@ -89,13 +89,24 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         (["rollout", "--env", "corridor", "--budget", "dollars=3"], "known: minutes, tokens, usd"),
         (["rollout", "--env", "corridor", "--budget", "usd=much"], "not a number"),
         (["rollout", "--env", "corridor", "--budget", "tokens=-1"], "greater than 0"),
+        (["rollout", "--env", "corridor", "--budget", ""], "--budget is empty"),
+        (["rollout", "--env", "corridor", "--budget", "usd=1,usd=2"], "usd is given twice"),
         (["rollout", "--env", "corridor", "--set", "graf.rounds=2"], "did you mean graph?"),
         (["rollout", "--env", "corridor", "--set", "graph.rounds"], "write it as a.b=value"),
         (["rollout", "--env", "corridor", "--set", "graph.rounds=two"], "graph.rounds"),
+        (
+            ["rollout", "--env", "corridor", "--set", "agents.*.sampling.temperature=-1"],
+            "temperature: Input should be gr",
+        ),
+        (
+            ["rollout", "--env", "corridor", "--set", "agents.*.sampling.temperature=[0, x, 1, 1]"],
+            "temperature.1: Input",
+        ),
         (["rollout", "--library", "nowhere"], "no such folder"),
         (["env", "check"], "--all"),
         (["env", "check", "corridor", "--seeds", "x"], "write whole numbers with commas"),
         (["runs", "show", "nowhere"], "not a run directory"),
+        (["runs", "list", "nowhere"], "nowhere: no such folder"),
         (["runs", "resume", "nowhere"], "not a run directory"),
         (["eval", "--compare", "nowhere", "nowhere"], "not a run directory"),
         (["eval", "--compare", "nowhere"], "'--compare'"),
@@ -134,7 +145,7 @@ def test_an_edge_to_a_stranger_is_named(capsys):
         ),
         (
             "backend: fake\nbackends:\n  fake: {kind: fake, opts: {}}\n",
-            "backends.fake.opts: no key called 'opts'; did you mean options?",
+            ":3: backends.fake.opts: no key called 'opts'; did you mean options?",
         ),
         ("backend: fake\nbackends: {fake: {kind: fake}}\nlimits:\n  step_s: -1\n", ":4: limits.step_s"),
         ("backend: fake\nbackend: fake\n", ":2: the key 'backend' stands twice"),
@@ -162,6 +173,23 @@ def test_a_damaged_run_cannot_be_read_but_says_why(capsys, somewhere):
     assert "not JSON" in complaint(capsys, "runs", "show", "run")
     head.write_text(json.dumps({"format_version": "99.0"}))
     assert "99.0" in complaint(capsys, "runs", "resume", "run")
+
+
+def test_an_episode_or_a_step_that_is_not_there_is_told_with_what_is(capsys):
+    assert main(["rollout", "--env", "corridor", "--episodes", "2", "--agents", "parrot", "--out", "run"]) == 0
+    capsys.readouterr()
+    for step in ([], ["--step", "0"]):
+        line = complaint(capsys, "runs", "show", "run", "--episode", "PressButton/9", *step)
+        assert line == "error: no episode called 'PressButton/9'; did you mean PressButton/0?"
+    line = complaint(capsys, "runs", "show", "run", "--episode", "PressButton/0", "--step", "99")
+    assert line.endswith("no step 99 of episode PressButton/0; it has 8, counted from 0")
+
+
+def test_a_number_that_no_index_holds_is_no_obstacle(capsys):
+    huge = "environment.limits.max_steps=99999999999999999999"
+    command = ["rollout", "--env", "corridor", "--episodes", "1", "--set", huge, "--out", "run"]
+    assert main(command) == 0
+    assert main(["runs", "show", "run"]) == 0
 
 
 def test_a_half_written_line_is_told_and_the_rest_is_shown(capsys, somewhere):

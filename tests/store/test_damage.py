@@ -210,6 +210,25 @@ def test_an_unreadable_run_is_one_line(store: RunStore, monkeypatch: pytest.Monk
         store.reader()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_run_that_cannot_be_made_is_not_in_the_way_of_the_next(
+    tmp_path: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    path = tmp_path / "new"
+    if there:
+        path.mkdir()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("collab.store.run.write_manifest", full)
+        with pytest.raises(StoreFailure, match="then start the run again"):
+            RunStore.create(path, made.manifest())
+    assert path.exists() == there
+    RunStore.create(path, made.manifest()).writer().close()
+
+
 def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
     store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
