@@ -169,4 +169,15 @@ $ .venv/bin/python setup.py generate_protos
 
 No emulator, no ffmpeg and no other app is needed. The phone's clock goes on where AndroidWorld waits for a device, so
 an instance takes a fifth of a second.
+
+## AndroidWorld's agents on SimPhone
+
+The same interface serves anything that AndroidWorld has, its suites and agents included. `collab phone serve` prints
+the port; in AndroidWorld's environment, with `collab/envs/phone/androidworld/client` on the path:
+
+```python
+import simphone_env
+
+env = simphone_env.connect(port, "emulator-5554")  # AndroidWorld's own AsyncAndroidEnv
+```
 """
