@@ -43,6 +43,8 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "mobile-miniwob": "collab.envs.web.mobile:MobileMiniwobSuite",
         "web": "collab.envs.web.live:LiveSuite",
         "device": "collab.envs.android.device:DeviceSuite",
+        "androidworld-emulator": "collab.envs.android.emulator:EmulatorSuite",
+        "androidworld-http": "collab.envs.android.androidworld_server:ServerSuite",
         "fake": "collab.envs.fake:CorridorSuite",
     },
     "models": {
@@ -74,9 +76,7 @@ def build(group: Group, part: Part, where: str) -> Any:
         ConfigError: the class cannot be imported, or the options do not fit it.
         MissingExtra: an optional dependency is missing.
     """
-    target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
-    if target is None:
-        raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
+    target = _target(group, part, where)
     make = _imported(target, where)
     options = _options(make)
     try:
@@ -90,6 +90,14 @@ def build(group: Group, part: Part, where: str) -> Any:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+
+
+def _target(group: Group, part: Part, where: str) -> str:
+    """Where the class of a part is: "module:Class"."""
+    target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
+    if target is None:
+        raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
+    return target
 
 
 def _imported(target: str, where: str) -> Callable[..., Any]:
@@ -160,6 +168,14 @@ def build_suite(config: RunConfig) -> Suite:
     where = f"envs/{config.environment_name} (backend {config.environment.backend})"
     suite: Suite = build("environments", config.environment.part, where)
     return suite
+
+
+def takes(part: Part, option: str) -> bool:
+    """Whether the class of a backend has this option; False when it cannot be imported."""
+    try:
+        return option in _options(_imported(_target("environments", part, ""), "")).model_fields
+    except ConfigError:
+        return False
 
 
 def with_prompts(config: RunConfig, library: Library) -> RunConfig:

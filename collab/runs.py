@@ -21,6 +21,7 @@ from pathlib import Path
 
 from collab.collector import Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate
+from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.evaluation import Report, evaluate
@@ -258,17 +259,18 @@ async def _play(
     )
     watch(progress)
     stage = Stage(suite=suite, seeds=Seeds(config.seed), limits=config.environment.limits, pictures=config.pictures)
-    collection = await collect(
-        left,
-        team.network_of,
-        stage,
-        RunRecorder(writer),
-        concurrency=config.concurrency,
-        budget=config.budget,
-        unfinished=unfinished,
-        progress=progress,
-        stop=stop,
-    )
+    with logging_to(path / "devices.log"):
+        collection = await collect(
+            left,
+            team.network_of,
+            stage,
+            RunRecorder(writer),
+            concurrency=config.concurrency,
+            budget=config.budget,
+            unfinished=unfinished,
+            progress=progress,
+            stop=stop,
+        )
     _close(writer, collection)
     over |= {trajectory.id: trajectory for trajectory in collection.trajectories}
     trajectories = _in_order(over, plan)

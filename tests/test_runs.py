@@ -282,6 +282,16 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
         asyncio.run(resume(tmp_path / "nothing"))
 
 
+def test_agents_that_read_are_refused_where_there_are_only_pictures(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CorridorSuite, "pictures_only", "it is dark", raising=False)
+    with pytest.raises(UsageError, match=r"shows pictures only, and agents/actor reads text: .*both.*; it is dark"):
+        play(library, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert play(library, tmp_path / "run", settings=["agents.*.modality=both"]).trajectories
+
+
 def test_every_task_is_played_once_unless_a_number_is_given(library: Path, tmp_path: Path) -> None:
     assert len(play(library, tmp_path / "all", episodes=None).trajectories) == 3
     assert len(play(library, tmp_path / "two", episodes=None, settings=["episodes=2"]).trajectories) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,6 +66,27 @@ Backend = Annotated[
         rich_help_panel=PLAY,
     ),
 ]
+Serial = Annotated[
+    str | None,
+    typer.Option("--serial", metavar="SERIAL", help="Which device, as adb devices shows it.", rich_help_panel=PLAY),
+]
+AllowApps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-apps",
+        metavar="NAMES",
+        help="Apps of the device that may be touched, comma-separated or repeated: names, packages or Name=package.",
+        rich_help_panel=PLAY,
+    ),
+]
+AllowEffects = Annotated[
+    bool,
+    typer.Option(
+        "--allow-effects",
+        help="Also send, call, buy, delete and grant permissions there, without asking each time.",
+        rich_help_panel=PLAY,
+    ),
+]
 Episodes = Annotated[
     int | None,
     typer.Option(
@@ -109,6 +130,12 @@ def library(folder: Path | None) -> Library:
     from collab.library import Library
 
     return Library(own=folder)
+
+
+def device(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
+    """What was said about the device, as options of a backend; nothing for what was not said."""
+    said = {"serial": serial, "allow_apps": listed(allow_apps) or None, "allow_effects": allow_effects or None}
+    return {option: value for option, value in said.items() if value is not None}
 
 
 def listed(values: list[str] | None) -> list[str]:

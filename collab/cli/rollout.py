@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,9 @@ def rollout(
     episodes: options.Episodes = None,
     seed: options.Seed = 0,
     backend: options.Backend = None,
+    serial: options.Serial = None,
+    allow_apps: options.AllowApps = None,
+    allow_effects: options.AllowEffects = False,
     out: options.Out = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
@@ -49,6 +53,7 @@ def rollout(
         episodes=episodes,
         seed=seed,
         backend=backend,
+        device=options.device(serial, allow_apps, allow_effects),
         concurrency=concurrency,
         budget=budget,
         settings=settings,
@@ -65,12 +70,14 @@ def configure(
     episodes: int | None,
     budget: str | None,
     settings: list[str] | None,
+    device: Mapping[str, Any],
     **choices: Any,
 ) -> RunConfig:
     """Put a run together from options, its tasks written out; every task once unless a number was asked for.
 
     Args:
         split: keep to this split of the environment; None keeps to none.
+        device: options of the backend that were given by flags of their own.
     """
     from collab.api import resolved
     from collab.config import Budget, run_config
@@ -84,8 +91,27 @@ def configure(
         settings=settings or (),
         **choices,
     )
+    config = _with_device(config, device)
     counted = episodes is not None or any(setting.startswith("episodes=") for setting in settings or ())
     return asyncio.run(resolved(config, once_per_task=not counted, split=split))
+
+
+def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
+    """The same run with these options of its backend; UsageError where they mean nothing to it."""
+    from collab.errors import UsageError
+    from collab.resolve import takes
+
+    environment = config.environment
+    for option in said:
+        taking = [name for name, part in environment.backends.items() if takes(part, option)]
+        if environment.backend not in taking:
+            raise UsageError(
+                f"--{option.replace('_', '-')} means nothing to the backend {environment.backend} of "
+                f"{config.environment_name}; it is for: {', '.join(taking) or 'none of its backends'}"
+            )
+    part = environment.part.model_copy(update={"options": environment.part.options | dict(said)})
+    backends = environment.backends | {environment.backend: part}
+    return config.model_copy(update={"environment": environment.model_copy(update={"backends": backends})})
 
 
 def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult:

@@ -113,6 +113,14 @@ class Bounded(Protocol):
 
 
 @runtime_checkable
+class PicturesOnly(Protocol):
+    """A suite whose observations hold no elements: its agents must see."""
+
+    pictures_only: str
+    """Why, and what shows more."""
+
+
+@runtime_checkable
 class HasGoal(Protocol):
     """An environment whose goal is known only after `reset` (MiniWoB++ pages write their own)."""
 

@@ -42,7 +42,7 @@ def find(place: Place) -> adbutils.AdbDevice:
     online = [device.serial for device in client.device_list()]
     if place.serial is None and len(online) != 1:
         shown = ", ".join(online) or "none"
-        raise UsageError(f"device: {len(online)} devices ({shown}); name one with --serial")
+        raise UsageError(f"device: {len(online)} devices ({shown}); name one with --serial or the option serial")
     if place.serial is not None and place.serial not in online:
         raise UsageError(f"device: no device {place.serial!r}; adb devices shows: {', '.join(online) or 'none'}")
     return client.device(place.serial or online[0])

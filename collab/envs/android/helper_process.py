@@ -27,7 +27,9 @@ _LONGEST_ANSWER = 64 * 2**20
 """Characters of one line; a picture has less than ten million."""
 _TAIL = 6
 """Lines of its last words that an error repeats."""
+_LAST_WORDS_S = 2.0
 STOP_S = 20.0
+"""How long AndroidWorld may take to let the emulator go."""
 _ABOUT_THE_MACHINE = {"missing", "version", "no_adb", "no_emulator", "no_task"}
 """Kinds of errors that say what is wrong with what was asked for, not with what happened."""
 
@@ -112,8 +114,9 @@ class _Running:
             ) from None
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._answers: queue.Queue[str] = queue.Queue()
-        for read, stream in ((self._read_answers, self._process.stdout), (self._read_errors, self._process.stderr)):
-            threading.Thread(target=read, args=(stream,), daemon=True).start()
+        self._errors = threading.Thread(target=self._read_errors, args=(self._process.stderr,), daemon=True)
+        self._errors.start()
+        threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True).start()
 
     def talk(self, question: dict[str, Any], timeout_s: float) -> str:
         """Ask, and wait for the line that answers.
@@ -130,6 +133,7 @@ class _Running:
         except queue.Empty:
             raise TimeoutError(f"no answer within {timeout_s:g} s") from None
         if not line:
+            self._errors.join(_LAST_WORDS_S)
             raise OSError(f"the process ended with code {self._process.wait()}")
         return line
 

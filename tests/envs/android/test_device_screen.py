@@ -2,8 +2,13 @@ import pytest
 
 from collab.envs.android.device_screen import DumpError, observe, read_dump
 from collab.envs.phone.adb.hierarchy import dump, hierarchy
+from collab.envs.phone.apps import clock, messages, settings
+from collab.envs.phone.apps.system_recents import open_recents
+from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
 from collab.envs.phone.core import SimPhone
-from collab.envs.phone.state import HEIGHT, WIDTH
+from collab.envs.phone.fresh import FACTORY
+from collab.envs.phone.screen import look
+from collab.envs.phone.state import HEIGHT, WIDTH, start
 from collab.envs.phone.suite import SimPhoneSuite
 
 SUITE = SimPhoneSuite()
@@ -23,6 +28,16 @@ def test_a_dump_gives_back_the_elements_of_every_screen_on_the_way_to_the_soluti
         seen, read = phone.frame.observation.elements, through_dump(phone.phone).elements
         assert [_plain(one) for one in read] == [_plain(one) for one in seen], phone.frame.observation.title
         phone.step(action)
+
+
+def test_a_dump_gives_back_the_elements_of_the_systems_own_screens():
+    phone = FACTORY
+    for package in (clock.PACKAGE, settings.PACKAGE):
+        phone = start(phone, package, phone.apps.by_package[package].pages)
+    phone = messages.receive(phone, "+15550001", "Are you in?")
+    for shown in (open_shade(phone), open_shade(FACTORY), open_quick_settings(phone), open_recents(phone)):
+        seen, read = look(shown).observation, through_dump(shown)
+        assert [_plain(one) for one in read.elements] == [_plain(one) for one in seen.elements], seen.title
 
 
 def _plain(element):
