@@ -49,12 +49,12 @@ def recents(phone: Phone, page: Page) -> View:
 
 
 def _card(phone: Phone, package: str) -> Node:
-    title = view_of(replace(phone, foreground=package)).title
+    name, title = phone.apps.by_package[package].name, view_of(replace(phone, foreground=package)).title
     return Node(
         "app",
-        phone.apps.by_package[package].name,
+        name,
         f"{_ID}task/{package}",
-        value=title,
+        value=title if title not in ("", name) else None,
         tap=partial(_resume, package=package),
         height=_CARD_HEIGHT,
         swipes={"up": partial(_close, package=package)},
