@@ -92,9 +92,13 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
     over, planned = len(report.results), report.planned.episodes
     if over < planned:
         say(f"         {over} of {planned} episodes are over; the others count as not solved")
+    parts = []
+    if 0 < report.completed.episodes < planned:
+        parts.append(f"{report.completed} of completed episodes")
     if report.broken:
-        done = f"{report.completed} of completed episodes; " if report.completed.episodes else ""
-        say(f"         {done}{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
+        parts.append(f"{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
+    if parts:
+        say(f"         {'; '.join(parts)}")
 
 
 def show_tables(report: Report) -> None:

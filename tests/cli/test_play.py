@@ -141,6 +141,16 @@ def test_tables_count_what_was_never_played_as_the_headline_does(collab):
     assert ["OpenDoors", "0.0%", "0.0%", "-", "56.1%", "0/3", "-", "0"] in lines
 
 
+def test_the_rate_over_completed_episodes_stands_beside_that_over_all(collab):
+    options = ("--env", "corridor", "--agents", "parrot", "--episodes", "6", "--concurrency", "1", "--out", "short")
+    assert collab("eval", *options, "--budget", "tokens=200000")[0] == 1
+    over = read(collab("runs", "show", "short", "--json"))["success_completed"]["episodes"]
+    assert 0 < over < 6
+    out = collab("runs", "show", "short")[1]
+    assert f"{over} of 6 episodes are over; the others count as not solved\n" in out
+    assert f"(0/{over}) of completed episodes\n" in out
+
+
 def test_tables_show_what_broke_beside_the_rate_over_the_rest(collab):
     collab("eval", "--env", "corridor", "--backend", "broken", "--agents", "parrot", "--episodes", "6", "--out", "one")
     lines = [line.split() for line in collab("runs", "show", "one")[1].splitlines()]
