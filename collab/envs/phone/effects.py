@@ -38,6 +38,8 @@ def effect(before: Frame, after: Frame, action: Action) -> str:
 def _closed_a_page(before: Frame, after: Frame) -> bool:
     package = after.phone.foreground
     same_app = package == before.phone.foreground
+    if before.phone.panel is not None and after.phone.panel is None:
+        return same_app and after.phone.stacks == before.phone.stacks
     return same_app and len(after.phone.stacks[package]) < len(before.phone.stacks[package])
 
 

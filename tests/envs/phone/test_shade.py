@@ -209,6 +209,25 @@ def test_the_brightness_slider_moves_to_both_ends() -> None:
         assert drag(phone, (540, y), (x, y), 300).settings[BRIGHTNESS] == level
 
 
+def test_the_history_tells_what_was_pulled_down_and_closed() -> None:
+    phone = SimPhone()
+    phone.reset(replace(SimPhoneSuite().instance("SystemWifiTurnOn", 5), max_steps=100))
+
+    def effect(type: str, key: str | None = None, **fields: object) -> object:
+        if key is not None:
+            fields["index"] = phone.frame.index(key)
+        return phone.step(MOBILE.make(type, **fields)).info["effect"]
+
+    effect("open_app", app_name="Settings")
+    assert effect("swipe", direction="down") == "opened Notification shade"
+    assert effect("swipe", direction="down") == "opened Quick settings"
+    assert effect("click", ID + "tile/global/airplane_mode_on") == "turned on Airplane mode"
+    assert effect("navigate_back") == "opened Notification shade"
+    assert effect("navigate_back") == "went back to Settings"
+    effect("swipe", direction="down")
+    assert effect("click", ID + "manage_text") == "opened Settings: Notifications"
+
+
 # --------------------------------------------------------------------------------------------------------- solutions
 
 
