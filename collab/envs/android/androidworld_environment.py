@@ -41,8 +41,8 @@ class Remote(Protocol):
 
     label: str
 
-    def begin(self, task: Task) -> None:
-        """Put the emulator into the task's initial state; an episode that still runs is torn down."""
+    def begin(self, task: Task) -> str:
+        """Put the emulator into the task's initial state; an episode that still runs is torn down. Gives the goal."""
         ...
 
     def look(self) -> Look:
@@ -63,7 +63,7 @@ class Remote(Protocol):
 
 
 class AndroidWorldEnvironment:
-    """One emulator behind the `Environment` protocol; also `HasScreenshot`."""
+    """One emulator behind the `Environment` protocol; also `HasScreenshot` and `HasGoal`."""
 
     space = MOBILE
 
@@ -71,6 +71,7 @@ class AndroidWorldEnvironment:
         self._remote = remote
         self._task: Task | None = None
         self._look: Look | None = None
+        self._goal = ""
         self._steps = 0
         self.closed = False
         """Whether `close` was called."""
@@ -79,9 +80,13 @@ class AndroidWorldEnvironment:
         """Let AndroidWorld make the task's initial state."""
         self._task, self._steps = None, 0
         logger.info("%s: begin %s, seed %d", self._remote.label, task.name, task.seed)
-        await self._do(partial(self._remote.begin, task))
+        self._goal = await self._do(partial(self._remote.begin, task))
         self._task = task
         return await self._see()
+
+    def goal(self) -> str:
+        """The goal as AndroidWorld states it for the episode; a few of its tasks put the present time into it."""
+        return self._goal
 
     async def step(self, action: Action | None) -> StepResult:
         """Execute the canonical form of an action; None waits a second."""

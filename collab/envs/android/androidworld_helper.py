@@ -3,9 +3,7 @@
     python androidworld_helper.py < questions > answers
 
 One question a line, {"ask": name, …}, and one answer a line: {"result": …} or {"error": {"kind": …, "message": …}}.
-AndroidWorld is imported with the first question; what it prints goes to stderr. The end of stdin ends it.
-
-Kinds of errors: "missing" (AndroidWorld cannot be imported), "version" (it lacks what is needed), "no_adb",
+AndroidWorld is imported with the first question. The end of stdin ends the helper. Kinds of errors: "missing" (AndroidWorld cannot be imported), "version" (it lacks what is needed), "no_adb",
 "no_emulator", "no_task" (unknown name), "order" (nothing is connected or begun), "failed" (anything that AndroidWorld
 raises).
 """
@@ -13,6 +11,7 @@ raises).
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import importlib
 import inspect
@@ -50,6 +49,7 @@ class World:
     def __init__(self) -> None:
         self._tasks: dict[str, Any] = {}
         """Name → AndroidWorld's task class; empty before `hello`."""
+        self._params: dict[tuple[str, int], dict[str, Any]] = {}
         self._env: Any = None
         self._task: Any = None
         """The running task; None between episodes."""
@@ -93,10 +93,10 @@ class World:
         kind = self._tasks[name]
         if hasattr(kind, "set_device_time"):
             kind.set_device_time(self._env)
-        random.seed(seed)  # as its suite_utils does; its tasks draw from the global generator
-        params = kind.generate_random_params()
-        params["seed"] = seed
-        return kind(params)
+        if (name, seed) not in self._params:  # once: some tasks put the present time into theirs
+            random.seed(seed)  # as its suite_utils does; its tasks draw from the global generator
+            self._params[name, seed] = kind.generate_random_params() | {"seed": seed}
+        return kind(copy.deepcopy(self._params[name, seed]))
 
     def _about(self, task: Any) -> dict[str, Any]:
         return {
@@ -158,9 +158,8 @@ class World:
 
     def act(self, action: dict[str, Any]) -> dict[str, Any]:
         """Execute an action of AndroidWorld's; "refused" says why one that makes no sense here was not."""
-        env = self._connected()
         try:
-            env.execute_action(_module("android_world.env.json_action").JSONAction(**action))
+            self._connected().execute_action(_module("android_world.env.json_action").JSONAction(**action))
         except (ValueError, TypeError, IndexError, AttributeError) as error:
             return {"refused": f"{type(error).__name__}: {error}"}
         return {}
@@ -243,7 +242,7 @@ def _element(one: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON can say it; what it cannot becomes text."""
+    """A parameter as JSON can say it."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, dict):

@@ -142,11 +142,12 @@ class _Server:
         self._running: Query | None = None
         self._png = b""
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Task) -> str:
         self.finish(judge=False)
         self._running = {"task_type": task.name, "task_idx": self._number(task.name, task.seed)}
         self._client.post("/task/initialize", self._running)
         self._client.post("/reset", {"go_home": True})
+        return str(self._client.get("/task/goal", self._running)["goal"])
 
     def look(self) -> Look:
         told = self._client.get("/screenshot", {"wait_to_stabilize": True}).get("pixels")

@@ -140,9 +140,9 @@ class _Emulator:
     def __init__(self, helper: HelperProcess, connection: dict[str, Any]) -> None:
         self._helper, self._connection = helper, connection
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Task) -> str:
         self._helper.ask("connect", **self._connection)  # a helper that died is a new one now
-        self._helper.ask("begin", name=task.name, seed=task.seed)
+        return str(self._helper.ask("begin", name=task.name, seed=task.seed)["goal"])
 
     def look(self) -> Look:
         observation, numbers = read_screen(self._helper.ask("look"))

@@ -206,6 +206,7 @@ def test_an_episode_goes_through_the_servers_routes(suite, world):
     assert world.calls[5:] == [
         ("POST /task/initialize", which, None),
         ("POST /reset", {"go_home": "true"}, None),
+        ("GET /task/goal", which, None),
         look,
         ("POST /execute_action", {}, {"action_type": "open_app", "app_name": "settings"}),
         look,

@@ -66,7 +66,14 @@ def play(suite, name, actions, seed=0):
 
 def test_tasks_are_those_of_the_registry(suite, caplog):
     infos = {info.name: info for info in suite.tasks()}
-    assert list(infos) == ["CannotBegin", "CannotTearDown", "ContactsAddContact", "Deadly", "SystemWifiTurnOff"]
+    assert list(infos) == [
+        "CannotBegin",
+        "CannotTearDown",
+        "ContactsAddContact",
+        "Deadly",
+        "FolderOfNow",
+        "SystemWifiTurnOff",
+    ]
     contact = infos["ContactsAddContact"]
     assert (contact.difficulty, contact.max_steps, contact.apps, contact.tags) == (
         "medium",
@@ -126,6 +133,18 @@ def test_whatever_status_is_declared_is_judged_and_steps_that_run_out_are_not(su
     assert results[-1].truncated
     assert results[-1].outcome.score == 0.0
     assert log()[-1] == "tear_down SystemWifiTurnOff"
+
+
+def test_the_goal_is_the_one_that_is_checked(suite, log):
+    async def run():
+        environment = await suite.open()
+        task = suite.instance("FolderOfNow", 0)
+        await environment.reset(task)
+        return task.goal, environment.goal()
+
+    planned, stated = asyncio.run(run())
+    assert planned == stated
+    assert stated in log()
 
 
 def test_actions_reach_androidworld_in_its_own_form(suite, log):
