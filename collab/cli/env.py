@@ -65,7 +65,7 @@ def list_tasks(
     definitions = options.library(library)
     suite = open_suite(definitions, name, backend)
     try:
-        infos = _chosen(suite, options.listed(tasks) or ["all"])
+        infos = _chosen(suite, options.listed("--tasks", tasks) or ["all"])
     finally:
         asyncio.run(suite.close())
     if split is not None:
@@ -141,6 +141,10 @@ def check_environments(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one claim on one instance.")
     ] = 120.0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="environment.a.b=c", help="Override one setting, as for a run. May be repeated."),
+    ] = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
@@ -156,8 +160,9 @@ def check_environments(
     if not chosen:
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
-    wanted = options.listed(tasks)
-    reports = [asyncio.run(_check(definitions, name, backend, wanted, effort, timeout)) for name in chosen]
+    wanted = options.listed("--tasks", tasks)
+    worlds = [(name, _overridden(load(definitions, name, backend), settings or [])) for name in chosen]
+    reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
         emit([data(report) | {"ok": report.ok} for report in reports])
     else:
@@ -183,13 +188,24 @@ class _Effort:
     quick: bool
 
 
+def _overridden(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
+    """The definition with settings written as for a run; UsageError for one that is not the environment's."""
+    from collab.config import override
+    from collab.errors import UsageError
+
+    for setting in settings:
+        if not setting.startswith("environment."):
+            raise UsageError(f"--set {setting!r}: only settings of the environment matter here, environment.a.b=value")
+    return override(definition, [setting.removeprefix("environment.") for setting in settings])
+
+
 async def _check(
-    definitions: Library, name: str, backend: str | None, wanted: list[str], effort: _Effort, timeout_s: float
+    name: str, definition: EnvironmentDefinition, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env
     from collab.resolve import task_names
 
-    suite = open_suite(definitions, name, backend)
+    suite = built(name, definition)
     try:
         tasks = task_names(suite, wanted or ["all"])
         if effort.quick:
@@ -199,7 +215,7 @@ async def _check(
             tasks=tasks,
             seeds=effort.seeds,
             junk_steps=effort.junk_steps,
-            options=load(definitions, name, backend).part.options,
+            options=definition.part.options,
             timeout_s=timeout_s,
             progress=_teller(name, tasks),
         )
@@ -251,7 +267,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     from collab.errors import ConfigError
 
     try:
-        return tuple(int(item) for item in options.listed([text]))
+        return tuple(int(item) for item in options.listed("--seeds", [text]))
     except ValueError:
         raise ConfigError(f"--seeds {text!r}: write whole numbers with commas, e.g. 0,1,2") from None
 
@@ -271,8 +287,12 @@ def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDef
 
 def open_suite(definitions: Library, name: str, backend: str | None) -> Suite:
     """Build the suite of an environment; close it afterwards."""
+    return built(name, load(definitions, name, backend))
+
+
+def built(name: str, definition: EnvironmentDefinition) -> Suite:
+    """Build the suite of a definition; close it afterwards."""
     from collab.resolve import build
 
-    definition = load(definitions, name, backend)
     suite: Suite = build("environments", definition.part, f"envs/{name} (backend {definition.backend})")
     return suite

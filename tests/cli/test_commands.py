@@ -187,6 +187,15 @@ def test_env_check_passes_an_honest_environment(collab):
     assert "not claimed" in out
 
 
+def test_env_check_takes_settings_as_a_run_does(collab):
+    preset = "environment.backends.simphone.options.preset"
+    code, out, _ = collab(
+        "env", "check", "androidworld", "--quick", "--tasks", "ClockTimerEntry", "--set", f"{preset}=daily"
+    )
+    assert code == 0
+    assert "androidworld[simphone, daily] (version simphone-2, daily): ok" in out
+
+
 def test_env_check_names_every_broken_promise(collab):
     code, out, _ = collab("env", "check", "corridor", "--quick", "--backend", "broken", "--tasks", "TypeWord")
     assert code == 1
@@ -256,7 +265,7 @@ def test_doctor_names_a_file_that_cannot_be_read(collab, tmp_path):
 def test_check_all_leaves_out_what_would_do_lasting_things(collab, monkeypatch):
     checked = []
 
-    async def remember(definitions, name, *rest):
+    async def remember(name, *rest):
         checked.append(name)
         return CheckReport(label=name, version="1", findings=(), seconds=0.0)
 
