@@ -3,9 +3,9 @@
     python androidworld_helper.py < questions > answers
 
 One question a line, {"ask": name, …}, and one answer a line: {"result": …} or {"error": {"kind": …, "message": …}}.
-AndroidWorld is imported with the first question. The end of stdin ends the helper. Kinds of errors: "missing" (AndroidWorld cannot be imported), "version" (it lacks what is needed), "no_adb",
-"no_emulator", "no_task" (unknown name), "order" (nothing is connected or begun), "failed" (anything that AndroidWorld
-raises).
+AndroidWorld is imported with the first question. The end of stdin ends the helper. Kinds of errors: "missing" (it
+cannot be imported), "version" (it lacks what is needed), "no_adb", "no_emulator", "no_task" (unknown name), "order"
+(nothing is connected or begun), "failed" (anything that AndroidWorld raises).
 """
 
 from __future__ import annotations
