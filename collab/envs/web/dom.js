@@ -1,6 +1,6 @@
 // One look at a page: what a person could see and use, in document order.
 //
-//   (request) => JSON text      {ignore}               the whole screen
+//   (request) => JSON text      {ignore, spots}        the whole screen, with the spots to click at where asked for
 //                               {key}                  where that element is now, and what it is
 //                               {key, choose: text}    choose an option of a list
 //                               {key, fill: text}      set a field that takes no typing (dates, sliders, colours)
@@ -98,6 +98,13 @@
       if (hit && (isOver(hit, el) || (hit.shadowRoot && el.getRootNode().host === hit))) return [x, y];
     }
     return null;
+  };
+
+  // Where one plain click on an element does all that clicking it means; null when more is to be done first (scroll it
+  // into view, open a list), when it is asked for no such thing, or when nothing can be clicked.
+  const spotOf = (el, box, origin) => {
+    if (!request.spots || !box || el.tagName === "SELECT" || el.type === "file" || el.matches(":disabled")) return null;
+    return rectOf(el, origin).every((side, i) => side === box[i]) ? reach(el, box, origin) : null;
   };
 
   // ---------------------------------------------------------------------------------------------------- names
@@ -265,10 +272,10 @@
 
   // ---------------------------------------------------------------------------------------------------- the walk
   const found = [];
-  const add = (role, label, box, key, value = null, flags = []) => {
+  const add = (role, label, box, key, value = null, flags = [], spot = null) => {
     if (found.length < MAX_ELEMENTS) {
       const whole = box && [Math.floor(box[0]), Math.floor(box[1]), Math.ceil(box[2]), Math.ceil(box[3])];
-      found.push({ role, label, box: whole, key, value, flags });
+      found.push({ role, label, box: whole, key, value, flags, spot });
     }
   };
 
@@ -308,16 +315,21 @@
   };
 
   const COLOURS = new Map();
-  const brush = document.createElement("canvas").getContext("2d");
   const NAMED = { black: [0, 0, 0], white: [255, 255, 255], grey: [128, 128, 128], red: [255, 0, 0], green: [0, 128, 0],
                   lime: [0, 255, 0], blue: [0, 0, 255], yellow: [255, 255, 0], cyan: [0, 255, 255], "light blue": [135, 190, 250], magenta: [255, 0, 255],
                   orange: [255, 165, 0], purple: [128, 0, 128], brown: [165, 42, 42], pink: [255, 192, 203] };
+  const redGreenBlue = (css) => {
+    const plain = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(css);
+    if (plain) return plain.slice(1).map(Number);
+    const brush = document.createElement("canvas").getContext("2d");
+    brush.fillStyle = css;
+    const hex = brush.fillStyle.startsWith("#") ? brush.fillStyle : "#000000";
+    return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  };
   const colourName = (css) => {
     if (!css || css === "none" || /^url|^rgba.*, 0\)$/.test(css)) return "";
     if (!COLOURS.has(css)) {
-      brush.fillStyle = css;
-      const hex = brush.fillStyle.startsWith("#") ? brush.fillStyle : "#000000";
-      const rgb = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+      const rgb = redGreenBlue(css);
       const gap = ([, other]) => other.reduce((sum, part, i) => sum + (part - rgb[i]) ** 2, 0);
       COLOURS.set(css, Object.entries(NAMED).reduce((best, next) => (gap(next) < gap(best) ? next : best))[0]);
     }
@@ -335,7 +347,7 @@
     const label = [isText ? words : el.localName, tint, !isText && words].filter(Boolean).join(" ");
     const isLoose = ["line", "polyline", "path"].includes(el.localName) || w * h > 0.5 * (area[2] - area[0]) * (area[3] - area[1]);
     add(isText ? "text" : "shape", short(`${label}, ${w}×${h} at ${x},${y}`), box, keyOf(el), null,
-        isLoose || isDragged(el) ? ["surface"] : []);
+        isLoose || isDragged(el) ? ["surface"] : [], spotOf(el, box, space.origin));
   };
   const addDrawing = (el, space, style) => {
     const box = clip(rectOf(el, space.origin), space.clip);
@@ -344,7 +356,7 @@
     const label = short(el.getAttribute("aria-label") || el.querySelector(":scope > title")?.textContent || "");
     const isIcon = shapes.every((shape) => shape.localName === "path") || shapes.length > MAX_SHAPES || (box[2] - box[0]) * (box[3] - box[1]) < 600;
     if (isIcon && !label && !isClickable(el, style)) return;
-    add(isIcon ? "image" : "drawing", label || (isIcon ? hint(el) : ""), box, keyOf(el), null, ["surface"]);
+    add(isIcon ? "image" : "drawing", label || (isIcon ? hint(el) : ""), box, keyOf(el), null, ["surface"], spotOf(el, box, space.origin));
     if (!isIcon) for (const shape of shapes) addShape(shape, space, rectOf(el, space.origin));
   };
 
@@ -365,7 +377,10 @@
       else if (roleOf(control) !== "input") {
         run.flush();
         const own = clip(rectOf(el, here.origin), here.clip);
-        if (own && control.type !== "hidden") add(roleOf(control), nameOf(control, roleOf(control)) || short(inner(el)), own, keyOf(el), null, flagsOf(control, roleOf(control)));
+        if (own && control.type !== "hidden") {
+          add(roleOf(control), nameOf(control, roleOf(control)) || short(inner(el)), own, keyOf(el), null,
+              flagsOf(control, roleOf(control)), spotOf(el, own, here.origin));
+        }
         return;
       }
     }
@@ -379,7 +394,7 @@
       const name = place && el.type !== "hidden" ? nameOf(el, role) : "";
       const isTold = role === "link" && silent && name === nameOf(silent, roleOf(silent));  // a link inside its own tab
       if (place && el.type !== "hidden" && !isTold && reach(el, place, here.origin)) {
-        add(role, name, place, keyOf(el), valueOf(el, role), flagsOf(el, role));
+        add(role, name, place, keyOf(el), valueOf(el, role), flagsOf(el, role), spotOf(el, place, here.origin));
         if (tag === "SELECT") addOptions(el, here, role === "list box");
       }
       if (!FIELDS.has(tag) && role !== "input") for (const child of (el.shadowRoot || el).children) visit(child, here, new Run(el), el);
@@ -393,7 +408,7 @@
       if (place && !isTold && (label || (place[2] - place[0]) * (place[3] - place[1]) >= 64)) {
         run.flush();
         add(tag === "CANVAS" ? "canvas" : tag === "VIDEO" || tag === "AUDIO" ? tag.toLowerCase() : "image", label || pictureName(el, style), place,
-            keyOf(el), null, tag === "CANVAS" || isDragged(el) ? ["surface"] : []);
+            keyOf(el), null, tag === "CANVAS" || isDragged(el) ? ["surface"] : [], spotOf(el, place, here.origin));
       }
       return;
     }
@@ -402,7 +417,7 @@
       if (label && reach(el, place, here.origin)) {
         run.flush();
         const kind = el.closest("li") === el ? "list item" : BLOCKS[tag] || (isInlined ? "link" : "item");
-        add(kind, label, place, keyOf(el), null, flagsOf(el, kind));
+        add(kind, label, place, keyOf(el), null, flagsOf(el, kind), spotOf(el, place, here.origin));
         return;
       }
     }
@@ -430,7 +445,7 @@
     if (isWide && !isFramed) return;
     const colour = isDrawn ? colourName(style.backgroundColor) : "";
     add("shape", `${["box", colour].filter(Boolean).join(" ")}, ${w}×${h} at ${Math.round((x + r) / 2)},${Math.round((y + b) / 2)}`,
-        place, keyOf(el), null, isWide || isDragged(el) ? ["surface"] : []);
+        place, keyOf(el), null, isWide || isDragged(el) ? ["surface"] : [], spotOf(el, place, space.origin));
   };
 
   const visitChildren = (el, space, style, shared, outer, silent, shown) => {

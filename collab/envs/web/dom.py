@@ -40,6 +40,9 @@ class RawElement(BaseModel):
     key: str
     value: str | None
     flags: tuple[str, ...]
+    spot: tuple[float, float] | None = None
+    """A point, in CSS pixels of the window, where a plain click does all that clicking it means; None when more has to
+    be done first, when there is none, or when it was not asked for."""
 
 
 class Snapshot(BaseModel):

@@ -5,6 +5,7 @@
 //   miniwob.look(ms)                                       let time pass, then tell the state and the screen
 //   miniwob.edit(text, clear)                              make the focused field ready for typing
 //   miniwob.scroll(point, direction)                       show what lies in that direction
+//   miniwob.blur()                                         take the focus away; false when nothing had it
 (() => {
   if (window.miniwob) return;
   const IGNORED = "#query, #reward-display, #click-canvas, #sync-task-cover";
@@ -69,7 +70,7 @@
     annotate();
     const episode = { goal, done: WOB_DONE_GLOBAL, raw: Number(WOB_RAW_REWARD_GLOBAL) || 0,
                       reward: Number(WOB_REWARD_GLOBAL) || 0, reason: String(WOB_REWARD_REASON ?? "") };
-    return [JSON.stringify(episode), __collabLook({ ignore: IGNORED })];
+    return `[${JSON.stringify(episode)}, ${__collabLook({ ignore: IGNORED, spots: true })}]`;
   };
   // An icon takes no room before it has arrived: all that the page may ever show are fetched first, and kept.
   const kept = [];
@@ -164,5 +165,11 @@
     tell(el === page ? document : el, "scroll");
     return true;
   };
-  window.miniwob = { start, look, edit, scroll };
+  const blur = () => {
+    const el = document.activeElement;
+    if (!el || el === document.body) return false;
+    el.blur();
+    return true;
+  };
+  window.miniwob = { start, look, edit, scroll, blur };
 })();

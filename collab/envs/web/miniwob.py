@@ -26,7 +26,7 @@ from collab.envs.actions import WEB
 from collab.envs.base import TaskInfo
 from collab.envs.web.dom import locate
 from collab.envs.web.miniwob_environment import Effect, MiniwobEnvironment, Reward, View
-from collab.envs.web.miniwob_page import MiniwobPage, Rules
+from collab.envs.web.miniwob_page import XY, MiniwobPage, Rules
 from collab.envs.web.miniwob_tabs import Tabs
 from collab.envs.web.miniwob_tasks import ALL, tags_of
 from collab.envs.web.perform import perform as web_perform
@@ -49,6 +49,11 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
     if action.type == "finish":
         return Effect("the agent ended the episode", ended=True)
     element = screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
+    if element is not None and action.type == "click":
+        spot = page.spot(element.key) or text_spot(element)
+        if spot is not None:
+            await page.click(spot)
+            return Effect()
     if element is not None and action.type == "type_string":
         if forwards_focus(element):
             return await _type_beyond(page, element, str(action["content"]), bool(action.get("press_enter")))
@@ -73,6 +78,11 @@ _TRIGGERS = frozenset(
 def forwards_focus(element: Element) -> bool:
     """Whether typing may go through an element that is no field itself (a drawn terminal) and a click does no harm."""
     return element.role not in _TRIGGERS and element.box is not None
+
+
+def text_spot(element: Element) -> XY | None:
+    """Where to click on a run of text, which has no element of its own; None for anything else."""
+    return element.box.center if element.box is not None and "#text" in element.key else None
 
 
 async def _type_beyond(page: MiniwobPage, element: Element, content: str, press_enter: bool) -> Effect:

@@ -11,11 +11,12 @@ Everything else about an episode (grammar, rewards, budgets) is decided above. P
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.miniwob_site import Site
@@ -23,7 +24,7 @@ from collab.envs.web.miniwob_tasks import RELOADED
 from collab.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import CDPSession, Page
 
 XY = tuple[float, float]
 
@@ -50,6 +51,9 @@ class Shown:
     snapshot: Snapshot
 
 
+_ANSWER: TypeAdapter[tuple[Episode, Snapshot]] = TypeAdapter(tuple[Episode, Snapshot])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """How episodes are started."""
@@ -63,19 +67,25 @@ class Rules:
 
 
 class MiniwobPage:
-    """A tab; build it with `on`. Any call may raise Playwright's errors: the tab is then of no more use."""
+    """A tab; build it with `on`. Any call may raise Playwright's errors: the tab is then of no more use.
 
-    def __init__(self, tab: Page, site: Site, rules: Rules) -> None:
+    The page's scripts are asked over a session of its own: Playwright's `evaluate` works for any value and any frame,
+    which costs the browser as much again as the look itself.
+    """
+
+    def __init__(self, tab: Page, session: CDPSession, site: Site, rules: Rules) -> None:
         self.tab = tab
+        self._session = session
         self._site = site
         self._rules = rules
         self._name: str | None = None
+        self._spots: dict[str, XY] = {}
 
     @classmethod
     async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
         """Prepare a fresh tab."""
         await tab.add_init_script(_scripts())
-        return cls(tab, site, rules)
+        return cls(tab, await tab.context.new_cdp_session(tab), site, rules)
 
     # ---------------------------------------------------------------------------------------------- episodes
 
@@ -102,12 +112,16 @@ class MiniwobPage:
             "mode": self._rules.data_mode,
             "settle": self._rules.settle_ms,
         }
-        answer = await self.tab.evaluate("(request) => miniwob.start(request)", request)
-        return None if answer is None else _read(answer)
+        answer = await self._ask("miniwob.start", request)
+        return None if answer is None else self._read(answer)
 
     async def look(self, pass_ms: int = 0) -> Shown:
         """Let the page's clock run, then look."""
-        return _read(await self.tab.evaluate("(ms) => miniwob.look(ms)", pass_ms))
+        return self._read(await self._ask("miniwob.look", pass_ms))
+
+    def spot(self, key: str) -> XY | None:
+        """Where a plain click does all that clicking an element of the last look means; None to `locate` it first."""
+        return self._spots.get(key)
 
     # ----------------------------------------------------------------------------------------------- mouse
 
@@ -119,7 +133,7 @@ class MiniwobPage:
         """Keep the button down while the page's clock runs."""
         await self.tab.mouse.move(*point)
         await self.tab.mouse.down()
-        await self.tab.evaluate("(ms) => pageClock.advance(ms)", ms)
+        await self._ask("pageClock.advance", ms)
         await self.tab.mouse.up()
 
     async def drag(self, start: XY, end: XY, *, moves: int = 5) -> None:
@@ -137,7 +151,7 @@ class MiniwobPage:
 
     async def edit(self, text: str, *, clear: bool) -> bool:
         """Type into the focused field, after its content or in its place; False when no field has the focus."""
-        answer = await self.tab.evaluate("([text, clear]) => miniwob.edit(text, clear)", [text, clear])
+        answer = await self._ask("miniwob.edit", text, clear)
         if answer == "keys" and text:
             await self.tab.keyboard.type(text)
         elif answer == "keys" and clear:
@@ -150,20 +164,32 @@ class MiniwobPage:
 
     async def scroll(self, point: XY | None, direction: Literal["up", "down", "left", "right"]) -> bool:
         """Show what lies in that direction, at the point or anywhere; False when nothing moves."""
-        return bool(await self.tab.evaluate("([at, way]) => miniwob.scroll(at, way)", [point, direction]))
+        return bool(await self._ask("miniwob.scroll", point, direction))
 
     async def blur(self) -> bool:
         """Take the focus away; False when nothing had it."""
-        script = "() => { const el = document.activeElement; if (!el || el === document.body) return false; "
-        return bool(await self.tab.evaluate(script + "el.blur(); return true; }"))
+        return bool(await self._ask("miniwob.blur"))
 
+    # ---------------------------------------------------------------------------------------------- inside
 
-def _read(answer: Any) -> Shown:
-    try:
-        episode, look = answer
-        return Shown(episode=Episode.model_validate_json(episode), snapshot=Snapshot.model_validate_json(look))
-    except (ValueError, TypeError, ValidationError) as error:
-        raise EnvironmentFailure(f"a MiniWoB++ page gave no readable answer: {str(error).splitlines()[0]}") from None
+    async def _ask(self, function: str, *arguments: Any) -> Any:
+        """Call a function of the page and wait for what it returns."""
+        expression = f"{function}({', '.join(json.dumps(argument) for argument in arguments)})"
+        request = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = await self._session.send("Runtime.evaluate", request)
+        if "exceptionDetails" in answer:
+            thrown = answer["exceptionDetails"].get("exception", {}).get("description", "it threw something")
+            raise EnvironmentFailure(f"a MiniWoB++ page failed in {function}: {str(thrown).splitlines()[0]}")
+        return answer["result"].get("value")
+
+    def _read(self, answer: Any) -> Shown:
+        try:
+            episode, snapshot = _ANSWER.validate_json(answer)
+        except (ValidationError, TypeError) as error:
+            problem = str(error).splitlines()[0]
+            raise EnvironmentFailure(f"a MiniWoB++ page gave no readable answer: {problem}") from None
+        self._spots = {raw.key: raw.spot for raw in snapshot.elements if raw.spot is not None}
+        return Shown(episode=episode, snapshot=snapshot)
 
 
 @functools.cache

@@ -103,6 +103,9 @@ class Fingers:
         element = _element(action, screen)
         if element is None:
             return None
+        spot = page.spot(element.key)
+        if spot is not None:
+            return spot
         place = await locate(page.tab, element.key)
         return None if place is None else place.point
 

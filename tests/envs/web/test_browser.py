@@ -159,7 +159,7 @@ def test_a_pool_lends_the_same_page_again_and_replaces_dead_and_hung_ones() -> N
 
     async def main() -> None:
         async with Browser() as browser:
-            pool = PagePool(browser, size=1, answer_timeout_s=0.5, viewport={"width": 160, "height": 210})
+            pool = PagePool(browser, size=1, answer_timeout_s=2.0, viewport={"width": 160, "height": 210})
             page = await pool.acquire()
             assert page.viewport_size == {"width": 160, "height": 210}
             with pytest.raises(TimeoutError):
