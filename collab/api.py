@@ -132,7 +132,7 @@ async def resolved(config: RunConfig, *, once_per_task: bool, split: str | None 
     """
     suite = build_suite(config)
     try:
-        config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
+        config = config.model_copy(update={"tasks": task_names(suite, config.tasks, config.environment_name)})
     finally:
         await suite.close()
     splits = {} if split is None else await splits_in(config.environment_name, config.environment)

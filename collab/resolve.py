@@ -247,14 +247,17 @@ def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
 # -------------------------------------------------------------------------------------------------------- plan
 
 
-def task_names(suite: Suite, wanted: Sequence[str]) -> list[str]:
+def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
     """Resolve task names: "all", "tag:word" (every task with that tag) or plain names, in the suite's order.
+
+    Args:
+        env: what the user calls the environment, for messages; empty where that is the suite's name.
 
     Raises:
         UnknownName: a name or tag that no task has.
         UsageError: nothing is left.
     """
-    infos = list(suite.tasks())
+    infos, env = list(suite.tasks()), env or suite.name
     known = {info.name for info in infos}
     tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
     chosen: set[str] = set()
@@ -264,7 +267,7 @@ def task_names(suite: Suite, wanted: Sequence[str]) -> list[str]:
             chosen |= known
         elif item.startswith("tag:"):
             if tag not in tags:
-                raise UnknownName.of(f"tag of {suite.name}", tag, tags - {""})
+                raise UnknownName.of(f"tag of {env}", tag, tags - {""})
             chosen |= {
                 info.name
                 for info in infos
@@ -273,9 +276,9 @@ def task_names(suite: Suite, wanted: Sequence[str]) -> list[str]:
         elif item in known:
             chosen.add(item)
         else:
-            raise UnknownName.of(f"task of {suite.name}", item, known, f"see them with: collab env tasks {suite.name}")
+            raise UnknownName.of(f"task of {env}", item, known, f"see them with: collab env tasks {env}")
     if not chosen:
-        raise UsageError(f"{suite.name}: no task was chosen; name some, or give the environment tasks to offer")
+        raise UsageError(f"{env}: no task was chosen; name some, or give the environment tasks to offer")
     return [info.name for info in infos if info.name in chosen]
 
 

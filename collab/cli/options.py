@@ -134,10 +134,23 @@ def library(folder: Path | None) -> Library:
 
 def device(serial: str | None, allow_apps: list[str] | None, allow_effects: bool) -> dict[str, Any]:
     """What was said about the device, as options of a backend; nothing for what was not said."""
-    said = {"serial": serial, "allow_apps": listed(allow_apps) or None, "allow_effects": allow_effects or None}
+    said = {
+        "serial": serial,
+        "allow_apps": listed("--allow-apps", allow_apps) or None,
+        "allow_effects": allow_effects or None,
+    }
     return {option: value for option, value in said.items() if value is not None}
 
 
-def listed(values: list[str] | None) -> list[str]:
-    """Items of an option that may be repeated and holds comma-separated names."""
-    return [item.strip() for value in values or () for item in value.split(",") if item.strip()]
+def listed(option: str, values: list[str] | None) -> list[str]:
+    """Items of an option that may be repeated and holds comma-separated names; none where it was left out.
+
+    Raises:
+        UsageError: it was given and names nothing, as when a script's variable is empty.
+    """
+    from collab.errors import UsageError
+
+    items = [item.strip() for value in values or () for item in value.split(",") if item.strip()]
+    if values and not items:
+        raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
+    return items

@@ -37,7 +37,7 @@ def overlap(
     from collab.splits.overlap import refuse_overlap
     from collab.splits.recorded import instances_of
 
-    held = _held_out(options.library(library), runs, options.listed(kept))
+    held = _held_out(options.library(library), runs, options.listed("--with", kept))
     episodes = (episode for run in runs for episode in instances_of(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
     if as_json:

@@ -79,21 +79,20 @@ def configure(
         split: keep to this split of the environment; None keeps to none.
         device: options of the backend that were given by flags of their own.
     """
-    from collab.api import resolved
+    from collab.api import counted, resolved
     from collab.config import Budget, run_config
 
     config = run_config(
         library=definitions,
         purpose=purpose,
-        tasks=options.listed(tasks),
+        tasks=options.listed("--tasks", tasks),
         episodes=episodes,
         budget=Budget.parse(budget) if budget is not None else None,
         settings=settings or (),
         **choices,
     )
     config = _with_device(config, device)
-    counted = episodes is not None or any(setting.startswith("episodes=") for setting in settings or ())
-    return asyncio.run(resolved(config, once_per_task=not counted, split=split))
+    return asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
