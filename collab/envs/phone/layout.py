@@ -159,13 +159,16 @@ def _place_app_bar(placed: Placed, view: View, navigation: Node | None) -> None:
 
 
 def _place_window(placed: Placed, view: View, page: Page, bottom: int) -> None:
+    width = {"menu": 580, "sheet": WIDTH}.get(view.style, WIDTH - 240)
+    share = (width - 2 * MARGIN) / (WIDTH - 2 * MARGIN)
+    placed.sizes = placed.sizes._replace(characters=int(placed.sizes.characters * share))
     content = sum(_height(entry, 0, placed.sizes) for entry in view.body)
     title = 150 if view.title and view.style != "menu" else 0
     buttons = 150 if view.actions else 0
     limit = bottom - STATUS_BAR - 2 * MARGIN
     height = min(content + title + buttons, limit)
     if view.style == "menu":
-        left, right, top = 480, WIDTH - 20, STATUS_BAR + 20
+        left, right, top = WIDTH - 20 - width, WIDTH - 20, STATUS_BAR + 20
     elif view.style == "sheet":
         left, right, top = 0, WIDTH, bottom - height
     else:

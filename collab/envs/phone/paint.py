@@ -99,15 +99,16 @@ def _text_mask(text: str, size: int, bold: bool) -> Image.Image:
 
 
 @lru_cache(maxsize=2048)
-def fit(text: str, size: int, width: int) -> str:
-    """The text, shortened with an ellipsis to fit `width` pixels."""
+def fit(text: str, size: int, width: int, *, end: bool = False) -> str:
+    """The text, shortened with an ellipsis to fit `width` pixels; with `end` it is the beginning that goes."""
     if text_width(text, size) <= width:
         return text
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if text_width(text[:middle] + "…", size) <= width else (low, middle - 1)
-    return text[:low].rstrip() + "…"
+        part = "…" + text[len(text) - middle :] if end else text[:middle] + "…"
+        low, high = (middle, high) if text_width(part, size) <= width else (low, middle - 1)
+    return "…" + text[len(text) - low :].lstrip() if end else text[:low].rstrip() + "…"
 
 
 @lru_cache(maxsize=512)
@@ -196,10 +197,25 @@ class Canvas:
         """A glyph in the middle of `center`."""
         self.image.paste(fill, (center[0] - side // 2, center[1] - side // 2), glyph(sketch, side))
 
-    def line(self, text: str, x: int, middle: int, size: int, fill: Colour, *, width: int, bold: bool = False) -> int:
-        """One line of text, vertically centred on `middle`, shortened to `width`; returns where it ends."""
+    def line(
+        self,
+        text: str,
+        x: int,
+        middle: int,
+        size: int,
+        fill: Colour,
+        *,
+        width: int,
+        bold: bool = False,
+        end: bool = False,
+    ) -> int:
+        """One line of text, vertically centred on `middle`, shortened to `width`; returns where it ends.
+
+        Args:
+            end: show the end of a text that is too long, not its beginning.
+        """
         size = round(size * self.scale)
-        shown = fit(_printable(text), size, width)
+        shown = fit(_printable(text), size, width, end=end)
         if shown:
             self.image.paste(fill, (x, middle - round(size * 0.66)), _text_mask(shown, size, bold))
         return x + text_width(shown, size)

@@ -169,10 +169,10 @@ def _input(brush: Brush) -> None:
         end = x
         if shown:
             canvas.line(element.label, x, top + 34, 32, name, width=width)
-            end = canvas.line(shown, x, brush.middle + 18, BODY, theme.ink, width=width)
+            end = canvas.line(shown, x, brush.middle + 18, BODY, theme.ink, width=width, end=focused)
         else:
             canvas.line(element.label, x, brush.middle + 18, BODY, name, width=width)
-        caret = end + 3, brush.middle + 18
+        caret = end + (3 if shown else -8), brush.middle + 18
         thick = 6 if focused else 3
         canvas.rectangle(
             (x, bottom - 22 - thick, right - MARGIN, bottom - 22), theme.accent if focused else theme.faint
@@ -191,7 +191,7 @@ def _paper(brush: Brush, shown: str) -> tuple[int, int]:
         inside = (left + MARGIN, top + 60, right - MARGIN, bottom - 25)
     text, colour = (shown, brush.theme.ink) if shown else (brush.element.label, brush.theme.faint)
     end = brush.canvas.paragraph(text, inside, BODY, 60, colour)
-    return (end[0] + 3, end[1]) if shown else (inside[0], top + 54)
+    return (end[0] + 3, end[1]) if shown else (inside[0] - 8, top + 54)
 
 
 def _button(brush: Brush) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from collab.envs.phone import app_roles
 from collab.envs.phone.app_icon import app_colour, app_icon
 from collab.envs.phone.icons import sketch_of
 from collab.envs.phone.roles import BODY, PAINTERS, SMALL, Brush, Painter
@@ -76,7 +77,7 @@ def _progress(brush: Brush) -> None:
     brush.canvas.centred(brush.element.label, (x, y + 170), BODY, brush.theme.faint, width=right - left - 84)
 
 
-APPS: Mapping[str, Painter] = {**PAINTERS, "progress": _progress}
+APPS: Mapping[str, Painter] = {**PAINTERS, **app_roles.APPS, "progress": _progress}
 """Everything else."""
 PANEL: Mapping[str, Painter] = {**PAINTERS, "switch": _tile, "list item": _notification}
 """The shade and quick settings."""
