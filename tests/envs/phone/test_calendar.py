@@ -20,6 +20,7 @@ from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import Frame, look
 from collab.envs.phone.state import START_MS, Phone, Row
 from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.phone.tasks import BY_NAME
 from collab.envs.phone.touch import act
 
 SUITE = SimPhoneSuite()
@@ -247,3 +248,16 @@ def test_a_date_in_other_words_is_the_same_date(words: str, date: str) -> None:
         assert phone.oracle()
         phones.append(stored(phone.phone))
     assert phones[0] == phones[1]
+
+
+@pytest.mark.parametrize(("time", "asked"), [("12:00am", "Over"), ("7pm", "Later, Soon")])
+def test_the_next_event_is_the_one_named_even_where_its_time_is_over(time: str, asked: str) -> None:
+    hours = {"Over": 0, "Between": 9, "Soon": 17, "Later": 19}
+    at = {title: TODAY * DAY + hour * 3600 for title, hour in hours.items()}
+    phone = events.put_events(
+        FACTORY, [{"start_ts": begin, "end_ts": begin + 1800, "title": title} for title, begin in at.items()]
+    )
+    score = BY_NAME["SimpleCalendarNextEvent"].score
+    params = {"time": time, "duration": "30 min", "title": "not looked at"}
+    assert score(phone, replace(phone, answer=asked), params) == 1.0
+    assert score(phone, replace(phone, answer="Between"), params) == 0.0

@@ -107,9 +107,9 @@ def until_eight(params: Params) -> tuple[int, int]:
 
 
 def until_next(params: Params) -> tuple[int, int]:
-    """From now to the event; the other way round for a time that is over, which AndroidWorld draws now and then."""
-    first, last = sorted((TODAY * DAY + seconds_of("15:30"), start_of(params)))
-    return first, last
+    """From now to the event; the event alone when its time is over, which AndroidWorld draws now and then."""
+    now, start = TODAY * DAY + seconds_of("15:30"), start_of(params)
+    return min(now, start), start
 
 
 def coming_week(params: Params) -> tuple[int, int]:
