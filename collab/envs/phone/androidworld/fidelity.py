@@ -1,7 +1,7 @@
 """One task instance on one phone: AndroidWorld sets it up, our oracle solves it, AndroidWorld judges it.
 
-Three states are judged, by them and by us: untouched, solved through the phone's screens, and solved but for one
-decisive field.
+States are judged by them and by us: untouched, solved through the phone's screens, and solved but for one change
+(see `spoil`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld.hands import Execute, Instance, Stuck, play
+from collab.envs.phone.androidworld.hands import Hands, Instance, Stuck, play
 from collab.envs.phone.androidworld.judge import Judge, Refused
-from collab.envs.phone.androidworld.spoil import spoilt
+from collab.envs.phone.androidworld.spoil import Changed, blurred, disturbed, spoilt
 from collab.envs.phone.fresh import lived_in
 from collab.envs.phone.state import Phone
 from collab.envs.phone.tasks import BY_NAME
 from collab.seeds import derive, generator
 
-State: TypeAlias = Literal["untouched", "solved", "spoilt"]
+State: TypeAlias = Literal["untouched", "solved", "spoilt", "blurred", "disturbed"]
+_ONLY_AGREED = ("blurred", "disturbed")
+"""States in which either score may be right, as long as both judges give it."""
 VERIFY = frozenset(name for name in BY_NAME if name.startswith("System") and name.endswith("Verify"))
 """Tasks that are set up solved: the agent only has to say so. (A stopwatch must still be brought to the screen.)"""
 MAY_SAMPLE_NOTHING = frozenset({"RecipeDeleteMultipleRecipesWithConstraint"})
@@ -69,7 +71,7 @@ class Verdict:
             reached = state == "solved" or (state == "untouched" and self.solved_from_the_start)
             if mark.theirs is None:
                 wrong.append(f"{state}: AndroidWorld raised {mark.error}")
-            elif (mark.theirs == 1.0) != reached:
+            elif state not in _ONLY_AGREED and (mark.theirs == 1.0) != reached:
                 wrong.append(f"{state}: AndroidWorld says {mark.theirs:g}")
             if mark.theirs is not None and not mark.agreed:
                 wrong.append(f"{state}: AndroidWorld says {mark.theirs:g}, SimPhone {mark.ours:g}")
@@ -84,7 +86,7 @@ class Examiner:
         hands: who executes our solution's actions.
     """
 
-    def __init__(self, judge: Judge, handle: PhoneHandle, *, hands: Execute) -> None:
+    def __init__(self, judge: Judge, handle: PhoneHandle, *, hands: Hands) -> None:
         self._judge, self._handle, self._hands = judge, handle, hands
 
     def examine(self, name: str, suite_seed: int) -> Verdict:
@@ -123,10 +125,13 @@ class Examiner:
             problem = str(stuck)
         else:
             marks["solved"] = self._mark(instance, solved)
-            other = spoilt(name, start, solved)
-            if other is not None:
-                changed, phone = other
-                marks["spoilt"] = self._mark(instance, phone)
+            changes: dict[State, Changed | None] = {
+                "spoilt": spoilt(name, start, solved),
+                "blurred": blurred(start, solved),
+                "disturbed": disturbed(start, solved),
+            }
+            marks |= {state: self._mark(instance, made[1]) for state, made in changes.items() if made is not None}
+            changed = None if changes["spoilt"] is None else changes["spoilt"][0]
         return Verdict(
             task=name,
             suite_seed=suite_seed,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone.adb.handle import PhoneHandle
@@ -31,8 +32,16 @@ class Instance:
         return self.spec.score(self.start, phone, self.params)
 
 
-Execute: TypeAlias = Callable[[Action, Frame], None]
-"""Carry out an action on the phone behind the handle, which shows this frame."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """Who carries out actions."""
+
+    execute: Callable[[Action, Frame], None]
+    """Carry out an action on the phone behind the handle, which shows this frame."""
+    typed: Callable[[str], str] = str
+    """What appears when a text is typed."""
+
+
 MAX_ACTIONS = 120
 
 
@@ -40,20 +49,21 @@ class Stuck(Exception):
     """The solution does not reach its end; the message says where it stands still."""
 
 
-def play(instance: Instance, handle: PhoneHandle, execute: Execute) -> tuple[int, Phone]:
+def play(instance: Instance, handle: PhoneHandle, hands: Hands) -> tuple[int, Phone]:
     """Plan on SimPhone's screens and execute to the end: (number of actions, `status` included; the phone then).
 
     Raises:
         Stuck: the end is not reached.
     """
     handle.put(instance.start)
+    params = _with_texts(instance.params, hands.typed)
     for count in range(1, MAX_ACTIONS + 1):
         frame = look(handle.phone)
         try:
-            planned = MOBILE.canonical(instance.spec.plan(frame, instance.params, instance.start), frame.observation)
+            planned = MOBILE.canonical(instance.spec.plan(frame, params, instance.start), frame.observation)
             if planned.type == "status":
                 return count, handle.phone
-            execute(planned, frame)
+            hands.execute(planned, frame)
         except (Lost, Refused) as problem:
             raise Stuck(f"step {count}: {problem}") from None
         if replace(handle.phone, now_ms=frame.phone.now_ms) == frame.phone:
@@ -61,12 +71,21 @@ def play(instance: Instance, handle: PhoneHandle, execute: Execute) -> tuple[int
     raise Stuck(f"the goal is not reached after {MAX_ACTIONS} actions")
 
 
-def our_hands(handle: PhoneHandle) -> Execute:
+def _with_texts(params: Any, change: Callable[[str], str]) -> Any:
+    """Parameters with every text changed; names of parameters stay."""
+    if isinstance(params, Mapping):
+        return {name: _with_texts(value, change) for name, value in params.items()}
+    if isinstance(params, (list, tuple)):
+        return [_with_texts(value, change) for value in params]
+    return change(params) if isinstance(params, str) else params
+
+
+def our_hands(handle: PhoneHandle) -> Hands:
     """SimPhone's engine."""
-    return lambda action, frame: handle.put(act(frame, action))
+    return Hands(execute=lambda action, frame: handle.put(act(frame, action)))
 
 
-def their_hands(handle: PhoneHandle, judge: Judge) -> Execute:
+def their_hands(handle: PhoneHandle, judge: Judge) -> Hands:
     """AndroidWorld; an answer goes to whoever asked, not to the phone, so it is noted here."""
 
     def execute(action: Action, frame: Frame) -> None:
@@ -75,14 +94,27 @@ def their_hands(handle: PhoneHandle, judge: Judge) -> Execute:
         else:
             judge.ask("act", action=as_json(action, frame))
 
-    return execute
+    return Hands(execute=execute, typed=ascii_only)
+
+
+def ascii_only(text: str) -> str:
+    """A text as AndroidWorld types it: letters without their accents, and nothing else outside ASCII."""
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
 
 
 def as_json(action: Action, frame: Frame) -> dict[str, Any]:
-    """AndroidWorld's form of an action; an element, which AndroidWorld counts differently, becomes its middle."""
+    """AndroidWorld's form of an action.
+
+    An element, which AndroidWorld counts differently, becomes its middle. Its swipes begin in the middle of the
+    screen, so that what moves a slider to its end is a tap there.
+    """
     said: dict[str, Any] = json.loads(MOBILE.format(action))
     index = said.pop("index", None)
     box = None if index is None else frame.observation.elements[index].box
-    if box is not None:
-        said |= {"x": (box.left + box.right) // 2, "y": (box.top + box.bottom) // 2}
-    return said
+    if box is None:
+        return said
+    middle = (box.top + box.bottom) // 2
+    if action.type == "swipe" and frame.observation.elements[index].role == "slider":
+        end = box.right - 1 if said["direction"] == "right" else box.left
+        return {"action_type": "click", "x": end, "y": middle}
+    return {**said, "x": (box.left + box.right) // 2, "y": middle}

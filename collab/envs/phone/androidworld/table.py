@@ -9,6 +9,7 @@ from typing import Any
 from collab.envs.phone.androidworld.fidelity import MAY_SAMPLE_NOTHING, VERIFY, State, Verdict
 
 _STATES: tuple[State, ...] = ("untouched", "solved", "spoilt")
+_AGREED: tuple[State, ...] = ("blurred", "disturbed")
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
@@ -58,16 +59,20 @@ def plain(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 def table(verdicts: Sequence[Verdict]) -> str:
     """A Markdown table with a row for each task: AndroidWorld's scores by state, suite seed after suite seed."""
     lines = [
-        "| Task | untouched | solved | changed | decisive field | steps | budget |",
-        "|---|---|---|---|---|---|---|",
+        "| Task | untouched | solved | spoilt | by changing | blurred | disturbed | steps | budget |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for task, of_task in by_task(verdicts).items():
-        scores = " | ".join(" ".join(_score(verdict, state) for verdict in of_task) for state in _STATES)
+        scores, agreed = (_scores(of_task, states) for states in (_STATES, _AGREED))
         changed = ", ".join(dict.fromkeys(one.changed for one in of_task if one.changed)) or "–"
         steps = " ".join("–" if one.steps is None else str(one.steps) for one in of_task)
         budget = next((str(one.max_steps) for one in of_task if one.max_steps is not None), "–")
-        lines.append(f"| {task}{_mark(task)} | {scores} | {changed} | {steps} | {budget} |")
+        lines.append(f"| {task}{_mark(task)} | {scores} | {changed} | {agreed} | {steps} | {budget} |")
     return "\n".join(lines) + "\n"
+
+
+def _scores(of_task: Sequence[Verdict], states: tuple[State, ...]) -> str:
+    return " | ".join(" ".join(_score(verdict, state) for verdict in of_task) for state in states)
 
 
 def _score(verdict: Verdict, state: State) -> str:
@@ -114,8 +119,8 @@ _HANDS = """\
 {summary}.
 
 Here AndroidWorld also executes our oracle's actions: its `execute_action` turns them into adb taps, keys, swipes and
-intents. Two habits of it limit this: it types no letter outside ASCII ("Sauté" becomes "Saute", which its judges would
-forgive but our oracle types again), and its swipe always begins in the middle of the screen, never on a slider.
+intents. It types no letter outside ASCII, so "Sauté" is planned as "Saute", which its judges forgive; and its swipes
+begin in the middle of the screen, so a slider is tapped at its end.
 
 {misses}"""
 
@@ -127,11 +132,13 @@ _PAGE = """\
 
 AndroidWorld's task classes set a SimPhone up through adb, our oracle solves the task through the phone's screens, and
 AndroidWorld's `is_successful` judges the phone: it pulls databases and files, queries content providers and reads the
-elements on the screen, all through adb. Neither side sees the other's score. Three states of each instance are judged:
+elements on the screen, all through adb. Neither side sees the other's score. These states are judged:
 
 - *untouched*: set up, nothing done; must score less than 1;
 - *solved*: after our oracle; must score 1;
-- *changed*: solved, but with one decisive field altered beyond what fuzzy matching forgives; must score less than 1.
+- *spoilt*: solved, but with one decisive field changed beyond what fuzzy matching forgives; must score less than 1;
+- *blurred*: solved, with upper and lower case swapped in one text; both judges must say the same;
+- *disturbed*: solved, with another row of the table reworded or another file removed; both judges must say the same.
 
 This says that SimPhone stores what AndroidWorld looks for, where it looks for it. It says nothing about how a policy
 trained on SimPhone does on an emulator.

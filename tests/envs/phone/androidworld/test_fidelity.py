@@ -75,6 +75,15 @@ def test_a_judge_that_is_never_content_is_a_miss_in_one():
     assert "untouched: AndroidWorld says 0.5, SimPhone 0" in verdict.misses
 
 
+def test_a_forgiving_or_a_strict_judge_is_a_miss_only_where_ours_differs():
+    verdict = Verdict(
+        task="ExpenseAddSingle",
+        suite_seed=30,
+        marks={"blurred": Mark(theirs=1.0, ours=1.0), "disturbed": Mark(theirs=1.0, ours=0.0)},
+    )
+    assert verdict.misses == ["disturbed: AndroidWorld says 1, SimPhone 0"]
+
+
 def test_tasks_that_are_set_up_solved_must_score_from_the_start():
     verdict, _ = examined("SystemWifiTurnOffVerify")  # the stand-in sets them up unsolved
     assert "untouched: AndroidWorld says 0" in verdict.misses
@@ -121,8 +130,8 @@ def test_the_summary_counts_tasks_instances_and_states():
 def test_the_table_has_a_row_for_each_task():
     rows = table.table([RIGHT, WRONG, VERIFY]).splitlines()[2:]
     assert rows == [
-        "| SystemWifiTurnOff | 0 0.5 | 1 – | – – | – | 5 – | 10 |",
-        "| SystemWifiTurnOffVerify ¹ | error | – | – | – | – | – |",
+        "| SystemWifiTurnOff | 0 0.5 | 1 – | – – | – | – – | – – | 5 – | 10 |",
+        "| SystemWifiTurnOffVerify ¹ | error | – | – | – | – | – | – | – |",
     ]
 
 

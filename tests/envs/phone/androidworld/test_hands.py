@@ -6,10 +6,22 @@ import pytest
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.androidworld.hands import MAX_ACTIONS, Instance, Stuck, as_json, our_hands, play, their_hands
+from collab.envs.phone.androidworld.hands import (
+    MAX_ACTIONS,
+    Hands,
+    Instance,
+    Stuck,
+    as_json,
+    ascii_only,
+    our_hands,
+    play,
+    their_hands,
+)
 from collab.envs.phone.androidworld.judge import Refused
 from collab.envs.phone.fresh import FACTORY
+from collab.envs.phone.people import people
 from collab.envs.phone.screen import look
+from collab.envs.phone.shell import run
 from collab.envs.phone.tasks import BY_NAME
 from collab.envs.phone.touch import act
 
@@ -49,10 +61,30 @@ def test_an_element_becomes_its_middle():
     assert as_json(MOBILE.make("open_app", app_name="Clock"), frame)["app_name"] == "Clock"
 
 
+def test_a_slider_is_tapped_at_its_end():
+    start = run(FACTORY, "am start -n com.android.settings/.Settings").phone
+    level = Instance(spec=BY_NAME["SystemBrightnessMax"], params={"max_or_min": "max"}, start=start)
+    handle = PhoneHandle()
+    judge = Asked(handle)
+    _, phone = play(level, handle, their_hands(handle, judge))
+    assert phone.settings["system/screen_brightness"] == "255"
+    assert judge.requests[-1][1]["action"]["action_type"] == "click"
+
+
+def test_texts_are_planned_as_they_come_out():
+    contact = {"name": "Chloé Ñuñez", "number": "+15550001"}
+    instance = Instance(spec=BY_NAME["ContactsAddContact"], params=contact, start=FACTORY)
+    handle = PhoneHandle()
+    hands = our_hands(handle)
+    _, phone = play(instance, handle, Hands(execute=hands.execute, typed=ascii_only))
+    assert [(one.name, one.number) for one in people(phone)] == [("Chloe Nunez", "+15550001")]
+    assert ascii_only("Sauté 日 ½") == "Saute  12"
+
+
 def test_an_action_without_effect_is_named():
     handle = PhoneHandle()
     with pytest.raises(Stuck, match=r"step 1 changes nothing: open"):
-        play(WIFI_OFF, handle, lambda action, frame: None)
+        play(WIFI_OFF, handle, Hands(execute=lambda action, frame: None))
 
 
 def test_a_refused_action_is_told():
@@ -62,7 +94,7 @@ def test_a_refused_action_is_told():
         raise Refused("ValueError: no such app")
 
     with pytest.raises(Stuck, match="step 1: ValueError: no such app"):
-        play(WIFI_OFF, handle, refuse)
+        play(WIFI_OFF, handle, Hands(execute=refuse))
 
 
 def test_a_solution_that_goes_round_in_circles_ends():
@@ -73,4 +105,4 @@ def test_a_solution_that_goes_round_in_circles_ends():
         handle.put(act(frame, MOBILE.canonical(MOBILE.make("open_app", app_name=name), frame.observation)))
 
     with pytest.raises(Stuck, match=f"after {MAX_ACTIONS} actions"):
-        play(WIFI_OFF, handle, elsewhere)
+        play(WIFI_OFF, handle, Hands(execute=elsewhere))

@@ -4,13 +4,15 @@ import pytest
 
 from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.androidworld.hands import Instance, our_hands, play
-from collab.envs.phone.androidworld.spoil import OTHER, spoilt
+from collab.envs.phone.androidworld.spoil import OTHER, blurred, disturbed, spoilt
 from collab.envs.phone.core import SimPhone
+from collab.envs.phone.expenses import EXPENSE
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME
 from collab.envs.phone.tasks.spec import similar
 
 SUITE = SimPhoneSuite()
+KEY = (EXPENSE.path, EXPENSE.name)
 
 
 def solved(name, seed=5):
@@ -49,6 +51,41 @@ def test_what_was_removed_comes_back_in_its_place():
     instance, end = solved("ExpenseDeleteSingle")
     _, phone = spoilt("ExpenseDeleteSingle", instance.start, end)
     assert phone.rows == instance.start.rows
+
+
+def test_case_is_forgiven_and_a_bystander_is_not():
+    instance, end = solved("ExpenseAddSingle")
+    what, phone = blurred(instance.start, end)
+    (row,) = [row for row in phone.rows[KEY] if row not in end.rows[KEY]]
+    assert what == "expense.name"
+    assert row["name"] == end.rows[KEY][-1]["name"].swapcase()
+    assert instance.score(phone) == 1.0
+    what, phone = disturbed(instance.start, end)
+    assert what == "expense.name"
+    assert phone.rows[KEY][-1] == end.rows[KEY][-1]
+    assert instance.score(phone) == 0.0
+
+
+def test_files_are_blurred_and_disturbed_too():
+    instance, end = solved("MarkorEditNote")
+    path = next(path for path, entry in end.files.items() if entry != instance.start.files[path])
+    assert blurred(instance.start, end)[1].files[path].content == end.files[path].content.swapcase()
+    _, phone = disturbed(instance.start, end)
+    (gone,) = set(end.files) - set(phone.files)
+    assert end.files[gone] == instance.start.files[gone]
+
+
+def test_an_answer_or_a_clipboard_is_blurred():
+    instance, end = solved("SimpleCalendarNextEvent")
+    assert blurred(instance.start, end)[1].answer == end.answer.swapcase() != end.answer
+    instance, end = solved("SystemCopyToClipboard")
+    assert blurred(instance.start, end)[1].clipboard == end.clipboard.swapcase()
+
+
+def test_switches_have_nothing_to_blur_or_disturb():
+    instance, end = solved("SystemWifiTurnOff")
+    assert blurred(instance.start, end) is None
+    assert disturbed(instance.start, end) is None
 
 
 def test_nothing_is_found_where_nothing_was_done():
