@@ -83,7 +83,7 @@ class Index:
             for line in log.scan(directory, segment, *known.get(segment, (0, 0))):
                 try:
                     self.add(decode(line.content), line.place, line.number)
-                except BadLine as error:
+                except (BadLine, OverflowError) as error:  # a number that SQLite cannot hold was never written by us
                     self._consume(line.place, line.number, str(error))
                 count += 1
         self.connection.commit()

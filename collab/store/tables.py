@@ -118,6 +118,7 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
     known = connection.execute(
         "SELECT key, attempt FROM episodes WHERE trajectory = ?", (_clean(event.trajectory),)
     ).fetchone()
+    connection.execute("SELECT ?, ?, ?", (event.attempt, event.epoch, event.episode))  # or nothing is deleted below
     if known is not None:
         key, attempt = known
         if event.attempt <= attempt:

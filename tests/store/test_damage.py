@@ -120,6 +120,21 @@ def test_where_index_and_log_disagree_the_log_is_right(store: RunStore, made: Si
     assert [problem.line for problem in reader.problems] == [4, None]
 
 
+def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStore, made: SimpleNamespace) -> None:
+    with store.writer() as writer:
+        made.play(writer, "A/0", 2)
+    segment = segment_of(store)
+    lines = segment.read_bytes().splitlines(keepends=True)
+    again = lines[1].replace(b'"attempt":0', b'"attempt":%d' % 2**70)
+    segment.write_bytes(b"".join([*lines, again]))
+    (store.path / "index.sqlite").unlink()
+    for _ in ("told from the log", "told from the index that the next writer made"):
+        reader = store.reader()
+        assert [problem.line for problem in reader.problems] == [len(lines) + 1]
+        assert reader.trajectory("A/0").success
+        store.writer().close()
+
+
 def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, made: SimpleNamespace) -> None:
     with store.writer() as writer:
         made.begin(writer)
