@@ -215,7 +215,8 @@ class Canvas:
             end: show the end of a text that is too long, not its beginning.
         """
         size = round(size * self.scale)
-        shown = fit(_printable(text), size, width, end=end)
+        most = max(1, width) + 1  # hardly a character is narrower than a pixel; long texts would fill the caches
+        shown = fit(_printable(text[-most:] if end else text[:most]), size, width, end=end)
         if shown:
             self.image.paste(fill, (x, middle - round(size * 0.66)), _text_mask(shown, size, bold))
         return x + text_width(shown, size)
@@ -225,7 +226,7 @@ class Canvas:
     ) -> None:
         """One line of text in the middle of `center`."""
         large = round(size * self.scale)
-        shown = fit(_printable(text), large, width)
+        shown = fit(_printable(text[: max(1, width) + 1]), large, width)
         self.line(shown, center[0] - text_width(shown, large) // 2, center[1], size, fill, width=width, bold=bold)
 
     def paragraph(
@@ -234,8 +235,9 @@ class Canvas:
         """Wrapped text from the top of a box; lines that do not fit are left out. Returns the end of the last line."""
         left, top, right, bottom = box
         pitch, large = round(pitch * self.scale), round(size * self.scale)
-        lines = wrap("\n".join(_printable(part) for part in text.split("\n")), large, max(1, right - left))
-        room = max(1, (bottom - top) // pitch)
+        width, room = max(1, right - left), max(1, (bottom - top) // pitch)
+        text = text[: (room + 1) * width]  # hardly a character is narrower than a pixel
+        lines = wrap("\n".join(_printable(part) for part in text.split("\n")), large, width)
         end = (left, top + pitch // 2)
         for number, shown in enumerate(lines[:room]):
             last = number == room - 1 and len(lines) > room
