@@ -29,7 +29,7 @@ from collab.types import Action, ElementTarget, Point
 
 DRAG = 1100
 """How far a scroll moves the content, in pixels: about half a screen, as AndroidWorld's gesture does."""
-_STEP, _MOST_SCROLLS = 400, 100
+_STEP, _MOST_SCROLLS = 100, 400
 """How far, in pixels, and how often a field is scrolled towards the middle of the screen."""
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
