@@ -252,6 +252,17 @@ def test_a_run_is_shown_the_same_without_its_index(collab):
     assert collab("runs", "show", "one", "--json") == with_index
 
 
+def test_a_run_that_does_not_say_what_was_planned_counts_what_is_missing_all_the_same(collab):
+    options = ("--env", "corridor", "--agents", "parrot", "--concurrency", "1", "--out", "short")
+    assert collab("eval", *options, "--budget", "tokens=1")[0] == 1
+    head = json.loads(Path("short/run.json").read_text())
+    del head["tasks"]
+    Path("short/run.json").write_text(json.dumps(head))
+    found = read(collab("runs", "show", "short", "--json"))
+    assert found["success"]["episodes"] == 3
+    assert {name: group["episodes"] for name, group in found["by_task"].items()} == {"unknown": 3}
+
+
 def test_a_run_can_be_looked_at_closer_and_closer(collab):
     collab("rollout", "--env", "corridor", "--episodes", "3", "--out", "one")
     whole = read(collab("runs", "show", "one", "--json"))
