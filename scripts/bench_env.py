@@ -2,12 +2,13 @@
 
     python scripts/bench_env.py --quick                  # under a minute
     python scripts/bench_env.py --out bench.json         # more repetitions
-    python scripts/bench_env.py --only phone             # one part: crowd, phone, adb, miniwob, deliberation
+    python scripts/bench_env.py --only phone             # one part: crowd, phone, distracted, adb, …
 
 crowd         Memory of a process with 200 SimPhones on all tasks, each some steps into its own.
 phone         SimPhone without rendering: a step is an action read from JSON, the new elements and their text. The mix
               is the oracles' paths with every second action replaced by a random valid one, over all tasks. Frames
               are drawn apart from it.
+distracted    The same with the presets daily and hostile, and with hostile in German.
 adb           The real uiautomator2 client asks a SimPhone for its hierarchy.
 miniwob       MiniWoB++ in a real Chromium: a click per step, elements and text, over all pages.
 deliberation  What the framework adds to twelve model calls: prompts, parsing, vote, log; the model is scripted and
@@ -30,7 +31,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -134,42 +135,74 @@ def per_call_ms(call: Callable[[], object], times: int = 20) -> float:
     return 1000 * (time.perf_counter() - start) / times
 
 
-async def bench_phone(quick: bool) -> Figures:
-    """Steps per second, reset, fork and drawing of SimPhone."""
-    suite = SimPhoneSuite()
+@dataclass(slots=True)
+class Pace:
+    """What came of playing every task once per repetition; the first, which warms the caches up, does not count."""
+
+    screens: list[Observation] = field(default_factory=list)
+    forks_ms: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    cpu_rates: list[float] = field(default_factory=list)
+    resets_ms: list[float] = field(default_factory=list)
+    resets_cpu_ms: list[float] = field(default_factory=list)
+    steps: int = 0
+
+
+async def play(suite: SimPhoneSuite, repetitions: int) -> Pace:
+    """Follow scripts over all tasks, each repetition with another seed."""
+    pace = Pace()
     names = [info.name for info in suite.tasks()]
-    rates, cpu_rates, resets_ms, resets_cpu_ms, screens = [], [], [], [], []
-    forks_ms: list[float] = []
-    count = 0
-    for repetition in range(4 if quick else 11):
+    for repetition in range(repetitions):
         scripts = [await write_script(suite, name, 100 + repetition) for name in names]
         steps, resets = Clock(), Clock()
         environment = await suite.open()
         for script in scripts:
             seen = await follow(environment, script, steps, resets)
-            screens.append(seen[len(seen) // 2])
-        forks_ms.append(per_call_ms(environment.core.fork))
-        taken = sum(len(script.texts) for script in scripts)
+            pace.screens.append(seen[len(seen) // 2])
+        pace.forks_ms.append(per_call_ms(environment.core.fork))
         if repetition == 0:
-            continue  # the first warms the caches up
-        count += taken
-        rates.append(taken / steps.wall)
-        cpu_rates.append(taken / steps.cpu)
-        resets_ms.append(1000 * resets.wall / len(scripts))
-        resets_cpu_ms.append(1000 * resets.cpu / len(scripts))
-    looks = screens[:: max(1, len(screens) // 40)]
+            continue
+        taken = sum(len(script.texts) for script in scripts)
+        pace.steps += taken
+        pace.rates.append(taken / steps.wall)
+        pace.cpu_rates.append(taken / steps.cpu)
+        pace.resets_ms.append(1000 * resets.wall / len(scripts))
+        pace.resets_cpu_ms.append(1000 * resets.cpu / len(scripts))
+    return pace
+
+
+async def bench_phone(quick: bool) -> Figures:
+    """Steps per second, reset, fork and drawing of SimPhone."""
+    suite = SimPhoneSuite()
+    pace = await play(suite, 4 if quick else 11)
+    looks = pace.screens[:: max(1, len(pace.screens) // 40)]
     render(looks[0])
     return {
-        "tasks": len(names),
-        "steps": count,
-        "steps_per_s": round(statistics.median(rates)),
-        "steps_per_cpu_s": round(statistics.median(cpu_rates)),
-        "reset_ms": round(statistics.median(resets_ms), 3),
-        "reset_cpu_ms": round(statistics.median(resets_cpu_ms), 3),
-        "fork_ms": round(statistics.median(forks_ms), 4),
+        "tasks": len(suite.tasks()),
+        "steps": pace.steps,
+        "steps_per_s": round(statistics.median(pace.rates)),
+        "steps_per_cpu_s": round(statistics.median(pace.cpu_rates)),
+        "reset_ms": round(statistics.median(pace.resets_ms), 3),
+        "reset_cpu_ms": round(statistics.median(pace.resets_cpu_ms), 3),
+        "fork_ms": round(statistics.median(pace.forks_ms), 4),
         "render_ms": round(statistics.median(per_call_ms(partial(render, look), 1) for look in looks), 1),
         "png_ms": round(statistics.median(per_call_ms(partial(render_png, look), 1) for look in looks), 1),
     }
+
+
+async def bench_distracted(quick: bool) -> Figures:
+    """Steps per second and reset of SimPhone with the presets that are not calm; German throughout in the last."""
+    figures: Figures = {}
+    for name, suite in (
+        ("daily", SimPhoneSuite(preset="daily")),
+        ("hostile", SimPhoneSuite(preset="hostile")),
+        ("german", SimPhoneSuite(preset="hostile", language="german")),
+    ):
+        pace = await play(suite, 3 if quick else 6)
+        figures[f"{name}_steps_per_s"] = round(statistics.median(pace.rates))
+        figures[f"{name}_steps_per_cpu_s"] = round(statistics.median(pace.cpu_rates))
+        figures[f"{name}_reset_cpu_ms"] = round(statistics.median(pace.resets_cpu_ms), 3)
+    return figures
 
 
 # ------------------------------------------------------------------------------------------------------ others
@@ -287,6 +320,7 @@ TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
     ("phone", "reset_ms", "ms", 2, False),
     ("phone", "fork_ms", "ms", 1, False),
     ("phone", "render_ms", "ms", 25, False),
+    ("distracted", "hostile_steps_per_s", "steps/s", 3000, True),
     ("adb", "dump_ms", "ms", 60, False),
     ("miniwob", "median_steps_per_s", "steps/s", 250, True),
     ("deliberation", "step_ms", "ms", 3, False),
@@ -296,6 +330,7 @@ TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
 PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
     "crowd": bench_crowd,  # first: what later parts leave behind is not its memory
     "phone": bench_phone,
+    "distracted": bench_distracted,
     "adb": bench_adb,
     "miniwob": bench_miniwob,
     "deliberation": bench_deliberation,

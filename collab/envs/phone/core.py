@@ -152,6 +152,7 @@ class SimPhone:
         self._steps += 1
         action = action or _WAIT
         if action.space != MOBILE.name:
+            self._follow(action)
             return self._went_on(episode, f"nothing changed: {action.type} is not an action of a phone")
         action = MOBILE.canonical(action, self._frame.observation)
         if action.type == "status":

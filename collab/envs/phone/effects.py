@@ -23,6 +23,9 @@ def effect(before: Frame, after: Frame, action: Action) -> str:
         return "one second passed"
     if after.phone == before.phone or after.phone == replace(before.phone, notice=None):
         return "nothing changed"
+    came = _came_up(before, after)
+    if came:
+        return came
     if action.type == "answer":
         return "noted the answer"
     if after.observation.title != before.observation.title:
@@ -35,7 +38,18 @@ def effect(before: Frame, after: Frame, action: Action) -> str:
     )
 
 
+def _came_up(before: Frame, after: Frame) -> str:
+    """What came over the screen without being asked for."""
+    if after.phone.loading:
+        return "the screen is loading"
+    if after.phone.cover is None or before.phone.cover is not None:
+        return ""
+    return "a notification came up" if after.placed.banner else f"{after.observation.title} came up"
+
+
 def _closed_a_page(before: Frame, after: Frame) -> bool:
+    if before.phone.cover is not None and after.phone.cover is None:
+        return True
     package = after.phone.foreground
     same_app = package == before.phone.foreground
     if before.phone.panel is not None and after.phone.panel is None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from collab.envs.phone.app import App
 from collab.envs.phone.apps.system_shade import open_shade
+from collab.envs.phone.distractions.words import app_name
 from collab.envs.phone.state import LAUNCHER, Handler, Page, Phone, pop, push, start
 from collab.envs.phone.widgets import Node, View, grid, line, text, text_field
 
@@ -32,7 +33,8 @@ def launcher(apps: Sequence[App]) -> App:
 
     def drawer(phone: Phone, page: Page) -> View:
         wanted = page.fields.get("search", "").strip().casefold()
-        found = [app for app in in_order if wanted in app.name.casefold()]
+        shown = (f"{app.name}\n{app_name(app.name, phone.manner)}".casefold() for app in in_order)
+        found = [app for app, names in zip(in_order, shown, strict=True) if wanted in names]
         first: Handler | None = _launcher_of(found[0]) if found else None
         search = text_field(page, "search", "Search apps", _ID + "search_container_all_apps", enter=first)
         return View(

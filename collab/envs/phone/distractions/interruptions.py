@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from collab.envs.phone.distractions.cover import Cover
 from collab.envs.phone.pools import draw_name
-from collab.envs.phone.state import LAUNCHER, Phone
+from collab.envs.phone.state import LAUNCHER, Notification, Phone, dismiss, notify
 from collab.envs.phone.widgets import Item, Node, View, button, line, text
 from collab.seeds import generator
 from collab.types import Action
@@ -108,6 +108,8 @@ STAGES: Mapping[tuple[str, str], Stage] = {
     ),
 }
 KINDS = tuple(dict.fromkeys(kind for kind, _ in STAGES))
+_HEADS_UP = "heads_up"
+"""Key of the notification that a banner shows; it stays in the shade when nobody touches the banner."""
 _STICKY = ("call", "alarm")
 """Back does not get rid of these, and going elsewhere only shrinks them."""
 _BANNERS = (
@@ -127,6 +129,8 @@ def begin(phone: Phone, kind: str, seed: int) -> Phone:
     if kind == "rating" and phone.foreground == LAUNCHER:
         kind = "battery"  # there is no app to be rated
     about = {"call": draw_name(rng), "banner": rng.choice(_BANNERS)}.get(kind, "")
+    if kind == "banner":
+        phone = notify(phone, Notification(key=_HEADS_UP, package="android", title=about))
     return replace(phone, cover=_at(Cover(kind=kind, about=about), "first"))
 
 
@@ -176,6 +180,8 @@ def _buttons(stage: Stage) -> list[Node]:
 
 
 def _press(phone: Phone, to: str | None) -> Phone:
+    if phone.cover is not None and phone.cover.kind == "banner":
+        phone = dismiss(phone, _HEADS_UP)
     if phone.cover is None or to is None:
         return replace(phone, cover=None)
     return replace(phone, cover=_at(phone.cover, to))

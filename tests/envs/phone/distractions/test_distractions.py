@@ -22,6 +22,7 @@ from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import TASKS
 from collab.envs.samples import random_action
 from collab.errors import ConfigError
+from collab.types import Action
 
 SUITE = SimPhoneSuite()
 NAMES = [spec.name for spec in TASKS]
@@ -76,6 +77,18 @@ def test_oracle_knows_what_will_come_after_wrong_turns() -> None:
         assert results[-1].outcome is not None
         assert results[-1].outcome.success, (name, seed)
     assert followed > 10
+
+
+def test_oracle_forgets_a_solution_when_a_step_is_lost() -> None:
+    phone = started("SystemWifiTurnOff", 2, STORM)
+    first = phone.oracle()
+    phone.step(Action(space="web", type="hover"))
+    solution = phone.oracle()
+    assert first
+    assert solution
+    results = [phone.step(action) for action in solution]
+    assert results[-1].outcome is not None
+    assert results[-1].outcome.success
 
 
 # --------------------------------------------------------------------------------------------------------- exact

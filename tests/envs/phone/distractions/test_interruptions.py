@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from collab.envs.actions import MOBILE
+from collab.envs.phone.apps.system_shade import open_shade
 from collab.envs.phone.distractions.interruptions import KINDS, STAGES, begin, is_banner, way_out
+from collab.envs.phone.distractions.manner import Manner
 from collab.envs.phone.distractions.slowness import hold
+from collab.envs.phone.effects import effect
 from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import look
 from collab.envs.phone.state import Page, Phone, focus_on, push, start
@@ -35,7 +38,7 @@ def tap(phone: Phone, key: str) -> Phone:
 
 
 def uncovered(phone: Phone) -> Phone:
-    return replace(phone, cover=None)
+    return replace(phone, cover=None, notifications=())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,7 +131,10 @@ def test_a_banner_covers_the_top_and_goes_by_itself() -> None:
     for _ in range(STAGES["banner", "first"].patience):
         assert phone.cover is not None
         phone = act(look(phone), MOBILE.make("swipe", direction="left"))
-    assert phone.cover is None
+    assert phone == replace(form(), notifications=phone.notifications)
+    assert [one.package for one in phone.notifications] == ["android"]
+    shade = look(open_shade(replace(phone, manner=Manner(language="german"))))
+    assert any(one.label.startswith("Android-System: ") for one in shade.observation.elements)
 
 
 def test_what_is_below_a_banner_works() -> None:
@@ -145,6 +151,15 @@ def test_one_interruption_at_a_time_and_no_rating_without_an_app() -> None:
     at_home = begin(FACTORY, "rating", 3)
     assert at_home.cover is not None
     assert at_home.cover.kind == "battery"
+
+
+def test_the_history_says_what_came_up() -> None:
+    before = look(form())
+    words = {kind: effect(before, look(begin(form(), kind, 3)), BACK) for kind in KINDS}
+    assert words["call"] == "Incoming call came up"
+    assert words["banner"] == "a notification came up"
+    assert effect(look(begin(form(), "call", 3)), before, BACK) == "went back to Contacts: Create contact"
+    assert effect(before, look(hold(form(), 2)), BACK) == "the screen is loading"
 
 
 # ------------------------------------------------------------------------------------------------------- slow screens

@@ -24,7 +24,7 @@ from collab.envs.phone.distractions.words import (
 from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.people import add_person
 from collab.envs.phone.screen import Frame, input_nodes, look, view_of
-from collab.envs.phone.state import start
+from collab.envs.phone.state import Page, push, start
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import TASKS
 from collab.envs.phone.touch import act
@@ -218,6 +218,13 @@ def test_apps_open_by_either_name(manner: Manner) -> None:
     for name in ("Settings", "Einstellungen", "einstellungen"):
         action = MOBILE.canonical(MOBILE.make("open_app", app_name=name), look(phone).observation)
         assert act(look(phone), action).foreground == "com.android.settings"
+
+
+def test_the_drawer_finds_apps_by_either_name() -> None:
+    for typed in ("clock", "uhr"):
+        page = Page(screen="launcher.drawer", fields={"search": typed})
+        labels = [one.label for one in look(push(replace(FACTORY, manner=GERMAN), page)).observation.elements]
+        assert "Uhr" in labels, typed
 
 
 def test_german_names_hide_no_english_one() -> None:
