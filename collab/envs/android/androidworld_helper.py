@@ -208,26 +208,23 @@ def _home() -> str:
 
 
 def _metadata() -> dict[str, dict[str, Any]]:
-    path = Path(_home()) / "task_metadata.json"
-    if not path.is_file():
-        return {}
-    return {one["task_name"]: one for one in json.loads(path.read_text(encoding="utf-8"))}
+    path = Path(_home(), "task_metadata.json")
+    listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return {one["task_name"]: one for one in listed}
 
 
 def _find_adb(path: str | None) -> str:
     homes = [path] if path is not None else [*ADB_HOMES, shutil.which("adb") or "adb"]
-    found = [full for home in homes if os.path.isfile(full := os.path.expanduser(home))]
-    if not found:
-        raise Refused("no_adb", f"no adb at {' or '.join(homes)}; give its path with the option adb_path")
-    return found[0]
+    for home in homes:
+        if os.path.isfile(os.path.expanduser(home)):
+            return os.path.expanduser(home)
+    raise Refused("no_adb", f"no adb at {' or '.join(homes)}; give its path with the option adb_path")
 
 
 def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection((HOST, port), timeout=3):
-            return True
-    except OSError:
-        return False
+    with socket.socket() as probe:
+        probe.settimeout(3)
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def _element(one: Any) -> dict[str, Any]:
@@ -249,7 +246,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    return _plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(type(value)) else str(value)
+    if dataclasses.is_dataclass(type(value)):
+        return _plain(dataclasses.asdict(value))
+    return f"<{type(value).__name__}>" if " at 0x" in str(value) else str(value)  # an address differs each time
 
 
 def png(rgb: bytes, width: int, height: int) -> bytes:
