@@ -152,7 +152,8 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
     if without:
         raise UsageError(
             f"the agents need solutions, and {len(without)} of {len(config.tasks)} tasks have none "
-            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle"
+            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
+            + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
         )
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,18 @@ def test_a_budget_that_nothing_counts_towards_is_refused(library: Path, tmp_path
     for budget, words in ((Budget(usd=1), "does not say what it costs"), (Budget(tokens=1), "does not count tokens")):
         with pytest.raises(UsageError, match=words):
             play(library, tmp_path / "run", budget=budget)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rehearsal_is_refused_where_solutions_are_missing(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = CorridorSuite().tasks()
+    for known, move in ((["TypeWord"], "choose with --tasks tag:oracle"), ([], "choose other --agents: see collab")):
+        found = [replace(info, oracle=info.name in known) for info in infos]
+        monkeypatch.setattr(CorridorSuite, "tasks", lambda self, found=found: found)
+        with pytest.raises(UsageError, match=rf"{3 - len(known)} of 3 tasks have none .*; {move}"):
+            play(library, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
