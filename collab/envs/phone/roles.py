@@ -12,7 +12,7 @@ from typing import TypeAlias
 from collab.envs.phone.app_icon import app_icon
 from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import MARGIN
-from collab.envs.phone.paint import Canvas, Colour
+from collab.envs.phone.paint import Canvas, Colour, text_width
 from collab.envs.phone.theme import Theme
 from collab.types import Box, Element
 
@@ -246,7 +246,9 @@ def _chip(brush: Brush) -> None:
     brush.canvas.outlined((left + 8, top + 16, right - 8, bottom - 16), 24, brush.theme.line, ground)
     middle, value = (left + right) // 2, brush.element.value
     above = 34 if value else 0
-    brush.canvas.centred(brush.element.label, (middle, brush.middle - above), 38, brush.ink, width=right - left - 40)
+    width = right - left - 24
+    size = 38 if text_width(brush.element.label, round(38 * brush.canvas.scale)) <= width else 30
+    brush.canvas.centred(brush.element.label, (middle, brush.middle - above), size, brush.ink, width=width)
     if value:
         brush.canvas.centred(value, (middle, brush.middle + 34), 28, brush.theme.faint, width=right - left - 24)
 
