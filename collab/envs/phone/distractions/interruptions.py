@@ -112,6 +112,7 @@ _HEADS_UP = "heads_up"
 """Key of the notification that a banner shows; it stays in the shade when nobody touches the banner."""
 _STICKY = ("call", "alarm")
 """Back does not get rid of these, and going elsewhere only shrinks them."""
+_TAPS = ("click", "double_tap", "long_press")
 _BANNERS = (
     "Rain is expected from 17:00",
     "3 apps have been updated",
@@ -210,8 +211,9 @@ def act_on(phone: Phone, cover: Cover, node: Node | None, action: Action, below:
         return replace(below(replace(phone, cover=None)), cover=stays)
     if action.type == "navigate_back":
         return phone if cover.kind in _STICKY else replace(phone, cover=None)
-    touched = action.type in ("click", "double_tap", "long_press") and node is not None and node.tap is not None
-    return node.tap(phone) if touched and node is not None and node.tap is not None else phone
+    if action.type in _TAPS and node is not None and node.tap is not None:
+        return node.tap(phone)
+    return phone
 
 
 def _aged(cover: Cover, phone: Phone) -> Phone:

@@ -1,6 +1,6 @@
 """The same labels in other words: synonyms, and a second language.
 
-Three tables lie beside this module, in `words/`:
+Three tables lie beside this module, in `tables/`:
 
     data.yaml      where text comes from users or files. It is never changed, but for the templates named there
     german.yaml    English text → German text, complete for all apps of this package
@@ -28,7 +28,7 @@ from collab.envs.phone.distractions.manner import USUAL, Manner
 from collab.envs.phone.widgets import Item, Line, Node, View
 from collab.seeds import derive, generator
 
-_TABLES = Path(__file__).parent / "words"
+_TABLES = Path(__file__).parent / "tables"
 _HOLES = {"n": r"\d+", "said": r".+?", "any": r".*"}
 _HOLE = re.compile(r"\{((?:n|said|any)\d*)\}")
 _LETTER = re.compile(r"[^\W\d_]")

@@ -77,7 +77,7 @@ def test_every_label_that_the_oracles_see_has_a_german_translation(frames: list[
         for text, place in texts_of(frame)
         if is_label(text, place) and german_at(text, place) is None
     }
-    assert not missing, f"give them a line in words/german.yaml, or their place one in words/data.yaml: {missing}"
+    assert not missing, f"give them a line in tables/german.yaml, or their place one in tables/data.yaml: {missing}"
 
 
 def test_an_unknown_label_would_be_found() -> None:
