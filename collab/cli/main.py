@@ -1,4 +1,4 @@
-"""The console script `collab`: the list of commands, and the last stop of every error.
+"""The command line: the list of commands, and the last stop of every error.
 
 A mistake of the user (exit 2) or a failure (exit 1) is one line on stderr. Anything else is a bug of this project:
 one line that names it, and the whole traceback under COLLAB_DEBUG=1. Commands import what they need when they run, so
@@ -61,7 +61,7 @@ app.command("doctor")(doctor.doctor)
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Run the command of this process, with its streams as they are, and exit."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character shows "?" instead of ending the work
@@ -92,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except typer.Abort:
         fail("aborted")
+        return 1
+    except KeyboardInterrupt:
+        fail("interrupted")
         return 1
     except typer.TyperException as error:
         return _explain_usage(error)

@@ -123,6 +123,7 @@ async def check_env(
                 for seed in seeds
             ]
             note(await _judge(info.name, name, claim, subjects, timeout_s))
+            await asyncio.sleep(0)  # a world in pure Python never waits; here it can be cancelled
     if "deterministic" in suite.capabilities:
         for finding in await _rebuild_elsewhere(suite, options, recordings, timeout_s):
             note(finding)

@@ -113,6 +113,35 @@ def test_the_first_ctrl_c_stops_cleanly_and_resuming_loses_nothing(somewhere, ca
     assert resumed["episodes"] == json.loads(capsys.readouterr().out)["episodes"]
 
 
+def test_ctrl_c_while_commands_are_loaded_is_one_line(somewhere):
+    (somewhere / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "from collab.cli.start import run; run()", "graph", "list"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(somewhere)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: interrupted\n")
+
+
+def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collab.cli.main.app", interrupt)
+    assert main(["graph", "list"]) == 1
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
 def test_the_second_ctrl_c_leaves_at_once(somewhere, monkeypatch):
     stubborn = "\n".join(
         [

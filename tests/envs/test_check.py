@@ -144,6 +144,18 @@ def test_an_honest_suite_passes():
     assert by_claim["screenshot"].detail.startswith("1080 × 2400")
 
 
+def test_a_check_of_a_world_that_never_waits_can_be_cancelled():
+    told = []
+
+    async def cancelled():
+        job = asyncio.create_task(check_env(CounterSuite(), seeds=(0,), progress=lambda _: told.append(job.cancel())))
+        await asyncio.gather(job, return_exceptions=True)
+        return job.cancelled()
+
+    assert asyncio.run(cancelled())
+    assert len(told) == 2, "the suite itself, and the first claim"
+
+
 def test_the_fake_passes_and_can_be_rebuilt_in_a_fresh_process():
     report = check(
         CorridorSuite(max_steps=7), options={"max_steps": 7}, seeds=(0, 1, 2), tasks=["TypeWord", "PressButton"]
