@@ -29,6 +29,9 @@ def serve(
         typer.Option("--task", metavar="NAME", help="Start from this task's initial state; scored at the end."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Phone k gets instance S + k of the task.")] = 0,
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="PACKAGE", help="An app from outside; may be repeated.")
+    ] = None,
 ) -> None:
     """Serve phones on the loopback interface until Ctrl-C, as an adb server would.
 
@@ -36,8 +39,10 @@ def serve(
     """
     from collab.envs.phone.adb.exam import begin
     from collab.envs.phone.adb.handle import PhoneHandle
+    from collab.envs.phone.suite import SimPhoneSuite
 
-    handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle() for place in range(phones)}
+    suite = SimPhoneSuite(apps=apps or [])
+    handles = {f"emulator-{FIRST_PORT + 2 * place}": PhoneHandle(suite=suite) for place in range(phones)}
     for place, handle in enumerate(handles.values()):
         if task is not None:
             begin(handle, name=task, seed=seed + place)

@@ -128,6 +128,11 @@ class SimPhone:
         return self._frame.phone
 
     @property
+    def episode(self) -> Episode | None:
+        """The running episode; None before the first reset and after the end."""
+        return self._episode
+
+    @property
     def frame(self) -> Frame:
         """The present look: state, screen and observation together."""
         return self._frame

@@ -146,7 +146,11 @@ class SimPhoneSuite:
 
     async def open(self) -> PhoneEnvironment:
         """A fresh phone; as many as the caller likes."""
-        return PhoneEnvironment(SimPhone(distractions=self._distractions, factory=self._factory, tasks=self._tasks))
+        return PhoneEnvironment(self.phone())
+
+    def phone(self) -> SimPhone:
+        """A fresh phone for callers that are not asynchronous."""
+        return SimPhone(distractions=self._distractions, factory=self._factory, tasks=self._tasks)
 
     async def close(self) -> None:
         """Nothing to give back."""

@@ -22,10 +22,7 @@ from typing import Any
 
 from collab.envs.actions import MOBILE
 from collab.envs.phone.adb.handle import PhoneHandle
-from collab.envs.phone.core import Episode, SimPhone
 from collab.envs.phone.screen import look
-from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.phone.tasks import BY_NAME
 from collab.envs.phone.touch import act
 from collab.errors import UnknownName
 
@@ -42,21 +39,20 @@ def examine(handle: PhoneHandle, question: str) -> dict[str, Any]:
 
 
 def _tasks(handle: PhoneHandle) -> dict[str, Any]:
-    return {"tasks": [asdict(info) for info in SimPhoneSuite().tasks()]}
+    return {"tasks": [asdict(info) for info in handle.suite.tasks()]}
 
 
 def _instance(handle: PhoneHandle, *, name: str, seed: int) -> dict[str, Any]:
-    task = SimPhoneSuite().instance(name, seed)
+    task = handle.suite.instance(name, seed)
     told = ("goal", "params", "max_steps", "difficulty", "apps")
     return {field: value for field, value in asdict(task).items() if field in told}
 
 
 def begin(handle: PhoneHandle, *, name: str, seed: int) -> dict[str, Any]:
     """Put the phone into the initial state of an instance; UnknownName when there is no such task."""
-    task = SimPhoneSuite().instance(name, seed)
-    phone = SimPhone()
-    phone.reset(task)
-    handle.exam = Episode(task=task, spec=BY_NAME[name], start=phone.phone)
+    phone = handle.suite.phone()
+    phone.reset(handle.suite.instance(name, seed))
+    handle.exam = phone.episode
     handle.put(phone.phone)
     return {}
 

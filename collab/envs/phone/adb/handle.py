@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import look
 from collab.envs.phone.state import LAUNCHER, Phone, close_app, go_home, toast
+from collab.envs.phone.suite import SimPhoneSuite
 
 if TYPE_CHECKING:
     from collab.envs.phone.core import Episode
@@ -19,11 +19,13 @@ class PhoneHandle:
     """A phone behind the server.
 
     Args:
-        phone: its state at the start.
+        phone: its state at the start; None for a fresh one with the apps of `suite`.
+        suite: the tasks that a client can begin on it; None for the usual ones.
     """
 
-    def __init__(self, phone: Phone = FACTORY) -> None:
-        self._phone = phone
+    def __init__(self, phone: Phone | None = None, suite: SimPhoneSuite | None = None) -> None:
+        self.suite = suite or SimPhoneSuite()
+        self._phone = phone if phone is not None else self.suite.phone().phone
         self.helper: tuple[str, int] | None = None
         """md5 and size of the automation program that a client has pushed. It would run on a phone; here its place
         is taken by this server, so the bytes are not kept."""
