@@ -1,12 +1,8 @@
-"""The browser process: find one, start it once, lend its pages.
+"""The browser process: find one, start it once, open its pages.
 
     choice = find_browser()                       # where it is, without starting anything
     async with Browser() as browser:
         page = await browser.page(viewport={"width": 160, "height": 210})
-
-    pool = PagePool(browser, size=8, viewport=…)  # pages that are used again and again
-    page = await pool.acquire()
-    await pool.release(page)                      # a crashed or hung page is replaced by a fresh one
 
 One `Browser` is one Chromium process; every page lives in a context of its own and shares nothing with its
 neighbours. Playwright is imported when a browser starts, not before.
@@ -51,14 +47,8 @@ FLAGS = (
 """What keeps a headless Chromium quiet without a network, and on the proxy when it is given one."""
 
 _COMMANDS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "microsoft-edge",
-    "microsoft-edge-stable",
-    "msedge",
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
+    *("microsoft-edge", "microsoft-edge-stable", "msedge"),
 )
 _PLACES = (
     "/usr/bin/chromium",
@@ -87,9 +77,6 @@ _PLAYWRIGHT_FILES = (
     "chrome-headless-shell-mac-x64/chrome-headless-shell",
     "chrome-headless-shell-win64/chrome-headless-shell.exe",
 )
-
-
-# ------------------------------------------------------------------------------------------------------ finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +160,6 @@ def _version(path: Path) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return " ".join(done.stdout.split(maxsplit=2)[:2]) or None
-
-
-# -------------------------------------------------------------------------------------------------------- process
 
 
 class Browser:
@@ -276,12 +260,13 @@ class Browser:
         choice = await asyncio.to_thread(find_browser, self._executable_path)
         if self._driver is None:
             self._driver = await async_playwright().start()
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         try:
             return await self._driver.chromium.launch(
                 executable_path=choice.path,
                 headless=self._headless,
                 args=[*FLAGS, *self._arguments],
-                chromium_sandbox=not _is_root(),
+                chromium_sandbox=not is_root,
                 timeout=self._start_timeout_s * 1000,
                 handle_sigint=False,  # Ctrl-C stops the run first; the run then closes its browser
                 handle_sigterm=False,
@@ -301,10 +286,6 @@ async def close_context(context: BrowserContext) -> None:
     await _patiently(context.close())
 
 
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0][:300]
 
@@ -315,79 +296,3 @@ async def _patiently(closing: Any, timeout_s: float = 5.0) -> None:
 
     with contextlib.suppress(Error, TimeoutError):
         await asyncio.wait_for(closing, timeout_s)
-
-
-# ----------------------------------------------------------------------------------------------------------- pool
-
-
-class PagePool:
-    """At most `size` pages, lent one at a time; a page comes back as it was left, so the borrower resets it.
-
-    Args:
-        browser: whose pages.
-        size: how many may be lent at once; a further borrower waits.
-        answer_timeout_s: a returned page that does not answer in this time is replaced.
-        options: of the pages' contexts (viewport, user agent …), as in Playwright's `new_context`.
-    """
-
-    def __init__(self, browser: Browser, *, size: int = 16, answer_timeout_s: float = 2.0, **options: Any) -> None:
-        if size < 1:
-            raise UsageError(f"a page pool of size {size}, allowed: 1 or more")
-        self._browser = browser
-        self._answer_timeout_s = answer_timeout_s
-        self._options = options
-        self._places = asyncio.Semaphore(size)
-        self._idle: list[Page] = []
-        self._lent: set[Page] = set()
-
-    async def acquire(self) -> Page:
-        """A page that answers: the one used last, or a fresh one.
-
-        Raises:
-            EnvironmentFailure: the browser gives none.
-        """
-        await self._places.acquire()
-        try:
-            page = await self._living() or await self._browser.page(**self._options)
-        except BaseException:
-            self._places.release()
-            raise
-        self._lent.add(page)
-        return page
-
-    async def release(self, page: Page, *, broken: bool = False) -> None:
-        """Take a page back; `broken` says that the borrower has seen it crash or hang. Twice is harmless."""
-        if page not in self._lent:
-            return
-        self._lent.discard(page)
-        try:
-            if not broken and await self._answers(page):
-                self._idle.append(page)
-            else:
-                await close_page(page)
-        finally:
-            self._places.release()
-
-    async def close(self) -> None:
-        """Close all pages, lent ones too. May be called twice."""
-        pages = [*self._idle, *self._lent]
-        self._idle.clear()
-        self._lent.clear()
-        for page in pages:
-            await close_page(page)
-
-    async def _living(self) -> Page | None:
-        while self._idle:
-            page = self._idle.pop()
-            if await self._answers(page):
-                return page
-            await close_page(page)
-        return None
-
-    async def _answers(self, page: Page) -> bool:
-        from playwright.async_api import Error
-
-        try:
-            return bool(await asyncio.wait_for(page.evaluate("true"), self._answer_timeout_s))
-        except (Error, TimeoutError):
-            return False

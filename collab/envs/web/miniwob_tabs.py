@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from collab.envs.web.browser import Browser, PagePool
+from collab.envs.web.browser import Browser
 from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
+from collab.envs.web.pool import PagePool
 from collab.errors import EnvironmentFailure, boundary
 
 if TYPE_CHECKING:

@@ -1,0 +1,90 @@
+"""Pages of a browser that are used again and again.
+
+pool = PagePool(browser, size=8, viewport=…)
+page = await pool.acquire()
+await pool.release(page)                      # a crashed or hung page is replaced by a fresh one
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from collab.envs.web.browser import Browser, close_page
+from collab.errors import UsageError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+class PagePool:
+    """At most `size` pages, lent one at a time; a page comes back as it was left, so the borrower resets it.
+
+    Args:
+        browser: whose pages.
+        size: how many may be lent at once; a further borrower waits.
+        answer_timeout_s: a returned page that does not answer in this time is replaced.
+        options: of the pages' contexts (viewport, user agent …), as in Playwright's `new_context`.
+    """
+
+    def __init__(self, browser: Browser, *, size: int = 16, answer_timeout_s: float = 2.0, **options: Any) -> None:
+        if size < 1:
+            raise UsageError(f"a page pool of size {size}, allowed: 1 or more")
+        self._browser = browser
+        self._answer_timeout_s = answer_timeout_s
+        self._options = options
+        self._places = asyncio.Semaphore(size)
+        self._idle: list[Page] = []
+        self._lent: set[Page] = set()
+
+    async def acquire(self) -> Page:
+        """A page that answers: the one used last, or a fresh one.
+
+        Raises:
+            EnvironmentFailure: the browser gives none.
+        """
+        await self._places.acquire()
+        try:
+            page = await self._living() or await self._browser.page(**self._options)
+        except BaseException:
+            self._places.release()
+            raise
+        self._lent.add(page)
+        return page
+
+    async def release(self, page: Page, *, broken: bool = False) -> None:
+        """Take a page back; `broken` says that the borrower has seen it crash or hang. Twice is harmless."""
+        if page not in self._lent:
+            return
+        self._lent.discard(page)
+        try:
+            if not broken and await self._answers(page):
+                self._idle.append(page)
+            else:
+                await close_page(page)
+        finally:
+            self._places.release()
+
+    async def close(self) -> None:
+        """Close all pages, lent ones too. May be called twice."""
+        pages = [*self._idle, *self._lent]
+        self._idle.clear()
+        self._lent.clear()
+        for page in pages:
+            await close_page(page)
+
+    async def _living(self) -> Page | None:
+        while self._idle:
+            page = self._idle.pop()
+            if await self._answers(page):
+                return page
+            await close_page(page)
+        return None
+
+    async def _answers(self, page: Page) -> bool:
+        from playwright.async_api import Error
+
+        try:
+            return bool(await asyncio.wait_for(page.evaluate("true"), self._answer_timeout_s))
+        except (Error, TimeoutError):
+            return False
