@@ -43,14 +43,16 @@ def spoilt(name: str, start: Phone, solved: Phone) -> Changed | None:
 
 
 def blurred(start: Phone, solved: Phone) -> Changed | None:
-    """Swap upper and lower case in one text that solving the task wrote; None when it wrote none."""
+    """Swap upper and lower case in one text that solving the task wrote; None when it wrote none with letters."""
     if solved.answer is not None:
-        return "answer", replace(solved, answer=solved.answer.swapcase())
-    return (
-        _blurred_row(start, solved)
-        or _blurred_file(start, solved)
-        or _clipboard(start, solved, solved.clipboard.swapcase())
-    )
+        made: Changed | None = "answer", replace(solved, answer=solved.answer.swapcase())
+    else:
+        made = (
+            _blurred_row(start, solved)
+            or _blurred_file(start, solved)
+            or _clipboard(start, solved, solved.clipboard.swapcase())
+        )
+    return None if made is None or made[1] == solved else made
 
 
 def disturbed(start: Phone, solved: Phone) -> Changed | None:

@@ -122,6 +122,8 @@ Here AndroidWorld also executes our oracle's actions: its `execute_action` turns
 intents. It types no letter outside ASCII, so "Sauté" is planned as "Saute", which its judges forgive; and its swipes
 begin in the middle of the screen, so a slider is tapped at its end.
 
+### Misses
+
 {misses}"""
 
 

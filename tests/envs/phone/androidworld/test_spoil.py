@@ -82,6 +82,12 @@ def test_an_answer_or_a_clipboard_is_blurred():
     assert blurred(instance.start, end)[1].clipboard == end.clipboard.swapcase()
 
 
+@pytest.mark.parametrize("name", ["NotesTodoItemCount", "ContactsAddContact"])
+def test_digits_have_no_case(name):
+    instance, end = solved(name)
+    assert blurred(instance.start, end) is None
+
+
 def test_switches_have_nothing_to_blur_or_disturb():
     instance, end = solved("SystemWifiTurnOff")
     assert blurred(instance.start, end) is None
