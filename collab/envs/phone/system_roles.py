@@ -56,8 +56,8 @@ def _card(brush: Brush) -> None:
     sheet = (left + 40, top + 140, right - 40, bottom - 30)
     canvas.rounded(sheet, 44, (250, 250, 252))
     bar = min(sheet[3], sheet[1] + 110)
-    canvas.rounded((sheet[0], sheet[1], sheet[2], bar), 44, app_colour(name))
-    canvas.rectangle((sheet[0], sheet[1] + 60, sheet[2], bar), app_colour(name))
+    canvas.rounded((sheet[0], sheet[1], sheet[2], bar), 44, app_colour(brush.picture))
+    canvas.rectangle((sheet[0], sheet[1] + 60, sheet[2], bar), app_colour(brush.picture))
     canvas.line(page, sheet[0] + 32, sheet[1] + 58, 36, (255, 255, 255), width=sheet[2] - sheet[0] - 64, bold=True)
     for number in range(min(7, max(0, (sheet[3] - sheet[1] - 196) // 92 + 1))):
         y = sheet[1] + 170 + number * 92

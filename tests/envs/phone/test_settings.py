@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,14 +14,16 @@ from collab.envs.actions import MOBILE
 from collab.envs.phone.apps import settings
 from collab.envs.phone.apps.settings_pages import DEFAULTS, PAGES, TIMEOUT
 from collab.envs.phone.apps.system_shade import open_quick_settings, open_shade
+from collab.envs.phone.distractions.manner import Manner
 from collab.envs.phone.fresh import FACTORY
 from collab.envs.phone.screen import look
 from collab.envs.phone.shell import run
-from collab.envs.phone.state import Phone, put_setting, start
+from collab.envs.phone.state import Phone, put_field, put_setting, start
 from collab.envs.phone.touch import act
 
 APP = start(FACTORY, settings.PACKAGE, settings.APP.pages)
-DIALOGS = ("internet", "brightness", "timeout")
+KEY = settings.PACKAGE + ":id/"
+DIALOGS = ("internet", "brightness", "timeout", "search")
 VALUES = st.one_of(
     st.integers(-(10**12), 10**12).map(str),
     st.sampled_from(["", "null", "-1", "+7", "1.5", "٣", "1_000", " 1", "true", "NaN", "0x10", "99999999999999999999"]),
@@ -50,6 +53,34 @@ def test_every_screen_shows_and_obeys_whatever_the_tables_hold(values: dict[str,
                 assert 0 <= int(element.value.rstrip("%")) <= 100
         index = rng.randrange(len(frame.observation.elements))
         look(act(frame, MOBILE.make("click", index=index)))
+
+
+def found(words: str, phone: Phone = APP) -> list[str]:
+    frame = look(phone)
+    phone = act(frame, MOBILE.make("click", index=frame.index(KEY + "search_action_bar")))
+    assert phone.keyboard
+    phone = act(look(phone), MOBILE.make("input_text", text=words))
+    return [one.label for one in look(phone).observation.elements if "/result/" in one.key or "no_results" in one.key]
+
+
+def test_search_finds_rows_of_any_page_in_the_words_that_are_shown() -> None:
+    assert found("blue") == ["Bluetooth", "Use Bluetooth", "When Bluetooth is on, the phone can find devices nearby"]
+    assert found("kettle") == ["No results"]
+    german = replace(APP, manner=Manner(language="german"))
+    assert found("flugmodus", german) == ["Flugmodus"]
+    assert found("airplane", german) == ["Flugmodus"]
+
+
+def test_a_result_opens_the_page_on_which_it_stands_or_to_which_it_leads() -> None:
+    phone = settings.open_page(APP, "search")
+    typed = put_field(phone, "words", "airplane")
+    frame = look(typed)
+    page = act(frame, MOBILE.make("click", index=frame.index(KEY + "result/network/Airplane mode")))
+    assert page.page.data == {"page": "network"}
+    assert act(look(page), MOBILE.make("navigate_back")).page.fields["words"] == "airplane"
+    frame = look(put_field(phone, "words", "timeout"))
+    page = act(frame, MOBILE.make("click", index=frame.index(KEY + "result/display/Screen timeout")))
+    assert page.page.screen == "settings.timeout"
 
 
 @pytest.mark.parametrize(

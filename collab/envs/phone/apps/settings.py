@@ -21,8 +21,9 @@ from collab.envs.phone.apps.settings_pages import (
     WIFI,
     Row,
 )
+from collab.envs.phone.distractions.words import said
 from collab.envs.phone.state import Page, Phone, pop, push, put_setting
-from collab.envs.phone.widgets import Item, Node, View, button, heading, item, radio, slider, switch, text
+from collab.envs.phone.widgets import Item, Node, View, button, heading, item, radio, slider, switch, text, text_field
 
 PACKAGE = "com.android.settings"
 _ID = PACKAGE + ":id/"
@@ -47,7 +48,30 @@ def page(phone: Phone, page: Page) -> View:
     """A page of rows."""
     name = str(page.data["page"])
     title, rows = PAGES[name]
-    return View(title=title, body=[_row(phone, row) for row in rows])
+    body = [_row(phone, row) for row in rows]
+    if name == "main":
+        body.insert(0, item("Search settings", _ID + "search_action_bar", _open_search))
+    return View(title=title, body=body)
+
+
+def search(phone: Phone, page: Page) -> View:
+    """Rows of all pages whose label, as it is shown, holds the words; each with the page it stands on."""
+    words = page.fields.get("words", "").strip().casefold()
+    body: list[Item] = [text_field(page, "words", "Search settings", _ID + "search_src_text")]
+    for name, (title, rows) in PAGES.items():
+        for row in rows:
+            key = f"{_ID}result/{name}/{row.label}"
+            shown = f"{row.label}\n{said(row.label, key, phone.manner)}".casefold()
+            if words and words in shown:
+                target = row.target if row.kind == "page" else name
+                body.append(item(row.label, key, partial(open_page, name=target), value=title))
+    if words and len(body) == 1:
+        body.append(text("No results", _ID + "no_results"))
+    return View(title="Search settings", style="plain", body=body)
+
+
+def _open_search(phone: Phone) -> Phone:
+    return push(phone, Page(screen="settings.search", focus="words"))
 
 
 def internet(phone: Phone, page: Page) -> View:
@@ -177,6 +201,7 @@ APP = App(
     pages=(Page(screen="settings.page", data={"page": "main"}),),
     screens={
         "settings.page": page,
+        "settings.search": search,
         "settings.internet": internet,
         "settings.brightness": brightness,
         "settings.timeout": timeout,
