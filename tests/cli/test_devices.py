@@ -79,7 +79,7 @@ def test_without_allow_effects_nothing_is_sent(collab):
         (["--allow-apps", "Clock"], "--allow-apps means nothing to the backend simphone"),
         (["--backend", "emulator", "--allow-effects"], "--allow-effects means nothing to the backend emulator"),
         (["--env", "web", "--serial", "x"], "of web; it is for: none of its backends"),
-        (["--backend", "emulator"], "no Python with AndroidWorld was given; name it with --set environment.backends"),
+        (["--backend", "emulator"], "no Python with AndroidWorld was given; name it in"),
         (["--backend", "device", "--allow-apps", "Clok"], "allow_apps: 'Clok', allowed: a package, Name=package"),
     ],
 )

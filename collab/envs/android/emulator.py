@@ -68,8 +68,8 @@ class EmulatorSuite:
     ) -> None:
         if python is None:
             raise UsageError(
-                f"{LABEL}: no Python with AndroidWorld was given; name it with "
-                "--set environment.backends.emulator.options.python=PATH/bin/python"
+                f"{LABEL}: no Python with AndroidWorld was given; name it in your own envs/androidworld.yaml (option "
+                "python) or with --set environment.backends.emulator.options.python=PATH/bin/python"
             )
         self._helper = HelperProcess(python, family=family, package=package, timeout_s=answer_timeout_s)
         self._connection: dict[str, Any] = {

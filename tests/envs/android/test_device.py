@@ -152,6 +152,15 @@ def test_a_device_lists_the_tasks_it_brings():
             suite.instance("SimpleSmsSnd", 0)
 
 
+def test_own_tasks_can_stand_under_androidworlds_name():
+    own = [{"name": "home", "goal": "Go home.", "success": {"package": "com.google.android.apps.nexuslauncher"}}]
+    with carrying(tasks=own) as (suite, _):
+        assert [info.name for info in suite.tasks()] == ["home"]
+        assert suite.instance("home", 0).environment == suite.name == "androidworld"
+        results = play(suite, [MOBILE.make("status", goal_status="complete")], "home")
+        assert results[0].outcome.success
+
+
 def test_a_phone_that_brings_no_tasks_says_what_to_do(monkeypatch):
     monkeypatch.setattr("collab.envs.android.device_carried.SERVICE", "nothing")
     with carrying() as (suite, _), pytest.raises(UsageError, match=r"can neither set up nor judge.*--backend emulator"):
