@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +66,6 @@ class DeviceSuite:
         self._place = Place(serial=serial, host=adb_host, port=adb_port)
         self._none_allowed = allow_apps is None
         self._options = DeviceOptions(
-            label=_label(environment, serial or "any"),
             allowed=allowed_apps(allow_apps or ()),
             allow_effects=allow_effects,
             settle_s=settle_s,
@@ -81,8 +81,9 @@ class DeviceSuite:
 
     @property
     def label(self) -> str:
-        """Name of the device, e.g. "device[emulator-5554]"; "device[any]" for the only one there is."""
-        return self._options.label
+        """Name of the device, e.g. "device[emulator-5554]"; "any" for one that was not named, until it is opened."""
+        serial = self._place.serial or "any"
+        return f"device[{serial}]" if self.name == "device" else f"{self.name}[device {serial}]"
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks; asks the device when they are its own (see `CarriedTasks.infos` for the errors)."""
@@ -108,17 +109,14 @@ class DeviceSuite:
             driver = await call(
                 lambda: Driver(self._place), f"{self.label}: connecting", self._options.answer_timeout_s
             )
-            self._open = DeviceEnvironment(driver, self._options, self._tasks)
+            self._place = replace(self._place, serial=driver.serial)
+            self._open = DeviceEnvironment(driver, self._options, self._tasks, self.label)
             return self._open
 
     async def close(self) -> None:
         """Let the device go."""
         if self._open is not None:
             await self._open.close()
-
-
-def _label(environment: str, serial: str) -> str:
-    return f"device[{serial}]" if environment == "device" else f"{environment}[device {serial}]"
 
 
 def _check_starts(tasks: Sequence[DeviceTask], allowed: dict[str, str]) -> None:

@@ -32,7 +32,6 @@ AnswerT = TypeVar("AnswerT")
 class DeviceOptions:
     """What a suite's environments share; `DeviceSuite` describes the fields."""
 
-    label: str
     allowed: dict[str, str]
     """Name → package."""
     allow_effects: bool
@@ -45,9 +44,8 @@ class DeviceEnvironment:
 
     space = MOBILE
 
-    def __init__(self, driver: Driver, options: DeviceOptions, tasks: DeviceTasks) -> None:
-        self._driver, self._options, self._tasks = driver, options, tasks
-        self._label = options.label
+    def __init__(self, driver: Driver, options: DeviceOptions, tasks: DeviceTasks, label: str) -> None:
+        self._driver, self._options, self._tasks, self._label = driver, options, tasks, label
         self._task: Task | None = None
         self._observation: Observation | None = None
         self._package = ""

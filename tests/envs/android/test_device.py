@@ -81,9 +81,9 @@ INSTALLED_APPS = [f"{name}={app.package}" for app in INSTALLED for name in app.n
 def carrying(**options):
     """A device that brings AndroidWorld-named tasks along."""
     handle = PhoneHandle()
-    options = {"allow_apps": INSTALLED_APPS, "allow_effects": True, "settle_s": 0.0, **options}
+    usual = {"serial": SERIAL, "allow_apps": INSTALLED_APPS, "allow_effects": True, "settle_s": 0.0}
     with serving({SERIAL: handle}) as port:
-        yield DeviceSuite(environment="androidworld", serial=SERIAL, adb_port=port, **options), handle
+        yield DeviceSuite(environment="androidworld", adb_port=port, **usual | options), handle
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,13 @@ def test_a_device_lists_the_tasks_it_brings():
         assert suite.label == "androidworld[device emulator-5554]"
         with pytest.raises(UnknownName, match="did you mean SimpleSmsSend"):
             suite.instance("SimpleSmsSnd", 0)
+
+
+def test_a_device_that_was_not_named_is_named_by_what_is_there():
+    with carrying(serial=None) as (suite, _):
+        assert suite.label == "androidworld[device any]"
+        asyncio.run(suite.open())
+        assert suite.label == "androidworld[device emulator-5554]"
 
 
 def test_own_tasks_can_stand_under_androidworlds_name():
