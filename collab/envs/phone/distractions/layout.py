@@ -17,6 +17,8 @@ from collab.seeds import derive, generator
 
 _SHUFFLED = frozenset({"settings.page"})
 """Screens whose rows have no order of their own."""
+_TOP = frozenset({"com.android.settings:id/search_action_bar"})
+"""What stands above such rows all the same."""
 
 
 def drawn(distractions: Distractions, seed: int, task: str) -> Manner:
@@ -64,7 +66,7 @@ def shuffled(view: View, screen: str, manner: Manner) -> View:
     if seed is None:
         return view
     if view.style == "menu" or screen in _SHUFFLED:
-        return replace(view, body=sorted(view.body, key=lambda item: _rank(seed, _key(item))))
+        return replace(view, body=sorted(view.body, key=lambda item: (_key(item) not in _TOP, _rank(seed, _key(item)))))
     if screen == "launcher.home" and isinstance(view.footer, Line):
         return replace(view, footer=view.footer._replace(nodes=_mixed(view.footer.nodes, seed)))
     if screen == "launcher.drawer":

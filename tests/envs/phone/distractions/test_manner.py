@@ -47,6 +47,11 @@ def test_an_order_is_the_episodes_own_and_loses_nothing(screen) -> None:  # type
     assert orders[0] == keys(screen(Manner(order=0)))
 
 
+def test_the_search_stays_above_the_settings() -> None:
+    searches = [look(settings(Manner(order=seed))).placed.nodes[1].key for seed in range(6)]
+    assert set(searches) == {SETTINGS + ":id/search_action_bar"}
+
+
 def test_the_order_of_pages_with_a_meaning_stays() -> None:
     page = Page(screen="contacts.editor", data={"id": None, "label": "Mobile"})
     forms = [push(replace(FACTORY, manner=Manner(order=seed)), page) for seed in (None, 1, 2)]
