@@ -77,6 +77,11 @@ def check_agents(
             say(f"  {answer['note']}; its definition was checked, it answers only in an episode")
         if able:
             say(f"  supports {able}")
+        for seen in (answer["capabilities"] or {}).get("notes", ()):
+            say(f"    {seen}")
+        cache = answer["prefix_cache"]
+        if cache is not None:
+            say(f"  prefix cache: {cache['rate']:.0%} of {cache['queries']} prompt tokens found since the server began")
         if said is not None:
             say(f"  answered {said['text'][:60]!r} in {said['seconds']:.2f} s")
 
@@ -84,6 +89,7 @@ def check_agents(
 async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
+    from collab.models.prefix_cache import PrefixCached
     from collab.prompts.render import Template, read_templates
     from collab.resolve import build
 
@@ -93,6 +99,7 @@ async def _check(
         talks = call and not model.privileged
         capabilities = await model.probe() if talks else None
         reply = await _try(model, definition, name, timeout_s) if talks else None
+        cache = await model.prefix_cache() if talks and isinstance(model, PrefixCached) else None
     finally:
         await model.close()
     return {
@@ -101,6 +108,7 @@ async def _check(
         "privileged": model.privileged,
         "note": REHEARSAL if model.privileged else None,
         "capabilities": data(capabilities),
+        "prefix_cache": None if cache is None else {**data(cache), "rate": cache.rate},
         "reply": reply,
     }
 

@@ -7,6 +7,7 @@ shape, or the answer counts as broken.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -14,11 +15,40 @@ from pydantic import BaseModel, Field
 from collab.models.base import Reply, Request
 
 
+class PromptDetails(BaseModel):
+    """What is told about the tokens of a prompt."""
+
+    cached_tokens: int | None = None
+
+
 class Usage(BaseModel):
     """Token counts of one call."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class Counted(BaseModel):
+    """An answer that may say how many tokens it cost."""
+
+    usage: Usage | None = None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Length of the prompt; None when the server does not count."""
+        return self.usage.prompt_tokens if self.usage else None
+
+    @property
+    def completion_tokens(self) -> int | None:
+        """Length of the reply; None when the server does not count."""
+        return self.usage.completion_tokens if self.usage else None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Tokens of the prompt that the server had in its prefix cache; None when it does not say."""
+        details = self.usage.prompt_tokens_details if self.usage else None
+        return details.cached_tokens if details else None
 
 
 class Message(BaseModel):
@@ -55,26 +85,17 @@ class Choice(BaseModel):
     """Some servers (vLLM) return ids when asked."""
 
 
-class Completion(BaseModel):
+class Completion(Counted):
     """An answer; the first choice is the one."""
 
     choices: list[Choice] = Field(min_length=1)
-    usage: Usage | None = None
+    prompt_token_ids: list[int] | None = None
+    """The prompt as the model read it; told together with `Choice.token_ids`."""
 
     @property
     def text(self) -> str:
         """The reply's text; empty when the server gave none."""
         return self.choices[0].message.content or ""
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """Length of the prompt; None when the server does not count."""
-        return self.usage.prompt_tokens if self.usage else None
-
-    @property
-    def completion_tokens(self) -> int | None:
-        """Length of the reply; None when the server does not count."""
-        return self.usage.completion_tokens if self.usage else None
 
     @property
     def has_ids(self) -> bool:
@@ -86,6 +107,31 @@ class Completion(BaseModel):
         """The sampled tokens with their log-probabilities, the end-of-turn token included; empty when not given."""
         logprobs = self.choices[0].logprobs
         return (logprobs.content or []) if logprobs else []
+
+
+class PromptLogprob(BaseModel):
+    """One token of a prompt."""
+
+    logprob: float
+
+
+class ScoredText(BaseModel):
+    """Log-probabilities of a prompt's tokens, by id as text; None for the first, which nothing stands before."""
+
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | None = None
+
+
+class Scoring(Counted):
+    """vLLM's answer to a text completion that asks for the log-probabilities of its own prompt."""
+
+    choices: list[ScoredText] = Field(min_length=1)
+
+    def of(self, last: Sequence[int]) -> tuple[float, ...] | None:
+        """Those of the last tokens, in nats; None when the server did not give them."""
+        given = (self.choices[0].prompt_logprobs or [])[-len(last) :]
+        found = [(entry or {}).get(str(token)) for entry, token in zip(given, last, strict=False)]
+        known = tuple(entry.logprob for entry in found if entry is not None)
+        return known if len(known) == len(last) else None
 
 
 class ModelCard(BaseModel):
@@ -121,11 +167,17 @@ def data_url(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
 
-def read_completion(completion: Completion, request: Request, tokenizer: str, cost_usd: float | None) -> Reply:
+def read_completion(
+    completion: Completion, request: Request, tokenizer: str, cost_usd: float | None, *, masked: bool = False
+) -> Reply:
     """A server's answer as a `Reply`, the end-of-turn token removed from ids and log-probabilities.
 
     Servers report log-probabilities of the plain policy, so those of the behaviour are known only where nothing bends
     the distribution (temperature 1, no top-p).
+
+    Args:
+        masked: whether the reply was held to a pattern. vLLM removes what does not fit before it takes
+            log-probabilities, so they are those of the behaviour, and the plain policy's are not known.
     """
     choice = completion.choices[0]
     finish = "length" if choice.finish_reason == "length" else "stop"
@@ -142,7 +194,7 @@ def read_completion(completion: Completion, request: Request, tokenizer: str, co
         completion_tokens=completion.completion_tokens,
         tokens=None if ids is None else tuple(ids),
         tokenizer=None if ids is None else tokenizer,
-        logprobs=logprobs,
+        logprobs=None if masked else logprobs,
         behaviour_logprobs=logprobs if plain else None,
         cost_usd=cost_usd,
     )

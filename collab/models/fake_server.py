@@ -1,17 +1,18 @@
-"""A chat-completions server on loopback that refuses, hangs and breaks off on demand: for tests.
+"""A chat-completions server on loopback that refuses, hangs, breaks off and dies on demand: for tests.
 
 with FakeServer(supports={"seed"}) as server:
     model = OpenAIModel(model="fake", base_url=server.url)
     await model.probe()
     server.faults.append(Fault(status=429, headers={"Retry-After": "3"}))
 
-It echoes the last user turn, so that a reply can be told from every other.
+It echoes the last user turn, so that a reply can be told from every other (`collab.models.fake_answers`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -19,13 +20,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-FIELDS = {
-    "seed": "seed",
-    "logprobs": "logprobs",
-    "response_format": "response_format",
-    "token_ids": "return_token_ids",
-}
-"""What can be supported, and the field that asks for it; "images" and "adapters" show otherwise."""
+from collab.models.fake_answers import completion, prompt_tokens, refusal, scoring, shared_blocks
+
+_MISSING = "Not Found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,139 +42,252 @@ class FakeServer:
     """Runs in threads of its own on a free port of 127.0.0.1.
 
     Args:
-        supports: of "seed", "logprobs", "response_format", "token_ids", "images" and "adapters"; the rest is refused
-            with 400.
+        supports: of "seed", "logprobs", "response_format", "token_ids", "images", "patterns", "scores", "metrics"
+            and "adapters"; the rest is refused with 400, what has an address of its own with 404.
         ignores: the rest is accepted and ignored instead of refused.
         delay_s: seconds that every answer takes.
+        capacity: answers that can be worked on at the same time; more are refused with 429. None for any number.
+        largest_rank: of the adapters that can be loaded.
     """
 
-    def __init__(self, supports: Iterable[str] = (), *, ignores: bool = False, delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        supports: Iterable[str] = (),
+        *,
+        ignores: bool = False,
+        delay_s: float = 0.0,
+        capacity: int | None = None,
+        largest_rank: int = 16,
+    ) -> None:
         self.faults: deque[Fault] = deque()
         """Taken by the next requests, one each, in order of arrival."""
         self.requests: list[dict[str, Any]] = []
         """Bodies received, in order of arrival."""
         self.headers: list[dict[str, str]] = []
+        self.delivered: list[dict[str, Any]] = []
+        """Bodies whose answer went out whole, in order."""
+        self.refusals = 0
+        """Requests beyond `capacity`."""
         self.most_at_once = 0
         """The largest number of requests that were being answered at the same time."""
+        self.adapters: dict[str, str] = {}
+        """Those loaded, name → directory."""
+        self.commands: list[tuple[str, str]] = []
+        """("load" or "unload", name) in order of arrival."""
         self._supports = frozenset(supports)
         self._ignores = ignores
         self._delay_s = delay_s
+        self._capacity = capacity
+        self._largest_rank = largest_rank
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
         self._active = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._cached: list[bytes] = []
+        self._queries = self._hits = 0
+        self._life = _Life(self, port=0)
+        self.url = f"http://127.0.0.1:{self._life.port}/v1"
 
     def __enter__(self) -> FakeServer:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self._life.begin()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._life.end()
 
-    def answer(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[Fault | None, dict[str, Any]]:
-        """What to say to one request: a fault, or the completion."""
+    def die(self) -> None:
+        """End without a word: connections break, what was being answered is lost, and so is all that was loaded."""
+        self._life.end()
+        with self._lock:
+            self.adapters.clear()
+            self._cached.clear()
+            self._queries = self._hits = 0
+
+    def revive(self) -> None:
+        """Come back at the same address, after `die`."""
+        self._life = _Life(self, port=self._life.port)
+        self._life.begin()
+
+    # ---------------------------------------------------------------------------------------------- what it says
+
+    def answer(self, body: dict[str, Any], headers: dict[str, str], life: _Life) -> tuple[Fault | None, dict[str, Any]]:
+        """What to say to one chat: a fault, or the completion."""
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
             self._active += 1
             self.most_at_once = max(self.most_at_once, self._active)
             fault = self.faults.popleft() if self.faults else None
+            if fault is None and self._capacity is not None and self._active > self._capacity:
+                self.refusals += 1
+                fault = Fault(status=429, message="too many at once")
         try:
             if fault is not None and fault.broken == "hang":
-                self._stopping.wait()
-            self._stopping.wait(self._delay_s)
-            return fault or self._refusal(body), self._completion(body)
+                life.ended.wait()
+            if fault is None or fault.status is None:
+                life.ended.wait(self._delay_s)
+            fault = fault or self._refusal(body)
+            return fault, {} if fault and fault.status else completion(body, self._supports, self._look_up(body))
         finally:
             with self._lock:
                 self._active -= 1
 
-    def offers(self) -> dict[str, Any]:
-        """The list of models."""
-        cards: list[dict[str, Any]] = [{"id": "fake", "max_model_len": 4096}]
-        if "adapters" in self._supports:
-            cards.append({"id": "fake-adapter", "parent": "fake"})
-        return {"object": "list", "data": cards}
+    def score(self, body: dict[str, Any]) -> tuple[int, str]:
+        """Status and text of an answer to a text completion."""
+        if "scores" not in self._supports:
+            return 404, _error(_MISSING)
+        return 200, json.dumps(scoring(body))
+
+    def command(self, verb: str, body: dict[str, Any]) -> tuple[int, str]:
+        """Status and text of an answer to a request to load or unload an adapter; as vLLM words them."""
+        if "adapters" not in self._supports:
+            return 404, _error(_MISSING)
+        name = body["lora_name"]
+        with self._lock:
+            self.commands.append((verb, name))
+            if verb == "unload":
+                return (200, "Success") if self.adapters.pop(name, None) else (404, _error("cannot be found"))
+            if name in self.adapters:
+                return 400, _error(f"The lora adapter '{name}' has already been loaded.")
+            rank = _rank(body["lora_path"])
+            if rank is None:
+                return 404, _error(f"Loading lora {name} failed: No adapter found for {body['lora_path']}")
+            if rank > self._largest_rank:
+                return 500, _error(f"LoRA rank {rank} is greater than max_lora_rank {self._largest_rank}.")
+            self.adapters[name] = body["lora_path"]
+        return 200, "Success"
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Status and text of what can be read: the list of models, health and metrics."""
+        if path == "/v1/models":
+            cards: list[dict[str, Any]] = [{"id": "fake", "max_model_len": 4096}]
+            if "adapters" in self._supports:
+                cards += [{"id": name, "parent": "fake"} for name in ("fake-adapter", *self.adapters)]
+            return 200, json.dumps({"object": "list", "data": cards})
+        if path == "/metrics" and "metrics" in self._supports:
+            counts = {"queries": self._queries, "hits": self._hits}
+            lines = [f'vllm:prefix_cache_{name}_total{{engine="0"}} {count}.0\n' for name, count in counts.items()]
+            return 200, "# TYPE vllm:prefix_cache_queries_total counter\n" + "".join(lines)
+        return (200, "") if path == "/health" else (404, _error(_MISSING))
 
     def _refusal(self, body: dict[str, Any]) -> Fault | None:
-        wanted = {name for name, field_ in FIELDS.items() if field_ in body} | (
-            {"images"} if _pictures(body) else set()
-        )
-        refused = sorted(wanted - self._supports)
-        if not refused or self._ignores:
+        known = {"fake", "fake-adapter", *self.adapters}
+        if "adapters" in self._supports and body["model"] not in known:
+            return Fault(status=404, message=f"The model `{body['model']}` does not exist.")
+        problem = None if self._ignores else refusal(body, self._supports)
+        return None if problem is None else Fault(status=400, message=problem)
+
+    def _look_up(self, body: dict[str, Any]) -> int | None:
+        """Count one prompt in the prefix cache; None when there is none."""
+        if "metrics" not in self._supports:
             return None
-        return Fault(status=400, message=f"unsupported: {', '.join(refused)}")
-
-    def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
-        text = '{"ok": true}' if self._gives("response_format", body) else _said(body)
-        tokens = [*text.encode(), 0]  # one token per byte, and the end of the turn
-        choice: dict[str, Any] = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop",
-        }
-        if self._gives("logprobs", body):
-            words = [(chr(token), -0.5) for token in tokens[:-1]] + [("<|end|>", -0.25)]
-            choice["logprobs"] = {"content": [{"token": word, "logprob": value} for word, value in words]}
-        if self._gives("token_ids", body):
-            choice["token_ids"] = tokens
-        seen = len(json.dumps(body["messages"])) if "images" in self._supports else len(_said(body))
-        usage = {"prompt_tokens": seen, "completion_tokens": len(tokens), "total_tokens": seen + len(tokens)}
-        return {"id": "fake", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
-
-    def _gives(self, name: str, body: dict[str, Any]) -> bool:
-        return name in self._supports and bool(body.get(FIELDS[name]))
+        prompt = prompt_tokens(body)
+        with self._lock:
+            found = shared_blocks(prompt, self._cached)
+            self._cached.append(prompt)
+            self._queries += len(prompt)
+            self._hits += found
+        return found
 
 
-def _pictures(body: dict[str, Any]) -> bool:
-    return any(isinstance(message["content"], list) for message in body["messages"])
+class _Life:
+    """From one start of the server to its end."""
+
+    def __init__(self, server: FakeServer, port: int) -> None:
+        self.ended = threading.Event()
+        self.connections: set[socket.socket] = set()
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler(server))
+        self._http.daemon_threads = True
+        self.port = self._http.server_port
+
+    def _handler(self, server: FakeServer) -> type[_Handler]:
+        return type("Handler", (_Handler,), {"fake": server, "life": self})
+
+    def begin(self) -> None:
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def end(self) -> None:
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self._http.shutdown()
+        self._http.server_close()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):  # it may have been closed by the client
+                connection.shutdown(socket.SHUT_RDWR)
 
 
-def _said(body: dict[str, Any]) -> str:
-    content = body["messages"][-1]["content"]
-    return content if isinstance(content, str) else str(content[-1]["text"])
+def _rank(folder: str) -> int | None:
+    """The rank that an adapter's directory tells; None when there is no adapter."""
+    try:
+        with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
+            return int(json.load(file)["r"])
+    except OSError:
+        return None
 
 
-def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or every answer waits 40 ms for an acknowledgement
+def _error(message: str) -> str:
+    return json.dumps({"error": {"message": message}})
 
-        def do_GET(self) -> None:
-            self._send(200, {}, json.dumps(server.offers()))
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            fault, completion = server.answer(body, dict(self.headers))
-            if fault is None:
-                self._send(200, {}, json.dumps(completion))
-            elif fault.status is not None:
-                self._send(fault.status, fault.headers, json.dumps({"error": {"message": fault.message}}))
-            elif fault.broken == "truncate":
-                text = json.dumps(completion)
-                self._send(200, {}, text[: len(text) // 2])
-            elif fault.broken == "shape":
-                self._send(200, {}, json.dumps({"choices": []}))
-            else:
-                self.close_connection = True
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
 
-        def _send(self, status: int, headers: Mapping[str, str], text: str) -> None:
-            data = text.encode()
-            self.send_response(status)
-            for name, value in {
-                "Content-Type": "application/json",
-                "Content-Length": str(len(data)),
-                **headers,
-            }.items():
-                self.send_header(name, value)
-            with contextlib.suppress(ConnectionError):  # the client may have given up meanwhile
-                self.end_headers()
-                self.wfile.write(data)
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or every answer waits 40 ms for an acknowledgement
+    fake: FakeServer
+    life: _Life
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the tests look at `requests`."""
+    def setup(self) -> None:
+        super().setup()
+        self.life.connections.add(self.connection)
 
-    return Handler
+    def finish(self) -> None:
+        self.life.connections.discard(self.connection)
+        with contextlib.suppress(OSError):  # what is left cannot be sent any more
+            super().finish()
+
+    def do_GET(self) -> None:
+        self._send(*self.fake.page(self.path))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("_lora_adapter"):
+            self._send(*self.fake.command(self.path.split("/")[-1].partition("_")[0], body))
+        elif self.path == "/v1/completions":
+            self._send(*self.fake.score(body))
+        else:
+            self._chat(body)
+
+    def _chat(self, body: dict[str, Any]) -> None:
+        fault, answer = self.fake.answer(body, dict(self.headers), self.life)
+        if fault is None:
+            if self._send(200, json.dumps(answer)):
+                self.fake.delivered.append(body)
+        elif fault.status is not None:
+            self._send(fault.status, _error(fault.message), fault.headers)
+        elif fault.broken == "truncate":
+            text = json.dumps(answer)
+            self._send(200, text[: len(text) // 2])
+        elif fault.broken == "shape":
+            self._send(200, json.dumps({"choices": []}))
+        else:
+            self.close_connection = True
+
+    def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> bool:
+        """Whether it went out whole: the client may have given up meanwhile, or the server have died."""
+        data = text.encode()
+        self.send_response(status)
+        kind = "application/json" if text.startswith("{") else "text/plain"
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        try:
+            if self.life.ended.is_set():
+                raise BrokenPipeError
+            self.end_headers()
+            self.wfile.write(data)
+        except OSError:
+            self.close_connection = True
+            return False
+        return True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the tests look at `requests`."""

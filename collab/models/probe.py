@@ -7,14 +7,15 @@ it was accepted. Questions are asked one after the other, before any other call.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from collab.models.base import Capabilities
-from collab.models.completion import Completion, ModelList, data_url
+from collab.models.completion import Completion, ModelList, Scoring, data_url
 from collab.models.retry import ServerRefusal
 
 Ask = Callable[[dict[str, Any]], Awaitable[Completion]]
@@ -22,6 +23,9 @@ Ask = Callable[[dict[str, Any]], Awaitable[Completion]]
 
 Offers = Callable[[], Awaitable[ModelList]]
 """Asks which models the server has; raises ServerRefusal when it does not tell."""
+
+Score = Callable[[Sequence[int]], Awaitable[Scoring]]
+"""Asks for the log-probabilities of these token ids; raises ServerRefusal when the server says no."""
 
 _HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Say hello."}]
 _LETTERS: list[dict[str, Any]] = [{"role": "user", "content": "Write twelve random letters."}]
@@ -38,6 +42,10 @@ _SCHEMA = {
         },
     },
 }
+_PATTERN = "colour=[0-9]{3}"
+"""Nobody answers a greeting like this unless held to it."""
+_TWO_TOKENS = (0, 1)
+"""Ids that every vocabulary has."""
 _PICTURE_SIDE = 32
 """Pixels; some vision models refuse pictures smaller than one of their patches."""
 _OUT_OF_QUESTION = (401, 403, 404, 429)
@@ -51,13 +59,18 @@ class Findings:
     capabilities: Capabilities
     length_field: str = "max_tokens"
     """How the server calls the limit of the reply's length; OpenAI renamed it."""
+    patterns: bool = False
+    """Whether replies can be held to a regular expression."""
+    scores: bool = False
+    """Whether the server tells the log-probabilities of given token ids."""
 
 
-async def probe_server(model: str, ask: Ask, offers: Offers) -> Findings:
+async def probe_server(model: str, ask: Ask, offers: Offers, score: Score | None = None) -> Findings:
     """Ask a server what it can.
 
     Args:
         model: name of the model that will be asked.
+        score: None when nobody wants replies of a certain form, which nothing is found out about then.
 
     Raises:
         ModelFailure: it does not answer a plain request, or stops answering in between.
@@ -84,7 +97,13 @@ async def probe_server(model: str, ask: Ask, offers: Offers) -> Findings:
         counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
         notes=(),
     )
-    return Findings(capabilities=replace(capabilities, notes=tuple(interview.notes)), length_field=length)
+    patterns = scores = False
+    if score is not None:
+        held = {"messages": _HELLO, length: 24, "structured_outputs": {"regex": _PATTERN}}
+        patterns = await question("patterns", held, lambda answer: re.fullmatch(_PATTERN, answer.text) is not None)
+        scores = patterns and capabilities.token_ids and await interview.scores(score)
+    capabilities = replace(capabilities, notes=tuple(interview.notes))
+    return Findings(capabilities=capabilities, length_field=length, patterns=patterns, scores=scores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +113,25 @@ class _Interview:
 
     async def question(self, name: str, body: dict[str, Any], judge: Callable[[Completion], bool]) -> bool:
         """Send one request and judge its answer; what was seen goes to the notes."""
+
+        async def seen() -> bool:
+            return judge(await self.ask(body))
+
+        return await self._noted(name, seen)
+
+    async def scores(self, score: Score) -> bool:
+        """Whether the server tells log-probabilities of tokens that it did not sample."""
+
+        async def seen() -> bool:
+            return (await score(_TWO_TOKENS)).of(_TWO_TOKENS[1:]) is not None
+
+        return await self._noted("scores", seen, telling=(404,))  # it has an address of its own
+
+    async def _noted(self, name: str, seen: Callable[[], Awaitable[bool]], telling: tuple[int, ...] = ()) -> bool:
         try:
-            found = judge(await self.ask(body))
+            found = await seen()
         except ServerRefusal as refusal:
-            if refusal.status in _OUT_OF_QUESTION:
+            if refusal.status in _OUT_OF_QUESTION and refusal.status not in telling:
                 raise
             self.notes.append(f"{name}: refused ({refusal.status})")
             return False

@@ -28,12 +28,16 @@ class TryAgain(Exception):
         message: what happened, complete and without secrets.
         status: HTTP status; None when there was no answer.
         after_s: how long the server asked to wait; None when it did not say.
+        congested: whether the server has too much to do, so that fewer calls at once would help.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, after_s: float | None = None, congested: bool = False
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.after_s = after_s
+        self.congested = congested
 
 
 class ServerRefusal(ModelFailure):

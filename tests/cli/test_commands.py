@@ -1,6 +1,7 @@
 """Every command that only looks: its output for people, and its JSON for scripts."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,17 @@ def test_agents_check_shows_what_a_server_supports(collab, tmp_path):
         seen = len(server.requests)
         assert read(collab("agents", "check", str(path), "--no-call", "--json"))[str(path)]["reply"] is None
         assert len(server.requests) == seen
+
+
+def test_agents_check_shows_the_hit_rate_of_the_prefix_cache(collab, tmp_path):
+    with FakeServer(supports={"metrics"}) as server:
+        path = tmp_path / "served.yaml"
+        path.write_text(f"kind: openai\noptions: {{model: fake, base_url: {server.url}, concurrency: 4}}\n")
+        _, out, _ = collab("agents", "check", str(path))
+        cache = read(collab("agents", "check", str(path), "--json"))[str(path)]["prefix_cache"]
+    assert re.search(r"prefix cache: \d+% of \d+ prompt tokens found", out)
+    assert "concurrency: 4 of at most 4" in out
+    assert cache["rate"] == cache["hits"] / cache["queries"] > 0.5, "the second check asks the same"
 
 
 # ------------------------------------------------------------------------------------------------------------ env

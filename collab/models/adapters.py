@@ -1,0 +1,134 @@
+"""LoRA adapters on a vLLM server: loaded before they speak, unloaded afterwards, never taken for one another.
+
+vLLM looks up its prefix cache by an adapter's name, so a name that came back with other weights would be answered from
+what the old ones had computed. A name here carries the policy's version and a digest of the weights: the same name is
+always the same adapter, whoever loaded it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+
+from collab.errors import ConfigError, ModelFailure
+from collab.models.completion import ModelList
+from collab.models.retry import ServerRefusal
+from collab.models.transport import Transport
+from collab.types import PolicyRef
+
+CONFIG = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
+
+
+def check_adapter(adapter: str) -> Path | None:
+    """The directory that an `adapter` option means; None when it is the name of one that the server has by itself.
+
+    Raises:
+        ConfigError: it is written as a path, and no PEFT adapter is there.
+    """
+    folder = Path(adapter).expanduser()
+    if not folder.is_dir():
+        if os.sep in adapter or adapter.startswith((".", "~")):
+            raise ConfigError(f"adapter {adapter!r}: there is no such directory")
+        return None
+    missing = [name for name in (CONFIG, WEIGHTS[0]) if not (folder / name).is_file()]
+    if missing and not (missing == [WEIGHTS[0]] and (folder / WEIGHTS[1]).is_file()):
+        raise ConfigError(f"adapter {adapter!r}: no PEFT adapter, {missing[0]} is missing")
+    return folder.resolve()
+
+
+def served_name(folder: Path, version: int) -> str:
+    """The name under which a server gets an adapter: directory, version of the policy and digest of the weights."""
+    digest = hashlib.sha256()
+    for name in (CONFIG, *WEIGHTS):
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"{folder.name}-v{version}-{digest.hexdigest()[:12]}"
+
+
+class AdapterPlace:
+    """What one policy is called on its server, and how it gets there.
+
+    Args:
+        policy: its adapter is a directory that the server can read, too, or the name of one that it was started with.
+
+    Raises:
+        ConfigError: see `check_adapter`.
+    """
+
+    def __init__(self, transport: Transport, policy: PolicyRef) -> None:
+        self._transport = transport
+        self._policy = policy
+        self._folder = None if policy.adapter is None else check_adapter(policy.adapter)
+        self._name: str | None = None
+        self._own = False
+
+    @property
+    def name(self) -> str:
+        """What the server calls it, for the requests; the base's name before it is loaded."""
+        return self._name or self._policy.base
+
+    @property
+    def lasting(self) -> bool:
+        """Whether there is nothing to load."""
+        return self._folder is None
+
+    async def load(self) -> None:
+        """Have the server load it; nothing happens when the server has it already.
+
+        Raises:
+            ModelFailure: the server cannot, and why.
+        """
+        if self._policy.adapter is None:
+            return
+        if self._folder is None:
+            await self._find(self._policy.adapter)
+            return
+        name = await asyncio.to_thread(served_name, self._folder, self._policy.version)
+        try:
+            await self._transport.command("/load_lora_adapter", {"lora_name": name, "lora_path": str(self._folder)})
+        except ServerRefusal as refusal:
+            if "already been loaded" not in str(refusal):
+                raise ModelFailure(_explained(refusal, self._folder)) from None
+        else:
+            self._own = True
+        self._name = name
+
+    async def unload(self) -> None:
+        """Have the server forget it, if this place loaded it. A server that is gone has forgotten it by itself."""
+        if not self._own or self._name is None:
+            return
+        self._own = False
+        try:
+            await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
+        except ModelFailure:
+            return
+
+    async def _find(self, adapter: str) -> None:
+        listed = [card.id for card in (await self._transport.look("/models", ModelList)).data if card.parent]
+        if adapter not in listed:
+            raise ModelFailure(
+                f"{self._transport.who}: no directory and no adapter of the server is called {adapter!r}; "
+                f"the server has {', '.join(listed) or 'none'}"
+            )
+        self._name = adapter
+
+
+def _explained(refusal: ServerRefusal, folder: Path) -> str:
+    """What the server said about an adapter that it did not load, and what to do."""
+    said = str(refusal)
+    if refusal.status in (404, 405) and "No adapter found" not in said:
+        hint = f"the server loads no adapters while it runs; {_HOW}"
+    elif "No adapter found" in said:
+        hint = "the server must be able to read the same directory"
+    elif "max_lora_rank" in said:
+        hint = "start the server with a larger --max-lora-rank (collab serve: --lora-rank)"
+    elif "not enabled" in said:
+        hint = f"the server was started without LoRA; {_HOW}"
+    else:
+        hint = f"check that {CONFIG} fits the base model"
+    return f"adapter {folder} was not loaded: {said}; {hint}"

@@ -1,0 +1,264 @@
+"""The way to a chat-completions server and back: connections, waiting line, retries, and errors in plain words.
+
+    transport = Transport(model="my-model", url="http://127.0.0.1:8000/v1", …)
+    answer = await transport.ask("/chat/completions", body, Completion, seed=7)
+
+The `openai` client carries the bytes and nothing else: its own retries are off, ours are in `collab.models.retry`.
+How many calls are in flight at once is found out by `collab.models.concurrency`. No message that leaves this module
+contains the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import openai
+from pydantic import BaseModel, ValidationError
+
+from collab.envs.text import flat
+from collab.errors import ConfigError
+from collab.models.base import CallClock
+from collab.models.concurrency import Slots, Window
+from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
+from collab.redact import redact, register
+from collab.seeds import derive
+
+Answer = TypeVar("Answer", bound=BaseModel)
+T = TypeVar("T")
+
+_NO_KEY = "none"
+"""The client insists on a key; servers of one's own take any."""
+_LONGEST_QUOTE = 300
+"""Characters of a server's error that a message repeats."""
+_HINTS = {
+    401: "check the key",
+    403: "check what the key may do",
+    404: "check base_url (it usually ends in /v1) and the model's name",
+}
+_CONGESTED = (408, 429, 503, 504)
+"""Statuses by which a server says that it has too much to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """What belongs to one event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    client: openai.AsyncOpenAI
+    slots: Slots
+
+
+class Transport:
+    """Requests to one server.
+
+    Args:
+        model: whom the messages name.
+        url: address up to and including /v1.
+        key: sent with every request.
+        concurrency: upper bound of the calls in flight at once.
+        timeout_s: of one attempt.
+        retries: attempts beyond the first.
+        wait: sleeps for so many seconds between attempts.
+        on_retry: told of every attempt beyond a call's first.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        url: str,
+        key: str,
+        concurrency: int,
+        timeout_s: float,
+        retries: int,
+        wait: Callable[[float], Awaitable[object]],
+        on_retry: Callable[[], None],
+    ) -> None:
+        self.who = f"{model} at {redact(url, key)}"
+        """Model and server, for messages."""
+        self._url = url
+        self._key = key
+        self._fresh = Window.fresh(concurrency)
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._wait = wait
+        self._on_retry = on_retry
+        self._session: _Session | None = None
+
+    @property
+    def window(self) -> Window:
+        """How many calls may be in flight now."""
+        return self._fresh if self._session is None else self._session.slots.window
+
+    async def ask(
+        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, clock: CallClock | None = None
+    ) -> Answer:
+        """One call of the model, in a slot of its own for every attempt.
+
+        Args:
+            path: below `url`.
+            seed: of the waits between attempts.
+            clock: started when the first attempt has its slot; later waiting counts as part of the call.
+
+        Raises:
+            ServerRefusal: the server said no, at once or in the last attempt.
+            ModelFailure: the last attempt got no usable answer.
+        """
+        session = self._open()
+        again = False
+
+        async def attempt() -> Answer:
+            nonlocal again
+            async with session.slots.one(again=again) as era:
+                if clock is not None and not again:
+                    clock.go()
+                again = True
+                try:
+                    async with self._translated():
+                        answer = schema.model_validate(await session.client.post(path, cast_to=object, body=body))
+                except TryAgain as problem:
+                    if problem.congested:
+                        session.slots.refused(era)
+                    raise
+                session.slots.answered(era)
+                return answer
+
+        return await self._retried(attempt, seed)
+
+    async def look(self, path: str, schema: type[Answer]) -> Answer:
+        """GET a JSON document, outside the waiting line. Raises like `ask`."""
+        client = self._open().client
+
+        async def attempt() -> Answer:
+            async with self._translated():
+                return schema.model_validate(await client.get(path, cast_to=object))
+
+        return await self._retried(attempt, seed=0)
+
+    async def read(self, url: str) -> str:
+        """GET the text at a whole address, in one attempt. Raises like `ask`."""
+        client = self._open().client
+
+        async def attempt() -> str:
+            async with self._translated():
+                return await client.get(url, cast_to=str)
+
+        return await self._retried(attempt, seed=0, retries=0)
+
+    async def command(self, path: str, body: dict[str, Any], *, retries: int | None = None) -> None:
+        """POST something that changes the server, outside the waiting line. Raises like `ask`, without hints.
+
+        Args:
+            retries: attempts beyond the first; None for as many as calls have. Unlike a call's, an internal error
+                (500) is final: doing the same again would end the same way.
+        """
+        client = self._open().client
+
+        async def attempt() -> None:
+            try:
+                async with self._translated(hints=False):
+                    await client.post(path, cast_to=str, body=body)
+            except TryAgain as problem:
+                if problem.status == 500:
+                    raise ServerRefusal(str(problem), 500) from None
+                raise
+
+        await self._retried(attempt, seed=0, retries=retries)
+
+    async def close(self) -> None:
+        """Close the connections; the next request would open new ones."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._fresh = session.slots.window
+        if session.loop is asyncio.get_running_loop():
+            await session.client.close()
+
+    # ---------------------------------------------------------------------------------------------------- parts
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None) -> T:
+        return await with_retries(
+            attempt,
+            retries=self._retries if retries is None else retries,
+            rng=random.Random(derive(seed, "retry")),
+            wait=self._wait,
+            on_retry=self._on_retry,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _translated(self, *, hints: bool = True) -> AsyncIterator[None]:
+        """One request. TryAgain where another may succeed, ServerRefusal where not."""
+        try:
+            async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
+                yield
+        except (TimeoutError, openai.APITimeoutError):
+            raise TryAgain(f"{self.who} gave no answer within {self._timeout_s:g} s", congested=True) from None
+        except openai.APIConnectionError as error:
+            cause = self._clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
+            raise TryAgain(f"{self.who} cannot be reached: {cause}; start the server or correct base_url") from None
+        except openai.APIStatusError as error:
+            raise self._status(error, hints) from None
+        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
+            raise TryAgain(f"{self.who} sent a broken answer: not the JSON of a chat-completions server") from None
+
+    def _status(self, error: openai.APIStatusError, hints: bool) -> TryAgain | ServerRefusal:
+        status = error.status_code
+        message = f"{self.who} answered {status}: {self._clean(_said(error))}"
+        if status in (408, 429) or status >= 500:
+            after_s = retry_after_s(error.response.headers)
+            return TryAgain(message, status=status, after_s=after_s, congested=status in _CONGESTED)
+        hint = f"; {_HINTS[status]}" if hints and status in _HINTS else ""
+        return ServerRefusal(message + hint, status)
+
+    def _clean(self, text: str) -> str:
+        """Foreign text in one short line without secrets."""
+        text = redact(flat(text), self._key)
+        return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
+
+    def _open(self) -> _Session:
+        """The session of the running event loop; a transport may outlive a loop."""
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.loop is not loop:
+            client = openai.AsyncOpenAI(api_key=self._key, base_url=self._url, max_retries=0, timeout=self._timeout_s)
+            self._session = _Session(loop=loop, client=client, slots=Slots(self.window))
+        return self._session
+
+
+def _said(error: openai.APIStatusError) -> str:
+    """What the server wrote: the message of an OpenAI-style or FastAPI-style error, else whatever there is."""
+    body = error.body if isinstance(error.body, dict) else {}
+    return str(body.get("message") or body.get("detail") or error)
+
+
+def check_address(base_url: str | None) -> None:
+    """ConfigError when it is no address, or holds a password. None is OpenAI's own."""
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
+    if base_url is not None and "@" in base_url.split("://", 1)[1].split("/", 1)[0]:
+        raise ConfigError("openai: base_url holds a user name or password; keys stand in the environment only")
+
+
+def find_key(variable: str, base_url: str | None) -> str:
+    """The key in an environment variable, from now on hidden everywhere; a stand-in for servers that need none.
+
+    Raises:
+        ConfigError: it is no key, or OpenAI's own server is meant and the variable is not set.
+    """
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key.isascii():
+        raise ConfigError(f"openai: the value of {variable} is no key: keys are plain ASCII")
+    if not key and base_url is None:
+        raise ConfigError(
+            f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
+            "export your key in it, or give base_url for a server of your own"
+        )
+    if key:
+        register(key)
+    return key or _NO_KEY

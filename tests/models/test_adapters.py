@@ -1,0 +1,222 @@
+"""Adapters of a model behind a server: loaded, told apart, replaced, lost and loaded again."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.errors import ConfigError, ModelFailure
+from collab.models.adapters import check_adapter, served_name
+from collab.models.base import Request
+from collab.models.fake_server import FakeServer
+from collab.models.openai import OpenAIModel
+from collab.types import PolicyRef, Prompt, Sampling, Segment
+
+
+def make_adapter(folder: Path, weights: bytes = b"weights", rank: int = 8) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank}))
+    (folder / "adapter_model.safetensors").write_bytes(weights)
+    return str(folder)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer({"adapters"}) as running:
+        yield running
+
+
+def model_of(server: FakeServer, **options: Any) -> OpenAIModel:
+    model = OpenAIModel(model="fake", base_url=server.url, api_key_env="", **options)
+    model.wait = lambda seconds: asyncio.sleep(0.01)
+    return model
+
+
+def request(text: str = "Hello") -> Request:
+    return Request(prompt=Prompt(system="", shared=text, segments=(Segment(text="."),)), sampling=Sampling(), seed=1)
+
+
+def play(scene: Callable[[], Awaitable[Any]]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(20):
+            return await scene()
+
+    return asyncio.run(limited())
+
+
+# ----------------------------------------------------------------------------------------------------- the names
+
+
+def test_a_name_carries_directory_version_and_weights(tmp_path: Path) -> None:
+    folder = Path(make_adapter(tmp_path / "ada", b"one"))
+    name = served_name(folder, 3)
+    assert name.startswith("ada-v3-")
+    assert name == served_name(folder, 3)
+    assert served_name(folder, 4) != name
+    make_adapter(folder, b"two")
+    assert served_name(folder, 3) != name, "the same name for other weights would be served from a stale cache"
+
+
+def test_what_is_no_adapter_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such directory"):
+        OpenAIModel(model="fake", base_url="http://127.0.0.1:1/v1", adapter=str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match=r"no PEFT adapter, adapter_config\.json is missing"):
+        check_adapter(str(tmp_path))
+    folder = Path(make_adapter(tmp_path / "half"))
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors is missing"):
+        check_adapter(str(folder))
+    (folder / "adapter_model.bin").write_bytes(b"older form")
+    assert check_adapter(str(folder)) == folder
+    assert check_adapter("a-name") is None
+
+
+# --------------------------------------------------------------------------------------------------- on the server
+
+
+def test_an_adapter_is_loaded_before_the_first_call_and_unloaded_at_the_end(tmp_path: Path, server: FakeServer) -> None:
+    path = make_adapter(tmp_path / "ada")
+    name = served_name(Path(path), 2)
+    model = model_of(server, adapter=path, version=2)
+    assert model.policy == PolicyRef(base="fake", adapter=path, version=2)
+
+    async def scene() -> None:
+        reply = await model.generate(request())
+        assert reply.text == f"{name}: Hello."
+        assert server.adapters == {name: path}
+        await model.close()
+        assert server.adapters == {}
+        assert (await model.generate(request())).text == f"{name}: Hello."  # a closed model opens again
+        await model.close()
+
+    play(scene)
+    assert {body["model"] for body in server.requests} == {name}
+    assert server.commands[:2] == [("load", name), ("unload", name)]
+
+
+def test_replacing_an_adapter_waits_for_calls_under_way(tmp_path: Path) -> None:
+    one, two = make_adapter(tmp_path / "one", b"1"), make_adapter(tmp_path / "two", b"2")
+    names = served_name(Path(one), 0), served_name(Path(two), 1)
+    with FakeServer({"adapters"}, delay_s=0.05) as server:
+        model = model_of(server, adapter=one)
+
+        async def call() -> tuple[str, PolicyRef]:
+            reply = await model.generate(request())
+            return reply.text.partition(":")[0], model.policy
+
+        async def scene() -> list[tuple[str, PolicyRef]]:
+            await model.probe()
+            before = [asyncio.create_task(call()) for _ in range(3)]
+            await asyncio.sleep(0.01)
+            swap = asyncio.create_task(model.replace_adapter(two, 1))
+            await asyncio.sleep(0)
+            after = [asyncio.create_task(call()) for _ in range(3)]
+            await swap
+            return [*await asyncio.gather(*before), *await asyncio.gather(*after)]
+
+        said = play(scene)
+        assert list(server.adapters) == [names[1]]
+    old, new = PolicyRef(base="fake", adapter=one, version=0), PolicyRef(base="fake", adapter=two, version=1)
+    assert said == [(names[0], old)] * 3 + [(names[1], new)] * 3
+    assert server.commands == [("load", names[0]), ("load", names[1]), ("unload", names[0])]
+
+
+def test_a_replacement_that_fails_leaves_the_old_one_speaking(tmp_path: Path, server: FakeServer) -> None:
+    one, big = make_adapter(tmp_path / "one"), make_adapter(tmp_path / "big", rank=64)
+    model = model_of(server, adapter=one)
+
+    async def scene() -> str:
+        await model.probe()
+        with pytest.raises(ModelFailure, match="rank 64"):
+            await model.replace_adapter(big, 1)
+        return (await model.generate(request())).text
+
+    assert play(scene) == f"{served_name(Path(one), 0)}: Hello."
+    assert model.policy.version == 0
+
+
+def test_an_adapter_of_the_server_itself_is_used_and_left_alone(server: FakeServer) -> None:
+    model = model_of(server, adapter="fake-adapter")
+
+    async def scene() -> None:
+        await model.generate(request())
+        await model.close()
+
+    play(scene)
+    assert server.commands == []
+    assert server.requests[-1]["model"] == "fake-adapter"
+
+
+def test_an_adapter_that_others_use_too_is_shared(tmp_path: Path, server: FakeServer) -> None:
+    path = make_adapter(tmp_path / "ada")
+    first, second = model_of(server, adapter=path), model_of(server, adapter=path)
+
+    async def scene() -> str:
+        await first.probe()
+        await second.probe()
+        await first.close()  # whoever loaded it unloads it
+        text = (await second.generate(request())).text
+        await second.close()
+        return text
+
+    assert play(scene).endswith(": Hello.")
+    assert server.adapters == {}
+
+
+def test_a_server_that_has_started_anew_gets_the_adapter_again(tmp_path: Path, server: FakeServer) -> None:
+    path = make_adapter(tmp_path / "ada")
+    model = model_of(server, adapter=path)
+
+    async def scene() -> list[str]:
+        await model.probe()
+        server.die()
+        server.revive()
+        replies = await asyncio.gather(*(model.generate(request(f"Task {number}")) for number in range(6)))
+        return [reply.text for reply in replies]
+
+    name = served_name(Path(path), 0)
+    assert play(scene) == [f"{name}: Task {number}." for number in range(6)]
+    assert list(server.adapters) == [name]
+
+
+# --------------------------------------------------------------------------------------------------------- errors
+
+
+def failure(model: OpenAIModel) -> str:
+    with pytest.raises(ModelFailure) as caught:
+        play(model.probe)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_server_that_loads_nothing_while_it_runs(tmp_path: Path) -> None:
+    with FakeServer() as server:
+        said = failure(model_of(server, adapter=make_adapter(tmp_path / "ada")))
+    assert "answered 404" in said
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora" in said
+    assert "base_url" not in said
+
+
+def test_a_rank_that_the_server_was_not_started_for(tmp_path: Path, server: FakeServer) -> None:
+    waits: list[float] = []
+    model = model_of(server, adapter=make_adapter(tmp_path / "big", rank=64))
+    model.wait = lambda seconds: asyncio.sleep(0, waits.append(seconds))
+    said = failure(model)
+    assert "LoRA rank 64 is greater than max_lora_rank 16" in said
+    assert "larger --max-lora-rank" in said
+    assert waits == [], "the same request would fail the same way"
+
+
+def test_a_directory_that_the_server_cannot_read(tmp_path: Path, server: FakeServer) -> None:
+    path = make_adapter(tmp_path / "ada")
+    model = model_of(server, adapter=path)
+    (Path(path) / "adapter_config.json").unlink()
+    assert "the server must be able to read the same directory" in failure(model)
+
+
+def test_a_name_that_the_server_does_not_have(server: FakeServer) -> None:
+    said = failure(model_of(server, adapter="fake-adaptor"))
+    assert "'fake-adaptor'; the server has fake-adapter" in said
