@@ -27,7 +27,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
 from collab.library import Library, explain
-from collab.models.base import Capabilities, Model
+from collab.models.base import Adaptable, Capabilities, Model
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds
@@ -203,19 +203,17 @@ def build_team(config: RunConfig) -> Team:
     """
     seeds = Seeds(config.seed)
     dag = dag_of(config.graph, seeds.edges(0))
-    models: dict[str, Model] = {}
+    models = _Models()
     agents: dict[str, Agent] = {}
     for position, slot in enumerate(config.graph.slots):
         definition, name = config.agents[slot], config.agent_names[slot]
-        key = json.dumps([definition.kind, definition.options], sort_keys=True, default=str)
-        if key not in models:
-            models[key] = build("models", definition, f"agents/{name}")
-        if definition.summary and models[key].privileged:
+        model = models.of(definition, f"agents/{name}")
+        if definition.summary and model.privileged:
             raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
         agents[slot] = Agent(
             slot=slot,
             definition=_group(definition, name),
-            model=models[key],
+            model=model,
             template=Template(definition.prompt, config.prompts[definition.prompt]),
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,
@@ -229,8 +227,45 @@ def build_team(config: RunConfig) -> Team:
         graph=config.graph,
         seeds=seeds,
         per_task=config.purpose == "eval" or config.graph.rewire == "task",
-        models=tuple(models.values()),
+        models=models.made,
     )
+
+
+class _Models:
+    """The models of a team while it is put together: equal definitions share one, adapters of one base its weights."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Model] = {}
+        self._bases: dict[str, Adaptable] = {}
+
+    @property
+    def made(self) -> tuple[Model, ...]:
+        """Each distinct model once."""
+        return tuple(self._made.values())
+
+    def of(self, part: Part, where: str) -> Model:
+        """The model of a definition; see `build` for the errors."""
+        key, base = _key(part), _key(part, leaving=("adapter", "version"))
+        if key not in self._made:
+            known = self._bases.get(base)
+            if known is None:
+                made = self._made[key] = build("models", part, where)
+                if isinstance(made, Adaptable):
+                    self._bases[base] = made
+            else:
+                adapter, version = part.options.get("adapter"), part.options.get("version", 0)
+                if not isinstance(adapter, str | None) or not isinstance(version, int):
+                    raise ConfigError(
+                        f"{where}: adapter is a directory, version a number; got {adapter!r}, {version!r}"
+                    )
+                self._made[key] = known.with_adapter(adapter, version)
+        return self._made[key]
+
+
+def _key(part: Part, leaving: Sequence[str] = ()) -> str:
+    """Equal for parts that would be built equal, whatever `leaving` names."""
+    options = {name: value for name, value in part.options.items() if name not in leaving}
+    return json.dumps([part.kind, options], sort_keys=True, default=str)
 
 
 def _group(definition: AgentDefinition, name: str) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
@@ -92,6 +92,12 @@ class Reply:
     """"stop", or "length" when max_tokens cut it."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    computed_tokens: int | None = None
+    """Prompt tokens that were computed for this call; the others came from a cache. None when not told."""
+    queue_s: float | None = None
+    """Seconds in line before anything was computed; None when not told."""
+    width: float | None = None
+    """Sequences computed together, on average over the reply's tokens; None when not told."""
     tokens: tuple[int, ...] | None = None
     """Ids as sampled, without the end-of-turn token; None when the server gives none."""
     tokenizer: str | None = None
@@ -150,4 +156,17 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """Give back memory and connections. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class Adaptable(Protocol):
+    """A model that can speak with other adapters over the same weights in memory."""
+
+    def with_adapter(self, adapter: str | None, version: int) -> Model:
+        """A model of its own under another adapter; None for the base weights.
+
+        Raises:
+            ConfigError: the adapter does not fit.
+        """
         ...

@@ -1,270 +1,166 @@
-"""Causal language models with torch: load a checkpoint, answer a batch of prompts.
+"""The scheduler of a local model: jobs from all episodes in, one stream of packed passes, answers out.
 
-Batches are padded on the left and share one key-value cache; each row has its own temperature, top-p, seed, length
-and stop strings, and leaves the batch when it is done. Jobs arrive with their prompts in pieces, so that a scheduler
-can compute a piece that many of them share once; this engine computes every prompt by itself.
+    engine.submit(job)
+    while engine.busy:
+        for job, answer in engine.step():
+            …
+
+Every step is one pass per policy that has work: the next token of all running sequences, and prompts of those that
+came in. What several prompts begin with is computed once and attended to where it is. A sequence that ends makes room
+at once. When memory runs out, fewer sequences run at a time; none is lost, and none loses what it has sampled.
+
+Two modes. "fast" packs whatever is there; sums then depend on the company in the last bits (about 1e-6 in float32).
+"exact" cuts every prompt into the same blocks, whoever wrote its pieces, and computes one block or one token of one
+sequence per pass: a reply is bit for bit a function of its request, and still finds blocks that were computed before.
+Its price is the width: twelve calls cost twelve times the tokens' time of one.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import deque
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from collab.errors import ConfigError, ModelFailure
-from collab.models.chat import ChatTokenizer, PromptIds, quiet_transformers
-from collab.models.sampling import draw
-from collab.types import Sampling
+from collab.errors import ModelFailure
+from collab.models.checkpoint import Checkpoint
+from collab.models.generation import Answer, Generation, Job
+from collab.models.kv_cache import PrefixCache
+from collab.models.lane import Lane, Running
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One prompt to answer."""
-
-    prompt: PromptIds
-    sampling: Sampling
-    seed: int
-    abandoned: Callable[[], bool] = lambda: False
-    """Whether nobody waits for the answer any more; asked after every token, from the engine's thread."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What was sampled for one job."""
-
-    text: str
-    finish: str
-    """"stop" or "length"."""
-    prompt_tokens: int
-    sampled: int
-    """How many tokens were sampled, the end of the turn included."""
-    tokens: tuple[int, ...]
-    """Without the end of the turn, and without what spells a stop string."""
-    logprobs: tuple[float, ...]
-    behaviour_logprobs: tuple[float, ...]
-
-
-@dataclass(slots=True)
-class _Row:
-    """A job while it is being answered."""
-
-    job: Job
-    limit: int
-    """Tokens that may be sampled."""
-    rng: random.Random
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    behaviour: list[float] = field(default_factory=list)
-    result: Answer | ModelFailure | None = None
+_BLOCK = 256
+"""Tokens of a block in exact mode."""
+_SMALLEST_PREFILL = 256
 
 
 class Engine:
-    """One checkpoint in memory. Not for use by several threads at once.
+    """A checkpoint whose prompts share prefixes. Not for use by several threads at once.
 
     Args:
-        chat: its tokenizer.
-        adapter: directory of a PEFT adapter; None for the base weights.
-        device: "auto" takes a GPU when there is one.
-        dtype: "auto" keeps the checkpoint's on an accelerator and takes float32 on a CPU.
-
-    Raises:
-        ConfigError: the weights or the adapter cannot be read, or the device does not exist.
+        checkpoint: for which `share_prefixes` has returned None.
+        exact: the mode.
+        width: sequences running at once; exact mode runs one.
+        prefill: prompt tokens computed in one pass at most.
+        cache_bytes: memory for computed prompt pieces that nobody uses at the moment.
     """
 
-    def __init__(self, chat: ChatTokenizer, *, adapter: str | None, device: str, dtype: str) -> None:
-        self.chat = chat
-        self.device = _device(device)
-        self.dtype = _dtype(dtype, self.device)
-        self._model = _load(chat, adapter, self.device, self.dtype)
-        config = self._model.config.get_text_config()
-        self.context: int = config.max_position_embeddings
-        """Longest sequence in tokens."""
-        self._pad = 0  # padding is masked, so any id will do
-        self._ends = chat.turn_ends.union(_configured_ends(self._model))
-        if chat.size > config.vocab_size:
-            raise ConfigError(
-                f"{chat.path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
-                "the tokenizer belongs to another model"
-            )
+    def __init__(self, checkpoint: Checkpoint, *, exact: bool, width: int, prefill: int, cache_bytes: int) -> None:
+        self.checkpoint = checkpoint
+        self.cache = PrefixCache(checkpoint.shape, cache_bytes)
+        self._exact = exact
+        self._width = 1 if exact else width
+        self._prefill = _BLOCK if exact else prefill
+        self._waiting: deque[Generation] = deque()
+        self._lanes: dict[str | None, Lane] = {}
+        self._done: list[Generation] = []
+        self.peak_bytes = 0
+        """Most memory that keys and values have taken so far."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._done or self._waiting or any(map(len, self._lanes.values())))
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds spent in forward passes and in drawing tokens since it was made or cleared."""
+        return sum(lane.compute_s for lane in self._lanes.values())
+
+    def submit(self, job: Job) -> None:
+        """Put a job in line."""
+        generation = Generation.of(job, self.checkpoint.chat, self.checkpoint.ends, self.checkpoint.context)
+        (self._waiting if generation.result is None else self._done).append(generation)
 
     @torch.inference_mode()
-    def answer(self, jobs: Sequence[Job]) -> list[Answer | ModelFailure]:
-        """Answer all jobs in one batch; a failure concerns its own job only.
+    def step(self) -> list[tuple[Job, Answer | ModelFailure]]:
+        """Advance everything by one pass; returns the jobs that have their result now, each job exactly once."""
+        done, self._done = self._done, []
+        self._admit()
+        for lane in self._lanes.values():
+            if len(lane):
+                done += self._advance(lane)
+        self.peak_bytes = max(self.peak_bytes, self.cache.used_bytes + sum(lane.bytes for lane in self._lanes.values()))
+        return [(generation.job, _result(generation)) for generation in done]
 
-        Raises:
-            ModelFailure: the batch does not fit into memory.
-        """
-        rows = [self._row(job) for job in jobs]
-        try:
-            self._run([row for row in rows if row.result is None])
-        except torch.OutOfMemoryError:
-            raise ModelFailure(
-                f"{self.chat.path}: {len(jobs)} prompts of up to {max(len(job.prompt) for job in jobs)} tokens do not "
-                f"fit into the memory of {self.device}; lower max_batch or context_tokens"
-            ) from None
-        return [_result(row) for row in rows]
+    def forget(self, adapter: str | None) -> None:
+        """Drop what was computed with an adapter whose weights are gone."""
+        self._lanes.pop(adapter, None)
+        self.cache.forget(adapter)
+
+    def clear(self) -> None:
+        """Give up all jobs and forget everything: after an error that is nobody's own."""
+        self._waiting.clear()
+        self._done.clear()
+        self._lanes.clear()
+        self.cache = PrefixCache(self.checkpoint.shape, self.cache.budget_bytes)
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    def _row(self, job: Job) -> _Row:
-        room = self.context - len(job.prompt)
-        row = _Row(job, limit=min(job.sampling.max_tokens, room), rng=random.Random(job.seed))
-        if room < 1:
-            row.result = ModelFailure(
-                f"{self.chat.path}: the prompt has {len(job.prompt)} tokens, the model's context is {self.context}; "
-                "lower context_tokens in the agents file"
-            )
-        return row
+    def _admit(self) -> None:
+        """Let in whom there is room for, first come, first served."""
+        running = sum(map(len, self._lanes.values()))
+        while self._waiting and running < self._width:
+            generation = self._waiting.popleft()
+            if generation.job.abandoned():
+                continue
+            generation.start()
+            self._lane(generation.job.adapter).enter(self._running(generation))
+            running += 1
 
-    def _run(self, rows: list[_Row]) -> None:
-        """Sample token by token until every row has its result."""
-        if not rows:
-            return
-        ids, mask = self._padded([row.job.prompt.ids for row in rows])
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache: Any = None
-        while True:
-            output = self._model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            cache = output.past_key_values
-            tokens = self._sample(rows, output.logits[:, -1].float())
-            going = [index for index, row in enumerate(rows) if row.result is None]
-            if not going:
-                return
-            if len(going) < len(rows):
-                rows = [rows[index] for index in going]
-                chosen = torch.tensor(going, device=self.device)
-                cache.batch_select_indices(chosen)
-                tokens, mask, positions = tokens[chosen], mask[chosen], positions[chosen]
-            ids = tokens[:, None]
-            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
-            positions = positions[:, -1:] + 1
+    def _lane(self, adapter: str | None) -> Lane:
+        if adapter not in self._lanes:
+            self._lanes[adapter] = Lane(self.checkpoint, self.cache, adapter, alone=self._exact)
+        return self._lanes[adapter]
 
-    def _sample(self, rows: list[_Row], logits: Tensor) -> Tensor:
-        """Draw one token per row and note it; returns the tokens, shape (rows,)."""
-        broken = (~logits.isfinite().all(-1)).tolist()
-        logits = logits.nan_to_num(0.0)
-        drawn = draw(
-            logits,
-            temperature=torch.tensor([row.job.sampling.temperature for row in rows], device=self.device),
-            top_p=torch.tensor([row.job.sampling.top_p for row in rows], dtype=torch.float64, device=self.device),
-            uniforms=torch.tensor([row.rng.random() for row in rows], dtype=torch.float64, device=self.device),
+    def _running(self, generation: Generation) -> Running:
+        """Cut a prompt into pieces; what was sampled before belongs to the last."""
+        prompt, sampled = generation.job.prompt, tuple(generation.tokens)
+        if self._exact:
+            pieces = list(_cut(prompt.ids + sampled, _BLOCK))
+        else:
+            whole = [piece for piece in prompt.pieces if piece]
+            whole[-1] += sampled
+            pieces = [part for piece in whole for part in _cut(piece, self._prefill)]
+        path = self.cache.path(generation.job.adapter, pieces[:-1])
+        return Running(generation=generation, path=path, tail=pieces[-1])
+
+    def _advance(self, lane: Lane) -> list[Generation]:
+        try:
+            return lane.step(self._prefill)
+        except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error):
+                raise
+            return self._shrink(lane)
+
+    def _shrink(self, lane: Lane) -> list[Generation]:
+        """Make a pass smaller that did not fit; a single sequence that does not fit has failed."""
+        self.cache.shrink(0)
+        if len(lane) > 1:
+            self._width = max(1, len(lane) // 2)
+            self._waiting.extendleft(reversed(lane.put_back(len(lane) - self._width)))
+            return []
+        if self._prefill > _SMALLEST_PREFILL and not self._exact:
+            self._prefill = max(_SMALLEST_PREFILL, self._prefill // 2)
+            self._waiting.extendleft(lane.put_back(1))
+            return []
+        [failed] = lane.put_back(1)
+        failed.result = ModelFailure(
+            f"{self.checkpoint.chat.path}: a prompt of {len(failed.job.prompt)} tokens alone does not fit into the "
+            f"memory of {self.checkpoint.device}; lower context_tokens, or use a smaller dtype"
         )
-        values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
-        for row, bad, (token, logprob, behaviour) in zip(rows, broken, values, strict=True):
-            if bad:
-                row.result = ModelFailure(
-                    f"{self.chat.path}: the model computed NaN or infinite logits after {len(row.tokens)} tokens "
-                    f"({self.dtype} on {self.device}); try dtype: float32, or check the weights"
-                )
-            else:
-                self._take(row, token, logprob, behaviour)
-        return drawn.tokens
-
-    def _take(self, row: _Row, token: int, logprob: float, behaviour: float) -> None:
-        if token in self._ends:
-            row.result = self._answer(row, "stop", sampled=len(row.tokens) + 1)
-            return
-        row.tokens.append(token)
-        row.logprobs.append(logprob)
-        row.behaviour.append(behaviour)
-        if row.job.sampling.stop and self._stopped(row):
-            return
-        if len(row.tokens) >= row.limit or row.job.abandoned():
-            row.result = self._answer(row, "length", sampled=len(row.tokens))
-
-    def _stopped(self, row: _Row) -> bool:
-        """End a row whose text contains a stop string.
-
-        The text ends before it; the tokens end with the last one that spells some of that text.
-        """
-        text = self.chat.decode(row.tokens)
-        places = [place for place in (text.find(stop) for stop in row.job.sampling.stop) if place >= 0]
-        if not places:
-            return False
-        cut, sampled = text[: min(places)], len(row.tokens)
-        while row.tokens and len(self.chat.decode(row.tokens[:-1])) >= len(cut):
-            row.tokens.pop()
-        row.result = self._answer(row, "stop", sampled=sampled, text=cut)
-        return True
-
-    def _answer(self, row: _Row, finish: str, sampled: int, text: str | None = None) -> Answer:
-        kept = len(row.tokens)
-        return Answer(
-            text=self.chat.decode(row.tokens) if text is None else text,
-            finish=finish,
-            prompt_tokens=len(row.job.prompt),
-            sampled=sampled,
-            tokens=tuple(row.tokens),
-            logprobs=tuple(row.logprobs[:kept]),
-            behaviour_logprobs=tuple(row.behaviour[:kept]),
-        )
-
-    def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-        """Ids and mask, both (rows, longest), padded on the left."""
-        longest = max(map(len, prompts))
-        ids = [[self._pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
+        return [failed]
 
 
-def _result(row: _Row) -> Answer | ModelFailure:
-    assert row.result is not None, "every row ends with a result"
-    return row.result
+def _cut(ids: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    for first in range(0, len(ids), size):
+        yield ids[first : first + size]
 
 
-def _load(chat: ChatTokenizer, adapter: str | None, device: torch.device, dtype: torch.dtype | str) -> Any:
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(
-                chat.path, local_files_only=not chat.download, use_safetensors=True, dtype=dtype
-            )
-            if adapter is not None:
-                from peft import PeftModel
-
-                model = PeftModel.from_pretrained(model, adapter)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        what = chat.path if adapter is None else f"{chat.path} with adapter {adapter}"
-        raise ConfigError(f"{what}: the weights cannot be loaded: {lines[0]}") from None
-    return model.to(device).eval()
+def _out_of_memory(error: BaseException) -> bool:
+    """The processor's allocator has no error class of its own."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
 
 
-def _configured_ends(model: Any) -> list[int]:
-    ends = model.generation_config.eos_token_id if model.generation_config else None
-    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} cannot be used: {reason}; allowed: auto, cpu, cuda, cuda:1 …") from None
-    return device
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype | str:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else "auto"
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype {name!r}: allowed are auto, {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+def _result(generation: Generation) -> Answer | ModelFailure:
+    assert generation.result is not None, "it is over"
+    return generation.result

@@ -2,9 +2,9 @@
 
 model = LocalModel(path="checkpoints/qwen2-7b")
 
-Calls that wait at the same time are answered in one batch, in a worker thread of the model's own, so the event loop
-never stands still. `determinism: exact` answers each request alone instead: floating-point sums depend on how wide a
-batch is and how its prompts are padded, so only then is a reply the same whatever else is asked at the time.
+Calls of all episodes go into one stream of packed passes, in a worker thread of the model's own (see `engine`), so the
+event loop never stands still. What prompts begin with in common is computed once. `determinism: exact` makes a reply a
+function of its request alone, bit for bit, at the price of computing one sequence at a time.
 
 Sampling is temperature and top-p of the request and nothing else; penalties and top-k of a generation config are not
 applied, so that the reported log-probabilities are those of the model.
@@ -13,50 +13,46 @@ applied, so that the reported log-probabilities are those of the model.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.util
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, boundary
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
+from collab.models.generation import Answer, Job
 from collab.models.layout import check_layout
 from collab.models.meter import Meter
 from collab.types import PolicyRef, Prompt
 
 if TYPE_CHECKING:
-    from collab.models.engine import Answer, Engine, Job
+    from collab.models.checkpoint import Checkpoint
+    from collab.models.engine import Engine
+    from collab.models.padded import PaddedEngine
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which a tokenizer needs at least one; without them an empty one would be made up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A request on its way."""
-
-    request: Request
-    prompt: PromptIds
-    answer: asyncio.Future[Answer]
-
-
 class LocalModel:
-    """A checkpoint answered in batches by torch.
+    """A checkpoint answered by torch.
 
     Args:
         path: directory with config.json, safetensors weights and tokenizer; or a model hub id.
-        adapter: directory of a PEFT adapter (safetensors).
+        adapter: directory of a LoRA adapter (PEFT, safetensors).
+        version: of the policy; a new one starts with an empty cache even when the adapter's directory is the same.
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
         dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
-        max_batch: requests answered together at most.
-        determinism: "fast" answers in batches; "exact" one by one, so that a reply depends on its request alone.
-        wait_ms: how long the first waiting request waits for companions.
+        max_batch: sequences computed together at most.
+        prefill_tokens: prompt tokens computed in one pass at most.
+        cache_mb: memory for prompt pieces that were computed and may be wanted again, in megabytes.
+        determinism: "fast" computes together what is there; "exact" one sequence at a time.
         download: whether a hub id may be fetched over the network; otherwise it must be in this machine's cache.
 
     Raises:
@@ -71,33 +67,62 @@ class LocalModel:
         *,
         path: str,
         adapter: str | None = None,
+        version: int = 0,
         device: str = "auto",
         dtype: str = "auto",
-        max_batch: int = 16,
+        max_batch: int = 64,
+        prefill_tokens: int = 4096,
+        cache_mb: int = 2048,
         determinism: Literal["fast", "exact"] = "fast",
-        wait_ms: float = 2,
         download: bool = False,
     ) -> None:
-        if max_batch < 1 or wait_ms < 0:
-            raise ConfigError(f"local: max_batch {max_batch} (allowed: from 1), wait_ms {wait_ms:g} (from 0)")
-        for package in ("torch", "transformers") + (("peft",) if adapter is not None else ()):
+        if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0:
+            raise ConfigError(
+                f"local: max_batch {max_batch} (allowed: from 1), prefill_tokens {prefill_tokens} (from 256), "
+                f"cache_mb {cache_mb} (from 0)"
+            )
+        for package in ("torch", "transformers"):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra.of(package, "train", "a local model")
         path = str(Path(path).expanduser()) if path.startswith("~") else path
-        _check_files(path, adapter)
-        self.policy = PolicyRef(base=path, adapter=adapter)
+        _check_files(path)
+        self._worker = _Worker(
+            ChatTokenizer(path, download),
+            device=device,
+            dtype=dtype,
+            exact=determinism == "exact",
+            width=max_batch,
+            prefill=prefill_tokens,
+            cache_bytes=cache_mb << 20,
+        )
+        self._become(adapter, version)
+
+    def with_adapter(self, adapter: str | None, version: int) -> LocalModel:
+        """The same weights in memory under another adapter, as a model of its own; None for the base.
+
+        Raises:
+            ConfigError: the adapter's directory does not fit.
+            MissingExtra: peft is not installed.
+        """
+        other = object.__new__(LocalModel)
+        other._worker = self._worker
+        other._become(adapter, version)
+        return other
+
+    def _become(self, adapter: str | None, version: int) -> None:
+        if adapter is not None:
+            if importlib.util.find_spec("peft") is None:
+                raise MissingExtra.of("peft", "train", "an adapter")
+            _check_adapter(adapter)
+        self.policy = PolicyRef(base=self._worker.chat.path, adapter=adapter, version=version)
         self.meter = Meter()
-        self.chat = ChatTokenizer(path, download)
+        self.chat = self._worker.chat
         """Tokenizer and template."""
-        self._load = (adapter, device, dtype)
-        self._exact = determinism == "exact"
-        self._width = 1 if self._exact else max_batch
-        self._wait_s = 0.0 if self._exact else wait_ms / 1000
-        self._engine: Engine | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
-        self._waiting: deque[_Call] = deque()
-        self._pump: asyncio.Task[None] | None = None
+        self._adapter = None if adapter is None else f"{adapter}#{version}"
         self._closed = False
+        self._worker.users += 1
+        if adapter is not None and self._adapter is not None:
+            self._worker.adapters[self._adapter] = adapter
 
     # ------------------------------------------------------------------------------------------------- the seam
 
@@ -105,8 +130,8 @@ class LocalModel:
         """Answer one prompt, together with whoever else is waiting. May be cancelled at any time.
 
         Raises:
-            ModelFailure: the prompt is longer than the context, the batch does not fit into memory, the model
-                computes NaN, or the model was closed.
+            ModelFailure: the prompt is longer than the context, does not fit into memory, the model computes NaN, or
+                the model was closed.
             ConfigError: the weights cannot be loaded (first call).
         """
         started = time.perf_counter()
@@ -120,6 +145,9 @@ class LocalModel:
             finish=answer.finish,
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.sampled,
+            computed_tokens=answer.computed_tokens,
+            queue_s=answer.queue_s,
+            width=answer.width,
             tokens=answer.tokens,
             tokenizer=self.chat.fingerprint,
             logprobs=answer.logprobs,
@@ -138,20 +166,13 @@ class LocalModel:
         Raises:
             ConfigError: they cannot be loaded.
         """
-        engine = await asyncio.get_running_loop().run_in_executor(self._worker(), self._loaded)
-        return Capabilities(
-            logprobs=True,
-            seed=True,
-            token_ids=True,
-            adapters=True,
-            counts_tokens=True,
-            notes=(
-                f"device {engine.device}, context {engine.context} tokens",
-                "replies depend on the request alone"
-                if self._exact
-                else "replies may differ in the last bits by batch",
-            ),
-        )
+        notes = await asyncio.get_running_loop().run_in_executor(self._open().thread, self._worker.describe)
+        return Capabilities(logprobs=True, seed=True, token_ids=True, adapters=True, counts_tokens=True, notes=notes)
+
+    @property
+    def engine(self) -> Engine | PaddedEngine | None:
+        """What computes; None until the weights are loaded. Its numbers may be read, its methods belong to a thread."""
+        return self._worker.engine
 
     def count_tokens(self, text: str) -> int:
         """Exact length of a text as it stands in a prompt."""
@@ -163,99 +184,174 @@ class LocalModel:
 
     async def close(self) -> None:
         """Stop generating and give back the memory. Waiting calls fail."""
-        self._closed = True
-        while self._waiting:
-            _fail(self._waiting.popleft(), ModelFailure(f"{self.policy.base}: the model was closed"))
-        if self._pump is not None:
-            self._pump.cancel()  # its calls are cancelled with it, and the engine stops at its next token
-        stop = functools.partial(self._thread.shutdown, wait=True, cancel_futures=True)
-        await asyncio.get_running_loop().run_in_executor(None, stop)
-        self._engine = None
+        if not self._closed:
+            self._closed = True
+            await self._worker.leave()
 
     # ---------------------------------------------------------------------------------------------------- parts
 
     async def _answer(self, request: Request) -> Answer:
         if request.images:
             raise ModelFailure(f"{self.policy.base}: the local model reads text only; use modality: text")
-        self._worker()
         loop = asyncio.get_running_loop()
-        call = _Call(request, self.prompt_ids(request.prompt), loop.create_future())
-        if request.clock is not None:
-            request.clock.hold()  # until its batch begins
-        self._waiting.append(call)
-        if self._pump is None or self._pump.done() or self._pump.get_loop() is not loop:
-            self._pump = loop.create_task(self._work())
-        return await call.answer
+        future: asyncio.Future[Answer] = loop.create_future()
+        clock = request.clock
+        if clock is not None:
+            clock.hold()  # until it leaves the queue
+        job = Job(
+            prompt=self.prompt_ids(request.prompt),
+            sampling=request.sampling,
+            seed=request.seed,
+            adapter=self._adapter,
+            abandoned=future.done,
+            started=(lambda: None) if clock is None else functools.partial(_post, loop, clock.go),
+        )
+        self._open().submit(job, future)
+        return await future
 
-    async def _work(self) -> None:
-        """Answer batch after batch until nobody waits."""
-        while self._waiting:
-            await asyncio.sleep(self._wait_s)
-            await self._answer_batch(self._next_batch())
-
-    def _next_batch(self) -> list[_Call]:
-        batch: list[_Call] = []
-        while self._waiting and len(batch) < self._width:
-            call = self._waiting.popleft()
-            if not call.answer.done():  # cancelled while it waited
-                batch.append(call)
-        return batch
-
-    async def _answer_batch(self, batch: list[_Call]) -> None:
-        if not batch:
-            return
-        for call in batch:
-            if call.request.clock is not None:
-                call.request.clock.go()
-        try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._compute, batch)
-        except asyncio.CancelledError:
-            for call in batch:
-                _fail(call, ModelFailure(f"{self.policy.base}: the model was closed"))
-            raise
-        except CollabError as error:
-            for call in batch:
-                _fail(call, error)
-            return
-        for call, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, ModelFailure):
-                _fail(call, answer)
-            elif not call.answer.done():
-                call.answer.set_result(answer)
-
-    def _compute(self, batch: Sequence[_Call]) -> list[Answer | ModelFailure]:
-        """Runs in the worker thread."""
-        with boundary(ModelFailure, f"local model {self.policy.base}"):
-            return self._loaded().answer([_job(call) for call in batch])
-
-    def _loaded(self) -> Engine:
-        """The engine; made at the first use, in the worker thread."""
-        if self._engine is None:
-            from collab.models.engine import Engine
-
-            adapter, device, dtype = self._load
-            self._engine = Engine(self.chat, adapter=adapter, device=device, dtype=dtype)
-        return self._engine
-
-    def _worker(self) -> ThreadPoolExecutor:
+    def _open(self) -> _Worker:
         if self._closed:
             raise ModelFailure(f"{self.policy.base}: the model was closed")
-        return self._thread
+        return self._worker
 
 
-def _job(call: _Call) -> Job:
-    from collab.models.engine import Job
+class _Worker:
+    """The thread that computes, and the way of jobs into it and of answers out of it."""
 
-    request = call.request
-    return Job(prompt=call.prompt, sampling=request.sampling, seed=request.seed, abandoned=call.answer.done)
+    def __init__(
+        self,
+        chat: ChatTokenizer,
+        *,
+        device: str,
+        dtype: str,
+        exact: bool,
+        width: int,
+        prefill: int,
+        cache_bytes: int,
+    ) -> None:
+        self.chat = chat
+        self.adapters: dict[str, str] = {}
+        """Name → directory."""
+        self.users = 0
+        """Models that speak through it."""
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
+        self._place = (device, dtype)
+        self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
+        self._inbox: deque[Job] = deque()
+        self._futures: dict[Job, asyncio.Future[Answer]] = {}
+        self.engine: Engine | PaddedEngine | None = None
+        self._note = ""
+        self._turn: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def submit(self, job: Job, future: asyncio.Future[Answer]) -> None:
+        """Take a job; its future gets the answer."""
+        self._futures[job] = future
+        self._inbox.append(job)
+        loop = future.get_loop()
+        if self._turn is None or self._turn.done() or self._turn.get_loop() is not loop:
+            self._turn = loop.create_task(self._work())
+
+    async def leave(self) -> None:
+        """One model fewer speaks through it; the last one stops the thread and fails what waits."""
+        self.users -= 1
+        if self.users:
+            return
+        self._stopping = True
+        self._fail_all(ModelFailure(f"{self.chat.path}: the model was closed"))
+        stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
+        await asyncio.get_running_loop().run_in_executor(None, stop)
+        self.engine = None
+
+    def describe(self) -> tuple[str, ...]:
+        """Runs in the thread; loads the weights when that has not happened yet."""
+        checkpoint = self._loaded().checkpoint
+        return (
+            f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, "
+            f"context {checkpoint.context} tokens",
+            "replies depend on the request alone" if self._exact else "replies may differ in the last bits by batch",
+            self._note or "prompts share what they begin with",
+        )
+
+    async def _work(self) -> None:
+        """Have the thread compute until nobody waits."""
+        loop = asyncio.get_running_loop()
+        while self._inbox and not self._stopping:
+            await asyncio.sleep(0)  # who speaks in the same moment comes along
+            await loop.run_in_executor(self.thread, self._compute)
+
+    def _compute(self) -> None:
+        """Runs in the thread: passes until nothing is left to do."""
+        try:
+            with boundary(ModelFailure, f"local model {self.chat.path}"):
+                engine = self._loaded()
+                while (self._inbox or engine.busy) and not self._stopping:
+                    while self._inbox:
+                        self._submit(engine, self._inbox.popleft())
+                    for job, answer in engine.step():
+                        self._settle(job, answer)
+        except CollabError as error:  # of the weights or the machine, not of one job: everybody hears it
+            if self.engine is not None:
+                self.engine.clear()
+            self._fail_all(error)
+
+    def _submit(self, engine: Engine | PaddedEngine, job: Job) -> None:
+        try:
+            if job.adapter is not None:
+                engine.checkpoint.add_adapter(job.adapter, self.adapters[job.adapter])
+            engine.submit(job)
+        except ConfigError as error:
+            self._settle(job, error)
+
+    def _settle(self, job: Job, answer: Answer | CollabError) -> None:
+        """Hand an answer over to the event loop that waits for it; from any thread."""
+        future = self._futures.pop(job, None)
+        if future is not None:
+            _post(future.get_loop(), functools.partial(_resolve, future, answer))
+
+    def _fail_all(self, error: CollabError) -> None:
+        self._inbox.clear()
+        for job in list(self._futures):
+            self._settle(job, error)
+
+    def _loaded(self) -> Engine | PaddedEngine:
+        """The engine; made at the first use, in the thread."""
+        if self.engine is None:
+            from collab.models.checkpoint import Checkpoint
+
+            device, dtype = self._place
+            self.engine = self._engine_of(Checkpoint(self.chat, device=device, dtype=dtype))
+        return self.engine
+
+    def _engine_of(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:
+        from collab.models.engine import Engine
+        from collab.models.padded import PaddedEngine
+
+        reason = checkpoint.share_prefixes()
+        if reason is not None:
+            self._note = f"every prompt is computed by itself: {reason}"
+            return PaddedEngine(checkpoint, width=1 if self._exact else self._width)
+        return Engine(
+            checkpoint, exact=self._exact, width=self._width, prefill=self._prefill, cache_bytes=self._cache_bytes
+        )
 
 
-def _fail(call: _Call, error: CollabError) -> None:
-    if not call.answer.done():
-        call.answer.set_exception(error)
+def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Have a loop call something; one that has ended has nobody left who waits."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
 
 
-def _check_files(path: str, adapter: str | None) -> None:
+def _resolve(future: asyncio.Future[Answer], answer: Answer | CollabError) -> None:
+    if future.done():  # cancelled meanwhile
+        return
+    if isinstance(answer, CollabError):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _check_files(path: str) -> None:
     """What can be seen to be wrong without loading anything."""
     folder = Path(path)
     if folder.is_dir():
@@ -268,7 +364,9 @@ def _check_files(path: str, adapter: str | None) -> None:
         check_layout(folder)
     elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
         raise ConfigError(f"{path}: no such model directory")
-    if adapter is not None and not (Path(adapter) / "adapter_model.safetensors").is_file():
+
+
+def _check_adapter(adapter: str) -> None:
+    if not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")
-    if adapter is not None:
-        check_layout(Path(adapter))
+    check_layout(Path(adapter))

@@ -9,10 +9,13 @@ import pytest
 import torch
 import transformers
 
+from collab.config import run_config
 from collab.errors import ConfigError, ModelFailure
+from collab.library import Library
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
 from collab.models.tiny import make_tiny_checkpoint
+from collab.resolve import build_team, with_prompts
 from collab.types import Prompt, Sampling, Segment
 
 WORDS = ["tap", "the", "Save", "button", "7", "Zürich", "\n", "[3]", "type", "🙂", "scroll down", "{}"]
@@ -91,8 +94,12 @@ def test_exact_replies_depend_on_their_request_alone(checkpoint: Path) -> None:
     crowd = together(checkpoint, asked, determinism="exact")
     backwards = together(checkpoint, asked[::-1], determinism="exact")[::-1]
     alone = together(checkpoint, asked[3:4], determinism="exact")[0]
-    assert crowd == backwards
-    assert crowd[3] == alone
+    assert [said(reply) for reply in crowd] == [said(reply) for reply in backwards]
+    assert said(crowd[3]) == said(alone)
+
+
+def said(reply: Reply) -> tuple[Any, ...]:
+    return reply.text, reply.tokens, reply.logprobs, reply.behaviour_logprobs
 
 
 def test_a_batch_gives_each_row_its_own_seed_and_settings(checkpoint: Path) -> None:
@@ -105,7 +112,7 @@ def test_a_batch_gives_each_row_its_own_seed_and_settings(checkpoint: Path) -> N
         )
         for request in requests(5, **settings)
     ]
-    batched = together(checkpoint, asked, max_batch=15, wait_ms=20)
+    batched = together(checkpoint, asked, max_batch=15)
     alone = [together(checkpoint, [request], determinism="exact")[0] for request in (asked[0], asked[6], asked[12])]
     assert [batched[index].tokens for index in (0, 6, 12)] == [reply.tokens for reply in alone]
     assert all(len(reply.tokens or ()) <= 5 for reply in batched[10:])
@@ -201,7 +208,7 @@ def test_nan_is_a_failure(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_caller_does_not_break_its_batch(checkpoint: Path) -> None:
-    model = LocalModel(path=str(checkpoint), wait_ms=20)
+    model = LocalModel(path=str(checkpoint))
     asked = requests(6, temperature=0.0)
 
     async def scene() -> list[Reply]:
@@ -216,7 +223,7 @@ def test_a_cancelled_caller_does_not_break_its_batch(checkpoint: Path) -> None:
 
 
 def test_an_abandoned_reply_is_not_written_to_its_end(checkpoint: Path) -> None:
-    model = LocalModel(path=str(checkpoint), wait_ms=0)
+    model = LocalModel(path=str(checkpoint))
     endless = Request(prompt=requests(1)[0].prompt, sampling=Sampling(temperature=0.0, max_tokens=500), seed=0)
 
     async def scene() -> None:
@@ -263,7 +270,8 @@ def test_after_close_calls_fail_and_waiting_ones_too(checkpoint: Path) -> None:
 def test_one_model_serves_two_event_loops(checkpoint: Path) -> None:
     model = LocalModel(path=str(checkpoint))
     asked = requests(1, temperature=0.0)[0]
-    assert asyncio.run(model.generate(asked)) == asyncio.run(model.generate(asked))
+    first, second = (asyncio.run(model.generate(asked)) for _ in range(2))
+    assert first.tokens == second.tokens
     asyncio.run(model.close())
 
 
@@ -280,7 +288,7 @@ def test_probe_tells_what_is_there(checkpoint: Path) -> None:
     model = LocalModel(path=str(checkpoint))
     able = play(model, model.probe)
     assert (able.logprobs, able.seed, able.token_ids, able.structured, able.images) == (True, True, True, False, False)
-    assert "device cpu, context 600 tokens" in able.notes[0]
+    assert "device cpu, float32, context 600 tokens" in able.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -325,17 +333,77 @@ def test_wrong_devices_and_dtypes(checkpoint: Path, option: dict[str, str], mess
         together(checkpoint, requests(1), **option)
 
 
-def test_an_adapter_speaks(checkpoint: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def adapters(checkpoint: Path, tmp_path: Path) -> list[str]:
     peft = pytest.importorskip("peft")
-    base = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        peft.get_peft_model(base, config).save_pretrained(tmp_path / "adapter")
-    adapted = LocalModel(path=str(checkpoint), adapter=str(tmp_path / "adapter"))
-    assert adapted.policy.adapter == str(tmp_path / "adapter")
-    asked = requests(4, temperature=0.0)
-    plain = together(checkpoint, asked)
-    assert [reply.tokens for reply in plain] != [
-        reply.tokens for reply in together(checkpoint, asked, adapter=str(tmp_path / "adapter"))
-    ]
+    made = []
+    for number in range(2):
+        base = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            peft.get_peft_model(base, config).save_pretrained(tmp_path / f"adapter{number}")
+        made.append(str(tmp_path / f"adapter{number}"))
+    return made
+
+
+def test_adapters_speak_over_the_same_weights(checkpoint: Path, adapters: list[str]) -> None:
+    base = LocalModel(path=str(checkpoint))
+    models = [base, *(base.with_adapter(adapter, version=0) for adapter in adapters)]
+    assert [model.policy.adapter for model in models] == [None, *adapters]
+    asked = requests(3, temperature=0.0)
+
+    async def scene() -> list[list[Reply]]:
+        return [list(await asyncio.gather(*map(model.generate, asked))) for model in [*models, *models]]
+
+    first = [[said(reply)[1] for reply in replies] for replies in play(base, scene)]
+    assert first[:3] == first[3:]
+    assert len({tuple(one) for one in map(tuple, first)}) == 3
+    alone = [[said(reply)[1] for reply in together(checkpoint, asked, adapter=adapter)] for adapter in adapters]
+    assert first[1:3] == alone
+
+
+def test_a_base_closes_when_its_last_model_does(checkpoint: Path, adapters: list[str]) -> None:
+    base = LocalModel(path=str(checkpoint))
+    adapted = base.with_adapter(adapters[0], version=0)
+
+    async def scene() -> None:
+        await base.close()
+        with pytest.raises(ModelFailure, match="was closed"):
+            await base.generate(requests(1)[0])
+        assert (await adapted.generate(requests(1)[0])).text
+        await adapted.close()
+
+    asyncio.run(scene())
+
+
+def test_an_adapter_of_another_base_is_refused(checkpoint: Path, adapters: list[str], tmp_path: Path) -> None:
+    for options in ({"layers": 1}, {"layers": 3}, {"hidden": 32}):
+        other = make_tiny_checkpoint(tmp_path / "other", **options)
+        with pytest.raises(ConfigError, match=r"another base|cannot be loaded"):
+            together(other, requests(1), adapter=adapters[0])
+        assert together(other, requests(1))  # without it, all is well
+
+
+def test_a_team_of_adapters_holds_its_base_once(checkpoint: Path, adapters: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "library" / "agents"
+    folder.mkdir(parents=True)
+    for name, adapter in zip(("one", "two"), adapters, strict=True):
+        options = f"{{path: {checkpoint}, adapter: {adapter}}}"
+        (folder / f"{name}.yaml").write_text(f"kind: local\noptions: {options}\ncontext_tokens: 600\n")
+    (tmp_path / "library" / "graphs").mkdir()
+    (tmp_path / "library" / "graphs" / "pair.yaml").write_text("slots: [ada, ben]\nrounds: 1\nedges: []\n")
+    library = Library(own=tmp_path / "library")
+    config = run_config(library=library, env="androidworld", graph="pair", agents="ada=one,ben=two", episodes=1)
+    team = build_team(with_prompts(config, library))
+    first, second = (team.network.agents[slot].model for slot in ("ada", "ben"))
+    assert isinstance(first, LocalModel)
+    assert isinstance(second, LocalModel)
+    assert [first.policy.adapter, second.policy.adapter] == adapters
+
+    async def scene() -> None:
+        await team.probe()
+        assert first.engine is second.engine is not None
+        await team.close()
+
+    asyncio.run(scene())

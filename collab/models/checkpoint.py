@@ -1,0 +1,239 @@
+"""A causal language model in memory: weights, adapters, and one packed forward pass."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collab.errors import ConfigError
+from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install, places_of
+from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.kv_cache import Shape
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_PROBE_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
+"""Largest difference of log-probabilities that rounding explains."""
+
+
+class Checkpoint:
+    """Base weights with any number of LoRA adapters over them.
+
+    Args:
+        chat: the tokenizer of the same directory.
+        device: "auto" takes a GPU when there is one.
+        dtype: "auto" keeps the checkpoint's on an accelerator and takes float32 on a CPU.
+
+    Raises:
+        ConfigError: the weights cannot be read or do not belong to the tokenizer, or the device does not exist.
+    """
+
+    def __init__(self, chat: ChatTokenizer, *, device: str, dtype: str) -> None:
+        self.chat = chat
+        self.device = _device(device)
+        self.dtype = _dtype(dtype, self.device)
+        self.model: Any = _load(chat, self.device, self.dtype)
+        """The transformers model, adapters injected into it."""
+        self._peft: Any = None
+        self._adapters: set[str] = set()
+        config = self.model.config.get_text_config()
+        self.context: int = config.max_position_embeddings
+        """Longest sequence in tokens."""
+        self.ends: frozenset[int] = chat.turn_ends.union(_configured_ends(self.model))
+        """Ids that end a reply."""
+        if chat.size > config.vocab_size:
+            raise ConfigError(
+                f"{chat.path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
+                "the tokenizer belongs to another model"
+            )
+        self.shape = _shape(config, self.model.dtype, self.device)
+
+    def add_adapter(self, name: str, path: str) -> None:
+        """Load a LoRA adapter under a name; nothing happens when the name is known.
+
+        Raises:
+            ConfigError: it cannot be read, is no LoRA, or was made for another base.
+        """
+        if name in self._adapters:
+            return
+        from peft import PeftConfig, PeftModel
+
+        with _readable(f"{self.chat.path} with adapter {path}"):
+            kind = PeftConfig.from_pretrained(path).peft_type
+            if str(getattr(kind, "value", kind)) != "LORA":
+                raise ConfigError(f"{path}: a {kind} adapter; only LoRA adapters can be used")
+            if self._peft is None:
+                self._peft = PeftModel.from_pretrained(self.model, path, adapter_name=_module_name(name))
+            else:
+                self._peft.load_adapter(path, adapter_name=_module_name(name))
+        self.model.eval()
+        _check_fits(self.model, name, path, self.chat.path)
+        self._adapters.add(name)
+
+    def drop_adapter(self, name: str) -> None:
+        """Forget an adapter; nothing happens when the name is unknown."""
+        if name in self._adapters:
+            self._adapters.remove(name)
+            self._peft.delete_adapter(_module_name(name))
+
+    def use(self, adapter: str | None) -> None:
+        """Compute with this adapter from now on; None for the base weights alone."""
+        if self._peft is None:
+            return
+        if adapter is None:
+            self._peft.base_model.disable_adapter_layers()
+            return
+        self._peft.base_model.enable_adapter_layers()
+        if self._peft.active_adapter != _module_name(adapter):
+            self._peft.set_adapter(_module_name(adapter))
+
+    @torch.inference_mode()
+    def share_prefixes(self) -> str | None:
+        """Switch to attention over shared prefixes.
+
+        Returns:
+            None when that is how the model now computes; otherwise why it cannot, and nothing has changed.
+        """
+        config = self.model.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"}:
+            return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
+        if "logits_to_keep" not in inspect.signature(self.model.forward).parameters:
+            return "its forward pass takes no logits_to_keep"
+        own = self.model.config._attn_implementation
+        if own == IMPLEMENTATION:
+            return None
+        ids = torch.arange(24, device=self.device) * 7 % min(config.vocab_size, self.chat.size)
+        expected = self.model(input_ids=ids[None], use_cache=False).logits[0].float().log_softmax(-1)
+        install()
+        self.model.set_attn_implementation(IMPLEMENTATION)
+        try:
+            found = self.forward(ids, torch.arange(24, device=self.device), None, _probe(self.shape))
+        except (TypeError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+            self.model.set_attn_implementation(own)
+            return f"its attention cannot be replaced ({type(error).__name__})"
+        apart = float((found.log_softmax(-1) - expected).abs().max())
+        if not apart <= _PROBE_TOLERANCE[self.model.dtype]:
+            self.model.set_attn_implementation(own)
+            return f"its log-probabilities would differ by {apart:.2g}"
+        return None
+
+    def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: Pass) -> Tensor:
+        """One packed pass.
+
+        Args:
+            ids: (tokens,).
+            positions: each token's position in its own sequence, (tokens,).
+            keep: which tokens' logits are wanted; None for all.
+            plan: what attends to what.
+
+        Returns:
+            Logits, float32, (kept, vocabulary).
+        """
+        output = self.model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=0 if keep is None else keep,
+            shared_prefix=plan,
+        )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+
+def _probe(shape: Shape) -> Pass:
+    """A pass of one sequence in three pieces, each of which attends to those before it."""
+    segments = [Segment(first=8 * piece, length=8, kv=shape.empty(8)) for piece in range(3)]
+    every = torch.arange(24, device=shape.device)
+    shared = [Shared(kv=segments[piece].kv, tokens=every[8 * piece + 8 :]) for piece in range(2)]
+    tokens = [*(part.tokens for part in shared), *(every[segment.tokens] for segment in segments)]
+    return Pass(rows=None, segments=segments, shared=shared, places=places_of(tokens, 24))
+
+
+def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:
+    heads = config.num_attention_heads
+    return Shape(
+        layers=config.num_hidden_layers,
+        groups=getattr(config, "num_key_value_heads", None) or heads,
+        size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def _module_name(adapter: str) -> str:
+    """Adapter names become parts of module names, where a dot separates."""
+    return adapter.replace(".", "_")
+
+
+def _check_fits(model: Any, name: str, path: str, base: str) -> None:
+    """ConfigError when the file holds weights for modules that this model does not have, or lacks some it has."""
+    from safetensors import safe_open
+
+    with safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
+        given = {key.removeprefix("base_model.model.") for key in file.keys()}
+    tag = f".{_module_name(name)}."
+    wanted = {key.replace(tag, ".") for key, _ in model.named_parameters() if tag in key}
+    if given != wanted:
+        odd = sorted(given ^ wanted)
+        raise ConfigError(
+            f"{path}: made for another base than {base}: {len(given - wanted)} of its weights have no place there, "
+            f"{len(wanted - given)} are missing, for example {odd[0]}"
+        )
+
+
+class _readable:
+    """Whatever goes wrong while weights are read becomes one ConfigError."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._quiet = quiet_transformers()
+        self._quiet.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        from safetensors import SafetensorError
+
+        self._quiet.__exit__(None, None, None)
+        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, SafetensorError)):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ConfigError(f"{self._what}: the weights cannot be loaded: {lines[0]}") from None
+
+
+def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    with _readable(chat.path):
+        model = AutoModelForCausalLM.from_pretrained(
+            chat.path, local_files_only=not chat.download, use_safetensors=True, dtype=dtype
+        )
+    return model.to(device).eval()
+
+
+def _configured_ends(model: Any) -> list[int]:
+    ends = model.generation_config.eos_token_id if model.generation_config else None
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used: {reason}; allowed: auto, cpu, cuda, cuda:1 …") from None
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype | str:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype {name!r}: allowed are auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]

@@ -1,0 +1,138 @@
+"""Keys and values of prompt pieces that were computed before, kept as a tree within a memory budget.
+
+A node is a piece after everything above it: keys and values depend on all earlier tokens, so the same words after
+another beginning are another node. Roots are adapters with their version: two policies never share a node.
+
+path = cache.path(policy, pieces)          nodes, those not ready still to be computed
+cache.release(path)                        nobody attends to them now; they stay until memory is needed
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One piece of a prompt after a given beginning."""
+
+    ids: tuple[int, ...]
+    start: int
+    """Position of its first token."""
+    parent: Node | None
+    """None directly below a root."""
+    policy: Hashable
+    kv: Tensor | None = None
+    """(L, 2, G, tokens, D); None until it is about to be computed."""
+    ready: bool = False
+    """Whether `kv` holds what it should."""
+    users: int = 0
+    """How many sequences attend to it."""
+    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the keys and values of a model look like."""
+
+    layers: int
+    groups: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token."""
+        return self.layers * 2 * self.groups * self.size * self.dtype.itemsize
+
+    def empty(self, tokens: int) -> Tensor:
+        """Room for a piece, (L, 2, G, tokens, D)."""
+        return torch.empty((self.layers, 2, self.groups, tokens, self.size), dtype=self.dtype, device=self.device)
+
+
+class PrefixCache:
+    """The tree of all policies.
+
+    Args:
+        shape: of the model's keys and values.
+        budget_bytes: what unused nodes are dropped for; nodes in use may go beyond it.
+    """
+
+    def __init__(self, shape: Shape, budget_bytes: int) -> None:
+        self.shape = shape
+        self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        self._roots: dict[Hashable, dict[tuple[int, ...], Node]] = {}
+        self._nodes: OrderedDict[Node, None] = OrderedDict()
+        """Least recently used first; a child always before its parent."""
+
+    def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[Node]:
+        """The nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
+        level, parent, start = self._roots.setdefault(policy, {}), None, 0
+        path: list[Node] = []
+        for ids in pieces:
+            node = level.get(ids)
+            if node is None:
+                node = level[ids] = Node(ids=ids, start=start, parent=parent, policy=policy)
+            node.users += 1
+            path.append(node)
+            level, parent, start = node.children, node, start + len(ids)
+        self._touch(path)
+        return path
+
+    def allocate(self, node: Node) -> Tensor:
+        """Room for a node's keys and values, making some if the budget is used up."""
+        if node.kv is None:
+            size = len(node.ids) * self.shape.token_bytes
+            self.shrink(self.budget_bytes - size)
+            node.kv = self.shape.empty(len(node.ids))
+            self.used_bytes += size
+        return node.kv
+
+    def release(self, path: Sequence[Node]) -> None:
+        """One sequence fewer attends to these nodes; what was never computed is forgotten."""
+        for node in reversed(path):
+            node.users -= 1
+            if not node.users and not node.ready and not node.children:
+                self._drop(node)
+
+    def forget(self, policy: Hashable) -> None:
+        """Drop a policy's nodes that nobody uses: its weights have changed."""
+        for node in [node for node in self._nodes if node.policy == policy]:
+            if not node.users and not node.children:
+                self._drop(node)
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Drop unused nodes, least recently used first, until at most so much is held."""
+        if self.used_bytes <= budget_bytes:
+            return
+        for node in list(self._nodes):
+            if not node.users and not node.children:
+                self._drop(node)
+                if self.used_bytes <= budget_bytes:
+                    return
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def _touch(self, path: Sequence[Node]) -> None:
+        for node in reversed(path):
+            self._nodes[node] = None
+            self._nodes.move_to_end(node)
+
+    def _drop(self, node: Node) -> None:
+        level = self._roots[node.policy] if node.parent is None else node.parent.children
+        del level[node.ids]
+        del self._nodes[node]
+        if node.kv is not None:
+            self.used_bytes -= len(node.ids) * self.shape.token_bytes
+            node.kv = None

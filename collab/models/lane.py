@@ -1,0 +1,294 @@
+"""The sequences of one policy that are being computed now, and the packed passes that advance them.
+
+A pass advances every running sequence by one token and computes, in the same product, prompt pieces of sequences that
+just came in. A sequence joins the running ones as soon as its prompt is there and leaves with its last token; nobody
+waits for companions.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from collab.errors import ModelFailure
+from collab.models.attention import Pass, Rows, Segment, Shared, places_of
+from collab.models.checkpoint import Checkpoint
+from collab.models.generation import Generation
+from collab.models.kv_cache import Node, PrefixCache
+from collab.models.rows import RowStore
+from collab.models.sampling import draw
+
+LONG = 192
+"""Pieces of so many tokens are attended to where they are; shorter ones are copied into the row, where one product
+serves all rows."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A generation with its place in the cache."""
+
+    generation: Generation
+    path: list[Node]
+    """Its prompt but for the end."""
+    tail: tuple[int, ...]
+    """The end of its prompt, and what was sampled before it was put back, if it was. Never empty."""
+
+    @property
+    def start(self) -> int:
+        """Position of the tail's first token."""
+        return self.path[-1].start + len(self.path[-1].ids) if self.path else 0
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one pass computes beside the next token of each row."""
+
+    nodes: list[Node] = field(default_factory=list)
+    tails: list[Running] = field(default_factory=list)
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A pass as tensors."""
+
+    ids: Tensor
+    positions: Tensor
+    keep: Tensor
+    """Tokens whose logits are drawn from: each row's, then each tail's last."""
+    plan: Pass
+    tails: list[Tensor]
+    """Keys and values of the tails, to become rows."""
+
+
+class Lane:
+    """One policy's sequences.
+
+    Args:
+        adapter: which of the checkpoint's adapters computes; None for the base weights.
+        alone: compute one piece of one sequence per pass and nothing beside it, so that no sum depends on companions.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, adapter: str | None, *, alone: bool) -> None:
+        self.adapter = adapter
+        self.compute_s = 0.0
+        """Seconds in forward passes and in drawing tokens."""
+        self._checkpoint = checkpoint
+        self._cache = cache
+        self._alone = alone
+        self._entering: list[Running] = []
+        self._rows: list[Running] = []
+        self._store = RowStore(checkpoint.shape)
+        self._held: tuple[list[Shared], Tensor] | None = None
+        """Which rows attend to which long pieces, and their places; None when the rows have changed."""
+
+    def __len__(self) -> int:
+        return len(self._entering) + len(self._rows)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows."""
+        return self._store.bytes
+
+    def enter(self, running: Running) -> None:
+        """Take in a sequence."""
+        self._entering.append(running)
+
+    def step(self, prefill: int) -> list[Generation]:
+        """One pass.
+
+        Args:
+            prefill: prompt tokens that may be computed; a single piece may be longer.
+
+        Returns:
+            Generations that have their result now.
+        """
+        work = self._next_work(prefill)
+        rows = [] if self._alone and work.tokens else list(self._rows)
+        self._checkpoint.use(self.adapter)
+        layout = self._layout(rows, work)
+        begun = time.perf_counter()
+        logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
+        for node in work.nodes:
+            node.ready = True
+        if rows:
+            self._store.lengths[:] = [length + 1 for length in self._store.lengths]
+        drawing = [running.generation for running in (*rows, *work.tails)]
+        if drawing:
+            sample(drawing, logits, self._checkpoint)
+        self.compute_s += time.perf_counter() - begun
+        for running, kv in zip(work.tails, layout.tails, strict=True):
+            self._entering.remove(running)
+            self._begin(running, kv)
+        return self._leave()
+
+    def put_back(self, count: int) -> list[Generation]:
+        """Give up the newest `count` sequences, with what they have sampled, to be computed later."""
+        newest = [*self._rows, *self._entering][-count:]
+        for running in newest:
+            if running in self._entering:
+                self._entering.remove(running)
+                self._cache.release(running.path)
+            else:
+                self._remove(running)
+        return [running.generation for running in newest]
+
+    # ------------------------------------------------------------------------------------------------- planning
+
+    def _next_work(self, prefill: int) -> _Work:
+        """Missing pieces and tails of the sequences that came in, in order, as far as the pass has room."""
+        work = _Work()
+        for running in self._entering:
+            for node in running.path:
+                if node.ready or node in work.nodes:
+                    continue
+                if not self._fits(work, len(node.ids), prefill):
+                    return work
+                work.nodes.append(node)
+                work.tokens += len(node.ids)
+                running.generation.computed_tokens += len(node.ids)
+            if not self._fits(work, len(running.tail), prefill):
+                return work
+            work.tails.append(running)
+            work.tokens += len(running.tail)
+            running.generation.computed_tokens += len(running.tail)
+        return work
+
+    def _fits(self, work: _Work, more: int, prefill: int) -> bool:
+        return not work.tokens or (not self._alone and work.tokens + more <= prefill)
+
+    def _layout(self, rows: list[Running], work: _Work) -> _Layout:
+        device = self._checkpoint.device
+        ids = [running.generation.tokens[-1] for running in rows]
+        positions = [_length(running) - 1 for running in rows]
+        segments: list[Segment] = []
+        above: list[list[Node]] = []
+        """For each segment, all nodes its tokens attend to."""
+        for node in work.nodes:
+            segments.append(Segment(first=len(ids), length=len(node.ids), kv=self._cache.allocate(node)))
+            above.append(_ancestors(node))
+            ids.extend(node.ids)
+            positions.extend(range(node.start, node.start + len(node.ids)))
+        for running in work.tails:
+            kv = self._checkpoint.shape.empty(len(running.tail))
+            segments.append(Segment(first=len(ids), length=len(running.tail), kv=kv))
+            above.append(running.path)
+            ids.extend(running.tail)
+            positions.extend(range(running.start, running.start + len(running.tail)))
+        last = [segment.first + segment.length - 1 for segment in segments[len(work.nodes) :]]
+        return _Layout(
+            ids=torch.tensor(ids, device=device),
+            positions=torch.tensor(positions, device=device),
+            keep=torch.tensor([*range(len(rows)), *last], dtype=torch.long, device=device),
+            plan=self._plan(rows, segments, above, len(ids)),
+            tails=[segment.kv for segment in segments[len(work.nodes) :]],
+        )
+
+    def _plan(self, rows: list[Running], segments: list[Segment], above: list[list[Node]], count: int) -> Pass:
+        own = None
+        if rows:
+            lengths = self._store.lengths
+            own = Rows(
+                kv=self._store.kv,
+                lengths=torch.tensor(lengths, device=self._checkpoint.device),
+                longest=max(lengths) + 1,
+            )
+        if self._held is None or segments:
+            self._held = self._attended(rows, segments, above, count)
+        shared, places = self._held
+        if segments:
+            self._held = None
+        return Pass(rows=own, segments=segments, shared=shared, places=places)
+
+    def _attended(
+        self, rows: list[Running], segments: list[Segment], above: list[list[Node]], count: int
+    ) -> tuple[list[Shared], Tensor]:
+        device = self._checkpoint.device
+        tokens: dict[Node, list[int]] = {}
+        for number, running in enumerate(rows):
+            for node in running.path:
+                if len(node.ids) >= LONG:
+                    tokens.setdefault(node, []).append(number)
+        for segment, nodes in zip(segments, above, strict=True):
+            for node in nodes:
+                tokens.setdefault(node, []).extend(range(segment.first, segment.first + segment.length))
+        shared = [
+            Shared(kv=self._cache.allocate(node), tokens=torch.tensor(places, device=device))
+            for node, places in tokens.items()
+        ]
+        every = torch.arange(count, device=device)
+        parts = [part.tokens for part in shared] + [every[segment.tokens] for segment in segments]
+        if rows:
+            parts.append(every[: len(rows)])
+        return shared, places_of(parts, count)
+
+    # ------------------------------------------------------------------------------------------- coming and going
+
+    def _begin(self, running: Running, tail: Tensor) -> None:
+        short = [self._cache.allocate(node) for node in running.path if len(node.ids) < LONG]
+        left = running.generation.limit - len(running.generation.tokens) + 1
+        self._store.add([*short, tail], more=max(left, 1))
+        self._rows.append(running)
+        self._held = None
+
+    def _leave(self) -> list[Generation]:
+        done = [running for running in self._rows if running.generation.result is not None]
+        for running in done:
+            self._remove(running)
+        return [running.generation for running in done]
+
+    def _remove(self, running: Running) -> None:
+        row = self._rows.index(running)
+        last = self._store.remove(row)
+        self._rows[row] = self._rows[last]
+        self._rows.pop()
+        self._cache.release(running.path)
+        self._held = None
+
+
+def _ancestors(node: Node) -> list[Node]:
+    nodes: list[Node] = []
+    while node.parent is not None:
+        node = node.parent
+        nodes.append(node)
+    return nodes[::-1]
+
+
+def _length(running: Running) -> int:
+    """Tokens of prompt and reply so far."""
+    return len(running.generation.job.prompt) + len(running.generation.tokens)
+
+
+def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) -> Tensor:
+    """Draw one token for each generation and note it.
+
+    Args:
+        drawing: n of them.
+        logits: (n, vocabulary).
+        checkpoint: for messages.
+
+    Returns:
+        The tokens, (n,).
+    """
+    broken = (~logits.isfinite().all(-1)).tolist()
+    samplings = [generation.job.sampling for generation in drawing]
+    device = logits.device
+    drawn = draw(
+        logits.nan_to_num(0.0),
+        temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
+        top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
+        uniforms=torch.tensor([generation.rng.random() for generation in drawing], dtype=torch.float64, device=device),
+    )
+    values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
+    for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
+        if bad:
+            generation.result = ModelFailure(
+                f"{checkpoint.chat.path}: the model computed NaN or infinite logits after {len(generation.tokens)} "
+                f"tokens ({checkpoint.dtype} on {checkpoint.device}); try dtype: float32, or check the weights"
+            )
+        else:
+            generation.take(token, logprob, behaviour, width=len(drawing))
+    return drawn.tokens
