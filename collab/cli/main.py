@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import collab
-from collab.cli import agents, demo, doctor, env, evaluate, graph, phone, rollout, runs
+from collab.cli import agents, demo, doctor, env, evaluate, graph, phone, rollout, runs, serve
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
 
@@ -57,6 +57,7 @@ app.add_typer(env.app, name="env")
 app.add_typer(graph.app, name="graph")
 app.add_typer(agents.app, name="agents")
 app.add_typer(phone.app, name="phone")
+app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 
 

@@ -17,7 +17,7 @@ from collab.models.fake_server import FakeServer
 LIBRARY = str(Path(__file__).parent / "library")
 
 COMMANDS = {
-    "": ["demo", "doctor", "eval", "rollout"],
+    "": ["demo", "doctor", "eval", "rollout", "serve"],
     "agents": ["check", "list"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
