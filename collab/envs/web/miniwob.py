@@ -34,7 +34,7 @@ from collab.envs.web.solutions import SOLVED
 from collab.errors import UnknownName
 from collab.types import Action, Element, ElementTarget, Observation, Task
 
-VERSION = "1.1.0-1"
+VERSION = "1.1.0-2"
 """Version of the pages, then of the way they are shown and driven."""
 
 CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})
@@ -49,6 +49,8 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
     if action.type == "finish":
         return Effect("the agent ended the episode", ended=True)
     element = screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
+    if action.type == "scroll_page":
+        await page.park()
     if element is not None and action.type == "click":
         spot = page.spot(element.key) or text_spot(element)
         if spot is not None:

@@ -10,6 +10,7 @@ Everything else about an episode (grammar, rewards, budgets) is decided above. P
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from collab.envs.web.browser import close_page
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.miniwob_tasks import RELOADED
@@ -80,6 +82,8 @@ class MiniwobPage:
         self._rules = rules
         self._name: str | None = None
         self._spots: dict[str, XY] = {}
+        self._burial: asyncio.Task[None] | None = None
+        tab.on("crash", self._bury)
 
     @classmethod
     async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
@@ -91,7 +95,7 @@ class MiniwobPage:
 
     async def start(self, name: str, seed: int) -> Shown:
         """Begin an episode; in the page where it lets itself be reset, else by loading it again."""
-        await self.tab.mouse.move(*self._corner())
+        await self.park()
         if name == self._name and name not in RELOADED:
             shown = await self._begin(seed, fresh=False)
             if shown is not None:
@@ -143,9 +147,14 @@ class MiniwobPage:
         await self.tab.mouse.move(*end, steps=moves)
         await self.tab.mouse.up()
 
-    def _corner(self) -> XY:
+    async def park(self) -> None:
+        """Move the mouse into a corner, where no page has anything.
+
+        What comes to lie under a mouse at rest, because an episode starts or the page scrolls, is hovered when the
+        browser gets to it, which may be before the next look or after.
+        """
         size = self.tab.viewport_size
-        return (size["width"] - 1, size["height"] - 1) if size else (0, 0)
+        await self.tab.mouse.move(*((size["width"] - 1, size["height"] - 1) if size else (0, 0)))
 
     # -------------------------------------------------------------------------------------------- keyboard
 
@@ -164,6 +173,7 @@ class MiniwobPage:
 
     async def scroll(self, point: XY | None, direction: Literal["up", "down", "left", "right"]) -> bool:
         """Show what lies in that direction, at the point or anywhere; False when nothing moves."""
+        await self.park()
         return bool(await self._ask("miniwob.scroll", point, direction))
 
     async def blur(self) -> bool:
@@ -171,6 +181,10 @@ class MiniwobPage:
         return bool(await self._ask("miniwob.blur"))
 
     # ---------------------------------------------------------------------------------------------- inside
+
+    def _bury(self, tab: Page) -> None:
+        """Close a crashed tab: its session is not told, and whoever waits for an answer would go on waiting."""
+        self._burial = asyncio.ensure_future(close_page(tab))
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         """Call a function of the page and wait for what it returns."""

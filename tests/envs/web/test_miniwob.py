@@ -204,6 +204,41 @@ def test_same_seed_same_start_whatever_came_before(play: Callable[[Check], None]
 
 
 @pytest.mark.browser
+def test_a_plain_click_needs_no_second_look_and_other_things_do(play: Callable[[Check], None]) -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        shown = await environment.reset(suite.instance("choose-list", 3))
+        page = environment._page
+        assert page is not None
+        by_role = {element.role: element for element in shown.elements}
+        button = by_role["button"]
+        spot = page.spot(button.key)
+        assert spot is not None
+        assert button.box is not None
+        assert button.box.contains(*spot)
+        assert page.spot(by_role["drop-down"].key) is None  # a list is opened by focus, not by a click
+        assert page.spot("html[1]/body[1]/gone[1]") is None
+        await environment.step(WEB.make("click", id=button.index))
+        assert await page.tab.evaluate("WOB_DONE_GLOBAL")
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_scrolling_leaves_nothing_under_the_mouse(play: Callable[[Check], None]) -> None:
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        shown = await environment.reset(suite.instance("social-media-all", 0))
+        icon = next(element for element in shown.elements if element.label == "share")
+        shown = (await environment.step(WEB.make("hover", id=icon.index))).observation
+        assert shown.elements[icon.index].label == "share hover"
+        shown = (await environment.step(WEB.make("scroll_page", direction="up"))).observation
+        assert [element.label for element in shown.elements if "hover" in element.label] == []
+
+    play(check)
+
+
+@pytest.mark.browser
 def test_a_fork_equals_its_original_and_is_independent(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
@@ -233,6 +268,24 @@ def test_a_crashed_page_is_a_failure_and_is_replaced(play: Callable[[Check], Non
         with pytest.raises(EnvironmentFailure, match="click-test-2"):
             await environment.step(WEB.make("click", id=0))
         with pytest.raises(EnvironmentFailure, match="call reset first"):
+            await environment.step(None)
+        assert (await environment.reset(task)).digest == first.digest
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_a_crash_is_told_at_once(play: Callable[[Check], None]) -> None:
+    from playwright.async_api import Error
+
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        task = suite.instance("click-test-2", 0)
+        first = await environment.reset(task)
+        assert environment._page is not None
+        with pytest.raises(Error):
+            await environment._page.tab.goto("chrome://crash", timeout=3000)
+        with pytest.raises(EnvironmentFailure, match=r"closed|crashed"):  # and not "timed out"
             await environment.step(None)
         assert (await environment.reset(task)).digest == first.digest
 
