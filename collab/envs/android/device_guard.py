@@ -65,7 +65,7 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
     if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
         return Verdict(effect=f'{action.type} on {element.role} "{element.label}" in {package}')
     sending = any(reaches_beyond(one) for one in observation.elements)
-    if action.type == "keyboard_enter" and sending:
+    if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
         return Verdict(effect=f"the Enter key in {package}")
     return Verdict(enter=not sending)
 
@@ -107,9 +107,14 @@ def _aimed_at(action: Action, observation: Observation) -> Element | None:
     return None
 
 
+def _presses_enter(action: Action) -> bool:
+    """Whether a text has lines, which are typed with the Enter key between them."""
+    return action.type == "input_text" and "\n" in str(action["text"])
+
+
 def _on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> Verdict:
     """On the home screen: scroll and search freely, and open only what is allowed."""
-    if action.type in ("scroll", "swipe", "input_text"):
+    if action.type in ("scroll", "swipe") or (action.type == "input_text" and not _presses_enter(action)):
         return Verdict(enter=False)
     if action.type == "click" and element is not None:
         if element.role == "input" or element.label.casefold() in allowed:

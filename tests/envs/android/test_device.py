@@ -14,6 +14,7 @@ from collab.config import Part
 from collab.envs.actions import MOBILE
 from collab.envs.android import device_guard
 from collab.envs.android.device import DeviceSuite
+from collab.envs.android.device_drive import Driver
 from collab.envs.phone.adb.background import serving
 from collab.envs.phone.adb.handle import PhoneHandle
 from collab.envs.phone.apps import INSTALLED
@@ -349,6 +350,28 @@ def test_sending_needs_permission(caplog):
         assert "refused: tap button" in caplog.text
 
 
+@pytest.mark.parametrize(("text", "refused"), [("Hello", False), ("Hello\n", True), ("Hello\nthere", True)])
+def test_a_line_break_is_an_enter_key_and_needs_permission_too(text, refused, caplog):
+    task = SimPhoneSuite().instance("SimpleSmsSend", 3)
+    python = SimPhone()
+    python.reset(task)
+    actions = python.oracle()
+    write = on("Type a message…", "input_text", text=text)
+    with on_device(python.phone) as (suite, handle), caplog.at_level(logging.INFO):
+        result = play(suite, [*(one for one in actions[:-3]), write])[-1]
+        assert ("needs allow_effects" in result.info["effect"]) is refused, result.info
+        assert handle.phone.page.fields.get("message", "") == ("" if refused else text)
+
+
+def test_a_line_break_opens_nothing_from_the_home_screen():
+    drawer = MOBILE.make("swipe", direction="up")
+    for text, found in (("Clock\n", ""), ("Clock", "Clock")):
+        with on_device() as (suite, handle):
+            result = play(suite, [drawer, on("Search apps", "input_text", text=text)])[-1]
+            assert handle.phone.foreground.endswith("nexuslauncher")
+            assert handle.phone.page.fields.get("search", "") == found, result.info
+
+
 def test_permissions_are_granted_only_when_allowed():
     way = [MOBILE.make("open_app", app_name="Camera"), on("While using the app")]
     with on_device() as (suite, handle):
@@ -394,7 +417,15 @@ def test_without_a_terminal_the_answer_is_no():
     assert not device_guard.confirmed("really?")
 
 
-def test_every_action_is_logged_before_it_is_executed(caplog):
+def test_every_action_is_logged_before_it_is_executed(caplog, monkeypatch):
+    said = []
+
+    def perform(driver, *args, **options):
+        said.append([record.getMessage() for record in caplog.records][-1])
+        carry_out(driver, *args, **options)
+
+    carry_out = Driver.perform
+    monkeypatch.setattr(Driver, "perform", perform)
     with on_device() as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android.device_environment"):
         play(suite, [MOBILE.make("open_app", app_name="Settings"), on("Display")])
         lines = [record.getMessage() for record in caplog.records if "step" in record.getMessage()]
@@ -402,6 +433,7 @@ def test_every_action_is_logged_before_it_is_executed(caplog):
             'device[emulator-5554] step 1: open the app "settings"',
             'device[emulator-5554] step 2: tap list item "Display"',
         ]
+        assert said == lines
 
 
 # ------------------------------------------------------------------------------------------------------ failures
