@@ -25,7 +25,7 @@ from collab.graphs.network import Network
 from collab.models.base import Reply
 from collab.recorder import Recorder
 from collab.rollout import Episode, Stage, play
-from collab.types import EpisodeError, Step, Trajectory
+from collab.types import EpisodeError, Spent, Step, Trajectory
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
@@ -47,6 +47,10 @@ class Progress:
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    computed_tokens: int = 0
+    """Prompt tokens that were computed, over the calls that tell."""
+    cacheable_tokens: int = 0
+    """Prompt tokens of the calls that tell how many of them were computed."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
@@ -54,6 +58,21 @@ class Progress:
     def tokens(self) -> int:
         """Prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls of this process cost."""
+        return Spent(
+            calls=self.calls,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cost_usd=self.cost_usd,
+        )
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first."""
+        return 1 - self.computed_tokens / self.cacheable_tokens if self.cacheable_tokens else None
 
     @property
     def seconds(self) -> float:
@@ -77,6 +96,9 @@ class Progress:
         self.prompt_tokens += reply.prompt_tokens or 0
         self.completion_tokens += reply.completion_tokens or 0
         self.cost_usd += reply.cost_usd or 0.0
+        if reply.computed_tokens is not None and reply.prompt_tokens is not None:
+            self.computed_tokens += reply.computed_tokens
+            self.cacheable_tokens += reply.prompt_tokens
 
     def count_episode(self, trajectory: Trajectory) -> None:
         """Add how one episode ended."""

@@ -272,6 +272,7 @@ async def _play(
             progress=progress,
             stop=stop,
         )
+    writer.spent(progress.spent)
     _close(writer, collection)
     over |= {trajectory.id: trajectory for trajectory in collection.trajectories}
     trajectories = _in_order(over, plan)

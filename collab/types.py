@@ -298,6 +298,8 @@ class Utterance:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """Counted by the model; None when it does not count."""
+    computed_tokens: int | None = None
+    """Prompt tokens computed for this call; the others came from a prefix cache. None when not told."""
     tokens: tuple[int, ...] | None = None
     """Token ids as sampled; text tokenised again is not what was sampled. None when the server gives none."""
     tokenizer: str | None = None
@@ -307,6 +309,11 @@ class Utterance:
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution really sampled from (temperature, top-p, mask)."""
     latency_s: float = 0.0
+    """From asking to being answered, waiting and retries included."""
+    queue_s: float | None = None
+    """Seconds of `latency_s` in line before anything was computed; None when not told."""
+    width: float | None = None
+    """Sequences computed together, on average over the reply's tokens; None when not told."""
     cost_usd: float | None = None
     """None when the price is not known."""
     privileged: bool = False
@@ -437,6 +444,19 @@ class Step:
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What the model calls of one process cost, those of steps that were never finished and of summaries included."""
+
+    calls: int
+    """Calls that were answered."""
+    prompt_tokens: int
+    completion_tokens: int
+    """Over the calls that were counted."""
+    cost_usd: float
+    """Over the calls whose price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,13 +154,16 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes, success so far, calls, tokens, calls per second, time left."""
+    """One line: episodes, success so far, calls, tokens, prefix cache where it is told, calls per second, time left."""
     parts = [f"{progress.done}/{progress.planned} episodes"]
     if progress.done:
         parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
     if progress.broken:
         parts.append(f"{progress.broken} broken")
     parts.append(f"{short(progress.calls)} calls, {short(progress.tokens)} tokens, {progress.calls_per_s:.1f} calls/s")
+    if progress.hit_rate is not None:
+        computed = short(progress.computed_tokens)
+        parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
     if progress.cost_usd:
         parts.append(f"{progress.cost_usd:.2f} USD")
     if progress.seconds_left is not None:

@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
 from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
-from collab.types import EpisodeError, Label, Observation, Outcome, Step, Task
+from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task
 
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
 
@@ -126,6 +126,15 @@ class LabelRecorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpentRecorded:
+    """What one process spent, told at its end; one that died told nothing."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
+
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something worth knowing that changes nothing."""
 
@@ -143,6 +152,7 @@ Event: TypeAlias = (
     | EpisodeFinished
     | TextRecorded
     | LabelRecorded
+    | SpentRecorded
     | Note
 )
 
@@ -157,6 +167,7 @@ TYPES: dict[str, type[Event]] = {
     "episode_finished": EpisodeFinished,
     "text": TextRecorded,
     "label": LabelRecorded,
+    "spent": SpentRecorded,
     "note": Note,
 }
 """Name in the log and class."""

@@ -20,7 +20,7 @@ from collab.store.files import write_atomic
 from collab.store.log import segments
 from collab.types import PlannedTask
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 """Version of the run format that this code writes: major.minor."""
 
 FILE = "run.json"

@@ -18,10 +18,11 @@ from collab.store.events import (
     StepRecorded,
     TextRecorded,
 )
+from collab.store.layers import layers
 from collab.store.log import Place
 from collab.types import Action, Label, Point, Target
 
-VERSION = 3
+VERSION = 4
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -44,8 +45,9 @@ CREATE TABLE steps (
     PRIMARY KEY (key, step)
 ) WITHOUT ROWID;
 CREATE TABLE cells (
-    key INTEGER, step INTEGER, position INTEGER, agent TEXT, round INTEGER, ballot INTEGER, action TEXT, failure TEXT,
-    prompt_tokens INTEGER, completion_tokens INTEGER, latency_s REAL, cost_usd REAL,
+    key INTEGER, step INTEGER, position INTEGER, agent TEXT, round INTEGER, layer INTEGER, ballot INTEGER, action TEXT,
+    failure TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, computed_tokens INTEGER,
+    latency_s REAL, queue_s REAL, width REAL, cost_usd REAL,
     PRIMARY KEY (key, step, position)
 ) WITHOUT ROWID;
 CREATE TABLE labels (
@@ -194,8 +196,9 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
     cursor = connection.execute(f"INSERT OR IGNORE INTO steps VALUES ({', '.join('?' * len(row))})", row)
     if cursor.rowcount == 0:  # recorded before: the first record counts
         return
+    depths = layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
-        "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO cells VALUES ({', '.join('?' * 16)})",
         [
             (
                 key,
@@ -203,12 +206,16 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
                 position,
                 _plain(cell.agent),
                 cell.round,
+                depths.get(cell.agent),
                 ballots.get(cell.cell),
                 _describe(cell.action),
                 cell.failure.kind if cell.failure else None,
                 cell.prompt_tokens,
                 cell.completion_tokens,
+                cell.computed_tokens,
                 cell.latency_s,
+                cell.queue_s,
+                cell.width,
                 cell.cost_usd,
             )
             for position, cell in enumerate(cells)

@@ -36,6 +36,7 @@ from collab.store.events import (
     RunResumed,
     RunStarted,
     RunStopped,
+    SpentRecorded,
     StepRecorded,
     TextRecorded,
     encode,
@@ -46,7 +47,7 @@ from collab.store.lock import RunLock
 from collab.store.log import Appender
 from collab.store.manifest import find_manifest, versions
 from collab.store.progress import Progress, progress
-from collab.types import EpisodeError, Label, Observation, Outcome, Step, Task
+from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task
 
 logger = logging.getLogger(__name__)
 
@@ -199,6 +200,11 @@ class RunWriter:
         """Record a judgement; it replaces an earlier one by the same maker on the same trajectory."""
         with self._mutex:
             self._append(LabelRecorded(label=label))
+
+    def spent(self, spent: Spent) -> None:
+        """Record what this process spent."""
+        with self._mutex:
+            self._append(SpentRecorded(spent=spent))
 
     def note(self, text: str) -> None:
         """Record something worth knowing that changes nothing."""

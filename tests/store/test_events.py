@@ -107,7 +107,7 @@ def test_a_line_is_json_with_a_head(made: SimpleNamespace) -> None:
     line = encode(record(StepRecorded(trajectory="t/0", attempt=1, step=made.step(0))))
     data = json.loads(line)
     assert list(data)[:5] == ["format_version", "type", "seq", "time", "writer"]
-    assert (data["format_version"], data["type"], data["attempt"]) == ("1.0", "step", 1)
+    assert (data["format_version"], data["type"], data["attempt"]) == ("1.1", "step", 1)
     assert data["step"]["observation"]["elements"][1]["box"] == [0, 100, 1080, 190]
     assert data["step"]["matrix"]["utterances"][2]["heard"] == [["ada", 0]]
 
@@ -137,13 +137,13 @@ def test_unknown_types_are_kept() -> None:
 
 
 def test_new_fields_of_a_newer_minor_version_are_passed_over() -> None:
-    line = encode(record(Note(text="hello"))).replace(b'"text"', b'"colour":{"a":1},"text"').replace(b"1.0", b"1.9")
+    line = encode(record(Note(text="hello"))).replace(b'"text"', b'"colour":{"a":1},"text"').replace(b"1.1", b"1.9")
     assert decode(line).event == Note(text="hello")
 
 
 @pytest.mark.parametrize("version", ["2.0", "10.0", "0.9"])
 def test_another_major_version_is_refused(version: str) -> None:
-    line = encode(record(Note(text="hello"))).replace(b"1.0", version.encode())
+    line = encode(record(Note(text="hello"))).replace(b"1.1", version.encode())
     with pytest.raises(RunFormatError, match=rf"run format {version}.*reads format 1\.x"):
         decode(line)
 
@@ -160,9 +160,9 @@ def test_another_major_version_is_refused(version: str) -> None:
         b"\xff\xfe\x00",
         b'{"type":"note"}',
         b'{"format_version":"one","type":"note","seq":1,"time":"t","writer":"w","text":""}',
-        b'{"format_version":"1.0","type":"note","seq":"x","time":"t","writer":"w","text":""}',
-        b'{"format_version":"1.0","type":"note","seq":1,"time":"t","writer":"w"}',
-        b'{"format_version":"1.0","type":"step","seq":1,"time":"t","writer":"w","trajectory":"t","attempt":0,"step":{}}',
+        b'{"format_version":"1.1","type":"note","seq":"x","time":"t","writer":"w","text":""}',
+        b'{"format_version":"1.1","type":"note","seq":1,"time":"t","writer":"w"}',
+        b'{"format_version":"1.1","type":"step","seq":1,"time":"t","writer":"w","trajectory":"t","attempt":0,"step":{}}',
         b"[" * 100_000,
     ],
 )
