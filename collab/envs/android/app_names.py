@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from collab.errors import ConfigError
@@ -35,6 +36,9 @@ PACKAGES: Mapping[str, str] = {
     "vlc": "org.videolan.vlc",
 }
 
+_PACKAGE = re.compile(r"[a-z]\w*(\.[a-z]\w*)+|android", re.ASCII | re.IGNORECASE)
+"""A package; the system's own, which some dialogs belong to, is the only one without a dot."""
+
 
 def allowed_apps(entries: Iterable[str]) -> dict[str, str]:
     """Name (lower case) → package of the apps that a user has allowed.
@@ -43,14 +47,16 @@ def allowed_apps(entries: Iterable[str]) -> dict[str, str]:
         entries: known names ("Contacts"), packages ("org.example.app") or "Name=package".
 
     Raises:
-        ConfigError: a name that is not known.
+        ConfigError: a name that is not known, or something that is no package.
     """
     found: dict[str, str] = {}
     for entry in entries:
-        name, _, package = entry.strip().partition("=")
-        if package:
-            found[name.strip().casefold()] = package.strip()
-        elif "." in name:
+        name, given, package = (part.strip() for part in entry.partition("="))
+        if given:
+            if not name or not _PACKAGE.fullmatch(package):
+                raise ConfigError(f"allow_apps: {entry!r}, allowed: Name=package, e.g. Notes=org.example.notes")
+            found[name.casefold()] = package
+        elif _PACKAGE.fullmatch(name):
             found |= {known: one for known, one in PACKAGES.items() if one == name} or {name.casefold(): name}
         elif name.casefold() in PACKAGES:
             package = PACKAGES[name.casefold()]

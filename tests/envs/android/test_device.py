@@ -276,6 +276,10 @@ def test_the_step_budget_ends_an_episode():
         ({"tasks": [{"name": "a", "goal": "g", "success": {}}], "allow_apps": []}, "at least one of"),
         ({"tasks": [{"name": "a", "goal": "g"}], "allow_apps": []}, "success"),
         ({"tasks": [], "allow_apps": ["Nonsense"]}, "'Nonsense', allowed"),
+        ({"tasks": [], "allow_apps": ["=org.example"]}, "'=org.example', allowed: Name=package"),
+        ({"tasks": [], "allow_apps": ["Settings="]}, "'Settings=', allowed: Name=package"),
+        ({"tasks": [], "allow_apps": ["A=org.b=c"]}, "'A=org.b=c', allowed: Name=package"),
+        ({"tasks": [], "allow_apps": ["com..x"]}, "'com..x', allowed: a package"),
         (
             {"tasks": [{"name": "a", "goal": "g", "start": "Clock", "success": {"text": "x"}}], "allow_apps": []},
             "not in allow_apps",
