@@ -357,6 +357,20 @@ def test_a_broken_database_is_made_anew_as_apps_do():
     assert out(f"sqlite3 {SMS_DATABASE} 'SELECT count(*) FROM sms'", phone) == "0\n"
 
 
+def test_the_commands_of_sqlite_itself_list_and_dump_and_the_others_are_errors():
+    sqlite = f"sqlite3 {SMS_DATABASE}"
+    assert out(f"{sqlite} .tables") == "canonical_addresses\nsms\nthreads\n"
+    assert out(f"{sqlite} '.schema sms'").startswith("CREATE TABLE sms (`_id` INTEGER PRIMARY KEY, ")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(out(f"{sqlite} .dump", MESSAGES))
+        count = connection.execute("SELECT count(*) FROM sms").fetchone()[0]
+    assert count == len(MESSAGES.rows[SMS_DATABASE, "sms"]) > 0
+    for command in (".shell id", ".read /etc/passwd", ".nonsense", ".tables a b"):
+        result = run(FACTORY, f"{sqlite} '{command}'")
+        assert (result.exit_code, result.stdout) == (1, ""), command
+        assert result.stderr == f'Error: unknown command or invalid arguments:  "{command.split()[0][1:]}"\n'
+
+
 def test_a_database_without_a_table_or_with_odd_values_is_read_as_apps_read_it():
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE sms (_id, thread_id, address, date, read, type, body, more)")

@@ -10,6 +10,9 @@ from collab.envs.phone.shell.arguments import split_flags
 from collab.envs.phone.shell.sandbox import database, statements
 from collab.envs.phone.shell.session import Done, Session
 
+_COMMANDS = {".tables": "name", ".schema": "sql || ';'"}
+"""Commands that list tables, and what they say of each."""
+
 
 def sqlite(session: Session, args: list[str], stdin: str) -> Done:
     """Run SQL on a database file of the phone; a file that is not there is a new database."""
@@ -44,13 +47,27 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 def _answers(connection: sqlite3.Connection, statement: str, *, header: bool) -> Iterable[str]:
     """Lines as the command-line tool prints them: columns joined by a bar, null as nothing."""
     if statement.startswith("."):
-        kind = "name" if statement.split()[0] == ".tables" else "sql"
-        statement = f"SELECT {kind} FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        if statement == ".dump":
+            yield from (f"{line}\n" for line in connection.iterdump())
+            return
+        statement = _in_sql(statement)
     cursor = connection.execute(statement)
     if header and cursor.description:
         yield "|".join(column[0] for column in cursor.description) + "\n"
     for values in cursor:
         yield "|".join(printed(value, "") for value in values) + "\n"
+
+
+def _in_sql(command: str) -> str:
+    """The statement behind a command of the tool itself; sqlite3.OperationalError for one that is not here."""
+    name, *rest = command.split()
+    if name not in _COMMANDS or len(rest) > 1:
+        raise sqlite3.OperationalError(f'unknown command or invalid arguments:  "{name[1:]}"')
+    wanted = "'" + rest[0].replace("'", "''") + "'" if rest else "'%'"
+    return (
+        f"SELECT {_COMMANDS[name]} FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+        f"AND name LIKE {wanted} ORDER BY name"
+    )
 
 
 def printed(value: object, null: str) -> str:
