@@ -139,6 +139,12 @@ def test_goals_are_filled_in_and_parameters_are_json(name: str) -> None:
         assert task.max_steps == BY_NAME[name].max_steps
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_instance_is_asked_for_in_three_ways_or_more(name: str) -> None:
+    params = SUITE.instance(name, 0).params
+    assert len({BY_NAME[name].goal(params, random.Random(seed)) for seed in range(60)}) >= 3
+
+
 @pytest.mark.skipif(not FACTS.exists(), reason="AndroidWorld's facts are not beside the checkout")
 @pytest.mark.parametrize("name", NAMES)
 def test_names_budgets_and_parameters_are_androidworlds(name: str) -> None:

@@ -123,14 +123,17 @@ def _edit_goal(params: Params, rng: random.Random) -> str:
         "header": (
             "Open the note {file_name} in Markor and put this line above everything else: {header}",
             'In Markor, "{header}" should become the first line of {file_name}.',
+            "The Markor note {file_name} needs a line at its very top: {header}",
         ),
         "footer": (
             "Open the note {file_name} in Markor and put this line below everything else: {footer}",
             'In Markor, "{footer}" should become the last line of {file_name}.',
+            "The Markor note {file_name} needs a line at its very end: {footer}",
         ),
         "replace": (
             "Throw away what the Markor note {file_name} says and write this instead: {replace_text}",
             "The Markor note {file_name} should hold nothing but: {replace_text}",
+            'Clear {file_name} in Markor and type "{replace_text}" in place of the old text.',
         ),
     }
     return phrasings(*words[str(params["edit_type"])])(params, rng)
@@ -158,6 +161,8 @@ TASKS: tuple[TaskSpec, ...] = (
             "note to {new_name}.",
             'The Markor note {original_name} needs "{header}" on top, an empty line, then its old text; its new name '
             "is {new_name}.",
+            'Begin {original_name} in Markor with the line "{header}" and an empty one after it, keep the rest, and '
+            "call the note {new_name}.",
         ),
         draw=_draw_header,
         prepare=partial(prepare_note, name="original_name", content="original_content"),

@@ -169,6 +169,8 @@ TASKS: tuple[TaskSpec, ...] = (
             "empty line between them, into a new note {new_file_name} and save it.",
             "Make a Markor note {new_file_name} (no extension) from {file1_name}, then {file2_name}, then "
             "{file3_name}; leave one empty line after each text but the last. Save it.",
+            "I want one Markor note, {new_file_name}, that says what {file1_name}, {file2_name} and {file3_name} say, "
+            "in that order, each parted from the next by an empty line. Write and save it.",
         ),
         draw=_draw_merge,
         prepare=_prepare_merge,
