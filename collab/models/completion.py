@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from collab.models.base import Reply, Request
+from collab.models.base import Capabilities, Reply, Request
 
 
 class PromptDetails(BaseModel):
@@ -43,6 +43,12 @@ class Counted(BaseModel):
     def completion_tokens(self) -> int | None:
         """Length of the reply; None when the server does not count."""
         return self.usage.completion_tokens if self.usage else None
+
+    @property
+    def computed_tokens(self) -> int | None:
+        """Tokens of the prompt that the server computed for this call; None when it does not say."""
+        prompt, cached = self.prompt_tokens, self.cached_tokens
+        return prompt - cached if prompt is not None and cached is not None else None
 
     @property
     def cached_tokens(self) -> int | None:
@@ -150,6 +156,30 @@ class ModelList(BaseModel):
     data: list[ModelCard] = []
 
 
+def request_body(request: Request, able: Capabilities, length_field: str) -> dict[str, Any]:
+    """What is sent: nothing in it that the server was not found to support.
+
+    Args:
+        length_field: how the server calls the limit of the reply's length.
+    """
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "messages": chat_messages(request),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        length_field: sampling.max_tokens,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if able.seed:
+        body["seed"] = request.seed
+    if able.logprobs:
+        body["logprobs"] = True
+    if able.token_ids:
+        body["return_token_ids"] = True
+    return body
+
+
 def chat_messages(request: Request) -> list[dict[str, Any]]:
     """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
     prompt = request.prompt
@@ -192,6 +222,7 @@ def read_completion(
         finish=finish,
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=completion.completion_tokens,
+        computed_tokens=completion.computed_tokens,
         tokens=None if ids is None else tuple(ids),
         tokenizer=None if ids is None else tokenizer,
         logprobs=None if masked else logprobs,

@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 START = 8
 """Calls at once before anything is known about a server, where its limit allows as many."""
@@ -156,3 +159,28 @@ class Gate:
         """Wake all who wait, once."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+class Once(Generic[T]):
+    """One result for all who ask, made when the first asks.
+
+    Those who come while it is made share it, and share its failure; whoever comes after a failure tries again.
+    """
+
+    def __init__(self) -> None:
+        self._result: T | None = None
+        self._making: asyncio.Future[T] | None = None
+
+    async def get(self, make: Callable[[], Awaitable[T]]) -> T:
+        """The result, never None; a caller that is cancelled does not stop the others."""
+        if self._result is None:
+            making = self._making
+            if making is None or making.done() or making.get_loop() is not asyncio.get_running_loop():
+                making = self._making = asyncio.ensure_future(make())
+            self._result = await asyncio.shield(making)
+        return self._result
+
+    def cancel(self) -> None:
+        """Stop making it, if that is under way here."""
+        if self._making is not None and self._making.get_loop() is asyncio.get_running_loop():
+            self._making.cancel()

@@ -10,6 +10,7 @@ How requests travel, wait and are tried again is in `collab.models.transport`, L
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -17,16 +18,16 @@ from typing import Any, TypeVar
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.adapters import AdapterPlace
-from collab.models.base import CallClock, Capabilities, Reply, Request
-from collab.models.completion import Completion, Counted, ModelList, Scoring, chat_messages, read_completion
-from collab.models.concurrency import Gate, Window
+from collab.models.base import Capabilities, Reply, Request
+from collab.models.completion import Completion, Counted, ModelList, Scoring, read_completion, request_body
+from collab.models.concurrency import Gate, Once, Window
 from collab.models.estimate import estimate_prompt, estimate_tokens
 from collab.models.guided import reply_pattern
 from collab.models.meter import Meter
 from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cache
 from collab.models.probe import Findings, probe_server
 from collab.models.retry import ServerRefusal
-from collab.models.transport import Transport, check_address, find_key
+from collab.models.transport import Begun, Transport, check_address, find_key, unheard
 from collab.redact import is_secret_name
 from collab.types import PolicyRef
 
@@ -109,12 +110,12 @@ class OpenAIModel:
         )
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = Gate()
+        self._prepared: Once[Findings] = Once()
+        self._probed: Once[Findings] = Once()
         self._structured = structured
         self._prices = (usd_per_million_prompt, usd_per_million_completion)
         self._max_context = max_context
         self._extra = dict(extra or {})
-        self._probing: asyncio.Future[Findings] | None = None
-        self._found: Findings | None = None
 
     # ------------------------------------------------------------------------------------------------- the seam
 
@@ -125,12 +126,21 @@ class OpenAIModel:
             ModelFailure: after the retries, or at once when the server refuses, the prompt is too long or the
                 server takes no pictures.
         """
-        started = time.perf_counter()
+        started, clock = time.perf_counter(), request.clock
+        queue_s = 0.0
+
+        def begun() -> None:
+            nonlocal queue_s
+            queue_s = time.perf_counter() - started
+            if clock is not None:
+                clock.go()
+
         try:
-            if request.clock is not None:
-                request.clock.hold()  # until a slot is free
+            if clock is not None:
+                clock.hold()  # until a slot is free
             async with self._gate.shared():
-                return await self._answer(request)
+                reply = await self._answer(request, begun)
+            return replace(reply, queue_s=queue_s)
         except ModelFailure:
             self.meter.failed(latency_s=time.perf_counter() - started)
             raise
@@ -151,8 +161,7 @@ class OpenAIModel:
 
     async def close(self) -> None:
         """Unload the adapter and close the connections; the next call would open and load them anew."""
-        if self._probing is not None and self._probing.get_loop() is asyncio.get_running_loop():
-            self._probing.cancel()
+        self._prepared.cancel()
         await self._place.unload()
         await self._transport.close()
 
@@ -162,6 +171,20 @@ class OpenAIModel:
     def window(self) -> Window:
         """How many requests may be in flight now."""
         return self._transport.window
+
+    def with_adapter(self, adapter: str | None, version: int) -> OpenAIModel:
+        """A model of its own under another adapter of the same base; both share connections, window and findings.
+
+        Raises:
+            ConfigError: no adapter is there.
+        """
+        other = copy.copy(self)
+        other.policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
+        other.meter = Meter()
+        other._transport = self._transport.sibling(wait=lambda s: other.wait(s), on_retry=other.meter.retried)
+        other._place = AdapterPlace(other._transport, other.policy)
+        other._gate, other._prepared = Gate(), Once()
+        return other
 
     async def replace_adapter(self, adapter: str | None, version: int) -> None:
         """Speak with other weights from now on. Calls under way end with the old ones, later ones wait.
@@ -193,14 +216,14 @@ class OpenAIModel:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request, begun: Begun) -> Reply:
         found = await self._findings()
         cell = bool(request.prompt.segments)  # what has none is no cell's: it need not hold an action
         pattern = reply_pattern(request.prompt.system) if self._structured and found.patterns and cell else None
         body = self._body(request, found)
         if pattern is not None:
             body["structured_outputs"] = {"regex": pattern}
-        completion = await self._ask(body, request.seed, request.clock)
+        completion = await self._ask(body, request.seed, begun)
         tokenizer = f"{self._url}#{self.policy.base}"
         reply = read_completion(completion, request, tokenizer, self._cost(completion), masked=pattern is not None)
         prompt, ids = completion.prompt_token_ids, reply.tokens
@@ -212,54 +235,31 @@ class OpenAIModel:
 
     def _body(self, request: Request, found: Findings) -> dict[str, Any]:
         """The request body: nothing in it that the probe did not find supported."""
-        able, sampling = found.capabilities, request.sampling
+        able = found.capabilities
         if request.images and not able.images:
             raise ModelFailure(f"{self._transport.who} takes no pictures; use modality: text, or a model that can see")
         if self._max_context is not None:
-            needed = estimate_prompt(request.prompt) + sampling.max_tokens
+            needed = estimate_prompt(request.prompt) + request.sampling.max_tokens
             if needed > self._max_context:
                 raise ModelFailure(
                     f"{self._transport.who}: prompt and reply need about {needed} tokens, max_context is "
                     f"{self._max_context}; lower context_tokens or max_tokens"
                 )
-        body: dict[str, Any] = {
-            "messages": chat_messages(request),
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            found.length_field: sampling.max_tokens,
-        }
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if able.seed:
-            body["seed"] = request.seed
-        if able.logprobs:
-            body["logprobs"] = True
-        if able.token_ids:
-            body["return_token_ids"] = True
-        return body
+        return request_body(request, able, found.length_field)
 
     async def _findings(self) -> Findings:
-        """All callers that come while the probe runs share it, and share its failure; the next one tries again."""
-        if self._found is None:
-            probing = self._probing
-            if probing is None or probing.done() or probing.get_loop() is not asyncio.get_running_loop():
-                probing = self._probing = asyncio.ensure_future(self._prepare())
-            self._found = await asyncio.shield(probing)
-        return self._found
+        return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
         await self._place.load()
         score = self._score if self._structured else None
-        return await probe_server(self.policy.base, self._ask_probe, self._offers, score)
-
-    async def _ask_probe(self, body: dict[str, Any]) -> Completion:
-        return await self._ask(body, seed=0)
+        return await self._probed.get(lambda: probe_server(self.policy.base, self._ask, self._offers, score))
 
     async def _offers(self) -> ModelList:
         return await self._transport.look("/models", ModelList)
 
-    async def _ask(self, body: dict[str, Any], seed: int, clock: CallClock | None = None) -> Completion:
-        return await self._counted("/chat/completions", body | self._extra, Completion, seed, clock)
+    async def _ask(self, body: dict[str, Any], seed: int = 0, begun: Begun = unheard) -> Completion:
+        return await self._counted("/chat/completions", body | self._extra, Completion, seed, begun)
 
     async def _score(self, ids: Sequence[int]) -> Scoring:
         """Log-probabilities of token ids under the plain policy; the one token sampled on top is thrown away."""
@@ -267,7 +267,7 @@ class OpenAIModel:
         return await self._counted("/completions", body, Scoring, seed=0)
 
     async def _counted(
-        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, clock: CallClock | None = None
+        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, begun: Begun = unheard
     ) -> Answer:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much.
 
@@ -275,7 +275,7 @@ class OpenAIModel:
         """
         started = time.perf_counter()
         try:
-            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, clock)
+            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, begun)
         except ServerRefusal as refusal:
             if refusal.status != 404 or self._place.lasting:
                 raise

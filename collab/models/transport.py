@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import openai
@@ -24,7 +25,6 @@ from pydantic import BaseModel, ValidationError
 
 from collab.envs.text import flat
 from collab.errors import ConfigError
-from collab.models.base import CallClock
 from collab.models.concurrency import Slots, Window
 from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
 from collab.redact import redact, register
@@ -32,6 +32,8 @@ from collab.seeds import derive
 
 Answer = TypeVar("Answer", bound=BaseModel)
 T = TypeVar("T")
+Begun = Callable[[], None]
+"""Told when a call stops waiting in line."""
 
 _NO_KEY = "none"
 """The client insists on a key; servers of one's own take any."""
@@ -46,6 +48,10 @@ _CONGESTED = (408, 429, 503, 504)
 """Statuses by which a server says that it has too much to do."""
 
 
+def unheard() -> None:
+    """A `Begun` for whoever does not listen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
     """What belongs to one event loop."""
@@ -53,6 +59,17 @@ class _Session:
     loop: asyncio.AbstractEventLoop
     client: openai.AsyncOpenAI
     slots: Slots
+
+
+@dataclass(slots=True, kw_only=True)
+class _Line:
+    """What all who talk to one server share."""
+
+    window: Window
+    """As it was when the last session ended."""
+    session: _Session | None = None
+    users: set[int] = field(default_factory=set)
+    """Who has not closed yet, by identity."""
 
 
 class Transport:
@@ -85,27 +102,37 @@ class Transport:
         """Model and server, for messages."""
         self._url = url
         self._key = key
-        self._fresh = Window.fresh(concurrency)
+        self._line = _Line(window=Window.fresh(concurrency))
         self._timeout_s = timeout_s
         self._retries = retries
         self._wait = wait
         self._on_retry = on_retry
-        self._session: _Session | None = None
+
+    def sibling(self, *, wait: Callable[[float], Awaitable[object]], on_retry: Callable[[], None]) -> Transport:
+        """Another one that shares connections and waiting line: a server has one window, whoever asks it."""
+        other = copy.copy(self)
+        other._wait, other._on_retry = wait, on_retry
+        return other
 
     @property
     def window(self) -> Window:
         """How many calls may be in flight now."""
-        return self._fresh if self._session is None else self._session.slots.window
+        return self._line.window if self._line.session is None else self._line.session.slots.window
 
     async def ask(
-        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, clock: CallClock | None = None
+        self,
+        path: str,
+        body: dict[str, Any],
+        schema: type[Answer],
+        seed: int,
+        begun: Begun = unheard,
     ) -> Answer:
         """One call of the model, in a slot of its own for every attempt.
 
         Args:
             path: below `url`.
             seed: of the waits between attempts.
-            clock: started when the first attempt has its slot; later waiting counts as part of the call.
+            begun: told when the first attempt has its slot; later waiting counts as part of the call.
 
         Raises:
             ServerRefusal: the server said no, at once or in the last attempt.
@@ -117,8 +144,8 @@ class Transport:
         async def attempt() -> Answer:
             nonlocal again
             async with session.slots.one(again=again) as era:
-                if clock is not None and not again:
-                    clock.go()
+                if not again:
+                    begun()
                 again = True
                 try:
                     async with self._translated():
@@ -173,11 +200,12 @@ class Transport:
         await self._retried(attempt, seed=0, retries=retries)
 
     async def close(self) -> None:
-        """Close the connections; the next request would open new ones."""
-        session, self._session = self._session, None
-        if session is None:
+        """Close the connections, if no sibling needs them; the next request would open new ones."""
+        line, session = self._line, self._line.session
+        line.users.discard(id(self))
+        if session is None or line.users:
             return
-        self._fresh = session.slots.window
+        line.window, line.session = session.slots.window, None
         if session.loop is asyncio.get_running_loop():
             await session.client.close()
 
@@ -224,11 +252,12 @@ class Transport:
 
     def _open(self) -> _Session:
         """The session of the running event loop; a transport may outlive a loop."""
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._session.loop is not loop:
+        loop, line = asyncio.get_running_loop(), self._line
+        line.users.add(id(self))
+        if line.session is None or line.session.loop is not loop:
             client = openai.AsyncOpenAI(api_key=self._key, base_url=self._url, max_retries=0, timeout=self._timeout_s)
-            self._session = _Session(loop=loop, client=client, slots=Slots(self.window))
-        return self._session
+            line.session = _Session(loop=loop, client=client, slots=Slots(self.window))
+        return line.session
 
 
 def _said(error: openai.APIStatusError) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from collab.config import RunConfig
 from collab.errors import ConfigError, ModelFailure
+from collab.library import Library
 from collab.models.adapters import check_adapter, served_name
 from collab.models.base import Request
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
+from collab.resolve import build_team, with_prompts
 from collab.types import PolicyRef, Prompt, Sampling, Segment
 
 
@@ -180,6 +183,62 @@ def test_a_server_that_has_started_anew_gets_the_adapter_again(tmp_path: Path, s
     name = served_name(Path(path), 0)
     assert play(scene) == [f"{name}: Task {number}." for number in range(6)]
     assert list(server.adapters) == [name]
+
+
+def test_adapters_of_one_base_share_the_server_and_nothing_else(tmp_path: Path) -> None:
+    paths = [make_adapter(tmp_path / name, name.encode()) for name in ("one", "two")]
+    names = [served_name(Path(path), 3) for path in paths]
+    with FakeServer({"adapters"}, delay_s=0.02) as server:
+        base = model_of(server, concurrency=3)
+        models = [base, *(base.with_adapter(path, 3) for path in paths)]
+
+        async def scene() -> list[str]:
+            asked = [model.generate(request(f"Task {number}")) for number in range(4) for model in models]
+            texts = [reply.text for reply in await asyncio.gather(*asked)]
+            await models[1].close()
+            assert list(server.adapters) == [names[1]]
+            texts.append((await models[2].generate(request("later"))).text)  # whose connections are still there
+            await asyncio.gather(*(model.close() for model in models))
+            return texts
+
+        said = play(scene)
+        assert server.adapters == {}
+        assert server.most_at_once == 3, "one window for one server"
+    expected = [f"{who}Task {number}." for number in range(4) for who in ("", *(f"{name}: " for name in names))]
+    assert said == [*expected, f"{names[1]}: later."]
+    assert [model.policy.version for model in models] == [0, 3, 3]
+    assert len(server.requests) - 13 <= 7, "probed once"
+    assert [model.meter.snapshot().calls for model in models] == [4 + 1, 4, 4 + 1]  # one question of the probe
+
+
+def test_a_team_with_an_adapter_each_is_built_on_one_server(tmp_path: Path, server: FakeServer) -> None:
+    def agent(name: str | None) -> dict[str, Any]:
+        chosen = {} if name is None else {"adapter": make_adapter(tmp_path / name, name.encode()), "version": 1}
+        return {"kind": "openai", "options": {"model": "fake", "base_url": server.url, "api_key_env": "", **chosen}}
+
+    slots = {"ada": "one", "ben": "two", "cyd": None}
+    config = RunConfig.model_validate(
+        {
+            "environment_name": "fake",
+            "environment": {"backend": "fake", "backends": {"fake": {"kind": "fake"}}},
+            "graph_name": "trio",
+            "graph": {"slots": list(slots)},
+            "agents": {slot: agent(name) for slot, name in slots.items()},
+            "agent_names": dict.fromkeys(slots, "served"),
+            "tasks": ["OpenDoors"],
+            "episodes": 1,
+        }
+    )
+    team = build_team(with_prompts(config, Library()))
+
+    async def scene() -> None:
+        await team.probe()
+        assert len(server.adapters) == 2
+        await team.close()
+
+    play(scene)
+    assert server.adapters == {}
+    assert [model.policy.version for model in team.models] == [1, 1, 0]
 
 
 # --------------------------------------------------------------------------------------------------------- errors

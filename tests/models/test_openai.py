@@ -176,11 +176,14 @@ def test_no_more_in_flight_than_allowed() -> None:
     with FakeServer(delay_s=0.02) as server:
         model = model_of(server, concurrency=3)
 
-        async def scene() -> None:
-            await asyncio.gather(*(model.generate(request(f"{number}")) for number in range(12)))
+        async def scene() -> list[Reply]:
+            await model.probe()
+            return await asyncio.gather(*(model.generate(request(f"{number}")) for number in range(12)))
 
-        play(model, scene)
+        replies = play(model, scene)
         assert server.most_at_once == 3
+    waited = sorted(reply.queue_s for reply in replies)
+    assert waited[-1] > 3 * 0.02, "the last three wait for three rounds of the others"
 
 
 def test_a_prompt_beyond_the_context_is_not_sent(server: FakeServer) -> None:

@@ -144,9 +144,10 @@ def test_cached_tokens_are_read_where_they_are_told() -> None:
     told = Completion.model_validate(
         {"choices": choices, "usage": usage | {"prompt_tokens_details": {"cached_tokens": 4}}}
     )
-    assert told.cached_tokens == 4
+    assert (told.cached_tokens, told.computed_tokens) == (4, 5)
     for silent in (usage, usage | {"prompt_tokens_details": None}, usage | {"prompt_tokens_details": {}}, None):
-        assert Completion.model_validate({"choices": choices, "usage": silent}).cached_tokens is None
+        quiet = Completion.model_validate({"choices": choices, "usage": silent})
+        assert (quiet.cached_tokens, quiet.computed_tokens) == (None, None)
 
 
 # ------------------------------------------------------------------------------------------- dying and coming back
@@ -169,7 +170,9 @@ def test_a_server_that_dies_and_comes_back_loses_no_call_and_answers_none_twice(
                 await asyncio.sleep(dead_s)
                 assert not all(call.done() for call in calls)
                 server.revive()
-            return await asyncio.gather(*calls)
+            replies = await asyncio.gather(*calls)
+            await model.close()
+            return replies
 
         replies = play(scene)
     assert [reply.text for reply in replies] == [f"Task {number}. Go." for number in range(24)]
@@ -196,7 +199,9 @@ def test_every_kind_of_fault_in_one_batch_loses_no_call_and_answers_none_twice()
             await model.probe()
             server.delivered.clear()
             server.faults.extend(faults * 3)
-            return await asyncio.gather(*(model.generate(request(f"Task {number}.")) for number in range(20)))
+            replies = await asyncio.gather(*(model.generate(request(f"Task {number}.")) for number in range(20)))
+            await model.close()
+            return replies
 
         replies = play(scene)
     assert [reply.text for reply in replies] == [f"Task {number}. Go." for number in range(20)]
