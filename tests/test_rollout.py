@@ -413,6 +413,25 @@ def test_progress_counts() -> None:
     assert progress.cost_usd == pytest.approx(12 * steps * 0.001)
 
 
+def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> None:
+    class Cached(Follower):
+        async def generate(self, request: Request) -> Reply:
+            reply = await super().generate(request)
+            told = "You are ada" not in request.prompt.suffix
+            return replace(reply, computed_tokens=25, queue_s=0.5, width=2.5) if told else reply
+
+    progress = Progress(planned=1)
+    collection = gather([episode()], team(Cached()), stage(), Log(), progress=progress)
+    cells = [cell for step in collection.trajectories[0].steps for cell in step.matrix]
+    told = [cell for cell in cells if cell.computed_tokens is not None]
+    assert 0 < len(told) < len(cells)
+    assert {(cell.computed_tokens, cell.queue_s, cell.width) for cell in told} == {(25, 0.5, 2.5)}
+    assert {(cell.queue_s, cell.width) for cell in cells if cell not in told} == {(None, None)}
+    assert (progress.computed_tokens, progress.cacheable_tokens) == (25 * len(told), 100 * len(told))
+    assert progress.hit_rate == 0.75
+    assert Progress(planned=1).hit_rate is None
+
+
 def test_what_a_broken_step_cost_is_counted_too() -> None:
     def refuse(number: int, request: Request) -> None:
         if number == 8:

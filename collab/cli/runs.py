@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, note, plain, say, table
+from collab.cli.cost import show_cost
+from collab.cli.episode import show_episode, show_step
+from collab.cli.output import REHEARSAL, data, emit, note, say, table
 from collab.cli.overlap import overlap
 from collab.cli.report import headline, report_data, show_tables
 
 if TYPE_CHECKING:
     from collab.evaluation import Report
     from collab.store.reader import RunReader
-    from collab.types import Step, Trajectory
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
 
@@ -82,22 +83,30 @@ def show_run(
         int | None,
         typer.Option("--step", metavar="T", min=0, help="With --episode: everything said before step T, and the vote."),
     ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Calls, tokens, prefix cache, batches, times and USD, per round and layer.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show a run: results and episodes; one episode; or what the agents said at one step."""
+    """Show a run: results and episodes; its cost; one episode; or what the agents said at one step."""
     from collab.errors import UsageError
 
+    if cost and episode is not None:
+        raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
     reader = open_run(run)
+    if cost:
+        show_cost(run, reader, as_json=as_json)
+        return
     if episode is None:
         _show_whole(run, reader, as_json=as_json)
         return
     trajectory = reader.trajectory(episode)
     if step is None:
-        _show_episode(trajectory, as_json=as_json)
+        show_episode(trajectory, as_json=as_json)
     else:
-        _show_step(trajectory, reader.step(episode, step), as_json=as_json)
+        show_step(trajectory, reader.step(episode, step), as_json=as_json)
 
 
 @app.command("resume")
@@ -212,88 +221,3 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         say(f"go on with: collab runs resume {path}")
     if report.results:
         say(f"look closer: collab runs show {path} --episode {report.results[0].id} [--step 0]")
-
-
-def _show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
-    if as_json:
-        emit({**_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
-        return
-    _say_episode(trajectory)
-    say()
-    table(
-        ["step", "screen", "action", "votes", "effect"],
-        [
-            (step.index, step.observation.title, step.history.action, _votes(step), step.history.effect)
-            for step in trajectory.steps
-        ],
-    )
-
-
-def _show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
-    if as_json:
-        emit({**_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
-        return
-    _say_episode(trajectory)
-    say(f"\n{step.observation.text}\n")
-    for utterance in step.matrix:
-        heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
-        say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines()))
-    action, effect = plain(step.history.action), plain(step.history.effect)
-    say(f"\nexecuted {action} with {_votes(step)} votes; effect: {effect or '-'}")
-
-
-def _say_episode(trajectory: Trajectory) -> None:
-    mark = f"  ({REHEARSAL})" if trajectory.privileged else ""
-    say(f"{trajectory.id} of {trajectory.environment}, seed {trajectory.task.seed}{mark}")
-    say(f"goal     {plain(trajectory.task.goal)}")
-    say(f"outcome  {plain(_outcome(trajectory))}")
-
-
-def _outcome(trajectory: Trajectory) -> str:
-    if trajectory.error is not None:
-        return f"broken at step {trajectory.error.step}: {trajectory.error.message}"
-    if trajectory.outcome is None:
-        return "unfinished"
-    word = "solved" if trajectory.outcome.success else "not solved"
-    return f"{word}, {trajectory.outcome.reason}" if trajectory.outcome.reason else word
-
-
-def _votes(step: Step) -> str:
-    cells = len(step.matrix.utterances)
-    best = len(step.vote.ballots[0].cells) if step.vote.ballots else 0
-    return f"{best}/{cells}{' (tie)' if step.vote.tie else ''}"
-
-
-def _episode_data(trajectory: Trajectory) -> dict[str, Any]:
-    found: dict[str, Any] = data(
-        {
-            "id": trajectory.id,
-            "environment": trajectory.environment,
-            "privileged": trajectory.privileged,
-            "note": REHEARSAL if trajectory.privileged else None,
-            "task": trajectory.task,
-            "outcome": trajectory.outcome,
-            "error": trajectory.error,
-        }
-    )
-    return found
-
-
-def _step_data(step: Step) -> dict[str, Any]:
-    cells = [
-        {"agent": one.agent, "round": one.round, "text": one.text, "failure": data(one.failure)} for one in step.matrix
-    ]
-    found: dict[str, Any] = data(
-        {
-            "index": step.index,
-            "title": step.observation.title,
-            "action": step.history.action,
-            "effect": step.history.effect,
-            "votes": [len(ballot.cells) for ballot in step.vote.ballots],
-            "abstained": len(step.vote.abstained),
-            "tie": step.vote.tie,
-            "cells": cells,
-        }
-    )
-    return found

@@ -27,6 +27,7 @@ from collab.store.events import (
     LabelRecorded,
     Record,
     RunStarted,
+    SpentRecorded,
     StepRecorded,
     TextRecorded,
     decode,
@@ -36,7 +37,7 @@ from collab.store.lock import owner
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
 from collab.store.summary import COLUMNS, EpisodeSummary, Problem, Status, summarise
-from collab.types import Label, Step, Trajectory
+from collab.types import Label, Spent, Step, Trajectory
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Event)
@@ -164,6 +165,12 @@ class RunReader:
         )
         found = self._whole(lambda: [self._event(Place(*row), LabelRecorded) for row in self.query(sql, trajectory)])
         return [event.label for event in found]
+
+    def spent(self) -> list[Spent]:
+        """What each process that worked on the run told at its end, in log order."""
+        sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
+        found = self._whole(lambda: [self._event(Place(*row), SpentRecorded) for row in self.query(sql)])
+        return [event.spent for event in found]
 
     # -------------------------------------------------------------------------------------- texts and pictures
 

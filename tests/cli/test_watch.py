@@ -35,6 +35,8 @@ def test_progress_tells_everything_there_is_to_know():
     assert watch.describe(progress) == (
         "5/20 episodes | 80% success so far | 1 broken | 1200 calls, 2.00M tokens, 120.0 calls/s | 0.50 USD | 0:30 left"
     )
+    progress.computed_tokens, progress.cacheable_tokens = 250_000, 1_000_000
+    assert "calls/s | 250.0k prompt tokens computed (75% prefix hits) | 0.50 USD" in watch.describe(progress)
     assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
 
 

@@ -10,7 +10,7 @@ import pytest
 from collab.errors import RunFormatError
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
-from collab.types import EpisodeError, PolicyRef, Step
+from collab.types import EpisodeError, PolicyRef, Spent, Step
 
 
 def edit(step: Step, **changes: object) -> Step:
@@ -32,7 +32,8 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
     whole = played(tmp_path / "whole", made)
     store = RunStore.create(tmp_path / "torn", made.manifest(seed=9, planned=None))
     slower = replace(made.step(0), deliberation_s=99.0, environment_s=0.5)
-    moved = edit(slower, latency_s=7.0, cost_usd=0.1, policy=PolicyRef(base="/elsewhere/tiny"), logprobs=(-0.5,) * 3)
+    dearer = edit(slower, latency_s=7.0, cost_usd=0.1, computed_tokens=9, queue_s=3.0, width=5.0)
+    moved = edit(dearer, policy=PolicyRef(base="/elsewhere/tiny"), logprobs=(-0.5,) * 3)
     with store.writer() as writer:
         writer.note("begun")
         made.begin(writer, "B/0")
@@ -48,6 +49,7 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
         end = RunStore(tmp_path / "whole").reader().trajectory("A/0")
         writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
         writer.label(made.label("A/0"))
+        writer.spent(Spent(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
     assert run_hash(store) == whole
 
 

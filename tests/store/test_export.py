@@ -17,7 +17,10 @@ def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: P
     parquet = pytest.importorskip("pyarrow.parquet")
     with store.writer() as writer:
         odd = replace(made.step(1), observation=made.screen("lone \ud800"))
-        made.play(writer, "A/0", [made.step(0), odd])
+        whole = made.step(0)
+        *others, late = whole.matrix
+        late = replace(late, computed_tokens=20, queue_s=0.25, width=3.5)
+        made.play(writer, "A/0", [replace(whole, matrix=replace(whole.matrix, utterances=(*others, late))), odd])
         made.begin(writer, "A/1")
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="gone", step=0))
         made.begin(writer, "B/0")
@@ -41,6 +44,8 @@ def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: P
     last = cells[3]
     assert (last["agent"], last["round"], last["ballot"], last["position"]) == ("ben", 1, 1, 3)
     assert json.loads(last["action"])["type"] == "input_text"
+    assert (last["computed_tokens"], last["queue_s"], last["width"]) == (20, 0.25, 3.5)
+    assert (cells[2]["computed_tokens"], cells[2]["queue_s"], cells[2]["width"]) == (None, None, None)
     assert (last["tokens"], last["logprobs"]) == ([5, 6, 7], [-0.5, -0.25, -0.125])
     assert (cells[1]["action"], cells[1]["failure"], cells[1]["ballot"]) == (None, "no_action", None)
 

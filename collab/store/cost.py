@@ -1,0 +1,141 @@
+"""What the recorded calls of a run cost, asked of its index: in all, per round and per layer.
+
+    costs = costs_of(reader)
+    costs.whole.hit_rate          # None where no call tells
+    costs.by_round[0].calls
+
+Models and servers differ in what they tell, so every sum says over how many calls it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from collab.store.reader import RunReader
+from collab.types import Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A sum over the calls that tell it."""
+
+    calls: int = 0
+    total: float = 0.0
+
+    @property
+    def known(self) -> float | None:
+        """The sum; None when no call tells."""
+        return self.total if self.calls else None
+
+    @property
+    def mean(self) -> float | None:
+        """Per call that tells; None when none does."""
+        return self.total / self.calls if self.calls else None
+
+    def __add__(self, other: Told) -> Told:
+        return Told(calls=self.calls + other.calls, total=self.total + other.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What some calls cost."""
+
+    prompt_tokens: Told = field(default_factory=Told)
+    completion_tokens: Told = field(default_factory=Told)
+    computed_tokens: Told = field(default_factory=Told)
+    """Prompt tokens that were computed; the others came from a prefix cache."""
+    cacheable_tokens: Told = field(default_factory=Told)
+    """Prompt tokens of the calls that tell how many of them were computed."""
+    usd: Told = field(default_factory=Told)
+    width: Told = field(default_factory=Told)
+    """Sequences computed together with each call."""
+    queue_s: Told = field(default_factory=Told)
+    work_s: Told = field(default_factory=Told)
+    """From the end of the queue to the answer, prompt and reply: of the calls that tell how long they queued."""
+    latency_s: Told = field(default_factory=Told)
+    """From asking to being answered; every call tells it."""
+
+    @property
+    def calls(self) -> int:
+        """All recorded calls."""
+        return self.latency_s.calls
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that came from a prefix cache; None where no call tells."""
+        return 1 - self.computed_tokens.total / self.cacheable_tokens.total if self.cacheable_tokens.total else None
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Cost)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a run cost."""
+
+    whole: Cost
+    """Of all cells of the recorded steps that count."""
+    steps: int
+    by_round: Mapping[int, Cost]
+    """From 0."""
+    by_layer: Mapping[int | None, Cost]
+    """From 0; None for cells whose recorded graph gives them none."""
+    spent: Spent | None
+    """By all processes that told, in all: steps that were never finished, summaries and replaced attempts included.
+    None when none told."""
+    processes: int
+    """How many have worked on the run."""
+    told: int
+    """How many of them told what they spent; one that died did not, one at work has not yet."""
+
+
+_MEASURES = {
+    "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens",
+    "computed_tokens": "CASE WHEN prompt_tokens IS NOT NULL THEN computed_tokens END",
+    "cacheable_tokens": "CASE WHEN computed_tokens IS NOT NULL THEN prompt_tokens END",
+    "usd": "cost_usd",
+    "width": "width",
+    "queue_s": "queue_s",
+    "work_s": "latency_s - queue_s",
+    "latency_s": "coalesce(latency_s, 0)",
+}
+"""Field of `Cost` and what it adds up, over rows of the table `cells`; NULL where a call does not tell."""
+
+
+def costs_of(reader: RunReader) -> Costs:
+    """Add up what a run has recorded so far.
+
+    Raises:
+        RunFormatError: the log was changed while it was read.
+    """
+    sums = ", ".join(f"count({what}), total({what})" for what in _MEASURES.values())
+    whole = Cost()
+    by_round: dict[int, Cost] = {}
+    by_layer: dict[int | None, Cost] = {}
+    for round, layer, *numbers in reader.query(f"SELECT round, layer, {sums} FROM cells GROUP BY round, layer"):
+        pairs = zip(numbers[::2], numbers[1::2], strict=True)
+        cost = Cost(**{name: Told(calls=n, total=total) for name, (n, total) in zip(_MEASURES, pairs, strict=True)})
+        whole += cost
+        by_round[round] = by_round.get(round, Cost()) + cost
+        by_layer[layer] = by_layer.get(layer, Cost()) + cost
+    told = reader.spent()
+    return Costs(
+        whole=whole,
+        steps=reader.query("SELECT count(*) FROM steps")[0][0],
+        by_round=dict(sorted(by_round.items())),
+        by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
+        spent=_sum(told) if told else None,
+        processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
+        told=len(told),
+    )
+
+
+def _sum(told: list[Spent]) -> Spent:
+    return Spent(
+        calls=sum(one.calls for one in told),
+        prompt_tokens=sum(one.prompt_tokens for one in told),
+        completion_tokens=sum(one.completion_tokens for one in told),
+        cost_usd=sum(one.cost_usd for one in told),
+    )

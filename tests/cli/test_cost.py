@@ -1,0 +1,74 @@
+"""`collab runs show --cost`: what a run cost, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.store.run import RunStore
+from collab.types import Spent
+
+LIBRARY = str(Path(__file__).parent / "library")
+PLAYED = ["rollout", "--env", "corridor", "--episodes", "2", "--out", "run"]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Two episodes by a team of four in three rounds."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+    assert main(PLAYED) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    assert main(["runs", "show", "run", "--cost", *more]) == 0
+    return capsys.readouterr().out
+
+
+def test_json_tells_every_sum_and_who_was_silent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(shown(capsys, "--json"))
+    with RunStore.open(run).reader() as reader:
+        cells = [cell for one in reader.trajectories() for step in one.steps for cell in step.matrix]
+    assert found["calls"] == len(cells) == 12 * found["steps"] > 0
+    assert found["latency_s"] == pytest.approx(sum(cell.latency_s for cell in cells))
+    assert (found["prompt_tokens"], found["prefix_hit_rate"], found["queue_s"]) == (None, None, None)
+    assert set(found["not_told"].values()) == {len(cells)}
+    assert [(one["round"], one["calls"]) for one in found["by_round"]] == [(n, len(cells) // 3) for n in range(3)]
+    assert sum(one["calls"] for one in found["by_layer"]) == len(cells)
+    assert found["spent"]["calls"] == len(cells)
+    assert found["processes"] == {"worked": 1, "told": 1}
+
+
+def test_people_see_dashes_where_nothing_was_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys).splitlines()
+    rows = {line[:7].strip(): line[7:].split() for line in lines if line.startswith(("in all", "round", "layer"))}
+    assert rows["in all"][1:9] == ["-"] * 8
+    assert [rows[f"round {n}"][0] for n in (1, 2, 3)] == [str(int(rows["in all"][0]) // 3)] * 3
+    calls = rows["in all"][0]
+    silent = "prompt tokens, computed tokens, reply tokens, USD, width, queue and work"
+    assert f"not told by {calls} calls: {silent}" in lines
+    assert lines[-1] == f"spent    {calls} calls, 0 prompt and 0 reply tokens"
+
+
+def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = json.loads(shown(capsys, "--json"))["calls"]
+    with RunStore.open(run).writer() as writer:
+        writer.spent(Spent(calls=5, prompt_tokens=50, completion_tokens=6, cost_usd=0.25))
+    line = shown(capsys).splitlines()[-1]
+    assert line == (
+        f"spent    {counted + 5} calls, 50 prompt and 6 reply tokens, 0.2500 USD; "
+        "5 calls are not counted above (steps never finished, summaries, episodes begun anew)"
+    )
+    with RunStore.open(run).writer() as writer:
+        writer.note("died without a word")
+    assert shown(capsys).splitlines()[-1].endswith("2 of 3 processes that worked on the run told what they spent")
+
+
+def test_it_is_about_the_whole_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "show", "run", "--cost", "--episode", "OpenDoors/0"]) == 2
+    assert "--cost tells of the whole run" in capsys.readouterr().err
