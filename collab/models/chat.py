@@ -44,6 +44,20 @@ class PromptIds:
         return sum(map(len, self.pieces))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """How the pictures of a prompt stand in it."""
+
+    token: int
+    """Id that stands for a piece of a picture; the chat template shows it once per picture."""
+    counts: tuple[int, ...]
+    """How many of them each picture takes."""
+    after: tuple[int, ...] = ()
+    """Ids that follow the last picture."""
+    closing: str = ""
+    """Text that closes the prompt, after the template's own."""
+
+
 class ChatTokenizer:
     """The tokenizer and the chat template of one checkpoint.
 
@@ -86,15 +100,27 @@ class ChatTokenizer:
         self._encode_template = lru_cache(maxsize=16)(self._encode_raw)
         self._encode_data = lru_cache(maxsize=256)(self._encode_plain)
         self._frame("Rules.")  # a template that cannot be used should say so now
+        self.start: int | None = self._tokenizer.bos_token_id
+        """Id that begins a text; None when texts begin with nothing."""
         self.size: int = max(self._tokenizer.get_vocab().values()) + 1
         """One more than the largest id."""
         self.turn_ends = self._turn_ends()
         """Ids that end a reply: the tokenizer's own, and the one that the template closes a reply with."""
 
-    def prompt_ids(self, prompt: Prompt) -> PromptIds:
-        """Token ids of a prompt. Texts that agents share give equal pieces."""
-        head, tail = self._frame(prompt.system)
-        opening = self._encode_template(head) + self._encode_data(prompt.shared)
+    def prompt_ids(self, prompt: Prompt, places: Places | None = None) -> PromptIds:
+        """Token ids of a prompt. Texts that agents share give equal pieces.
+
+        Args:
+            places: of the pictures that go before the text; None when there are none.
+
+        Raises:
+            ConfigError: the chat template has no place for pictures.
+        """
+        head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts))
+        opening = self._encode_template(head)
+        if places is not None:
+            opening, tail = self._spread(opening, places), tail + places.closing
+        opening += self._encode_data(prompt.shared)
         return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_template(tail)))
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -115,27 +141,41 @@ class ChatTokenizer:
                 return segment.tokens
         return self._encode_data(segment.text)
 
+    def _spread(self, opening: tuple[int, ...], places: Places) -> tuple[int, ...]:
+        """The opening with as many tokens for each picture as it takes."""
+        found = [index for index, token in enumerate(opening) if token == places.token]
+        if len(found) != len(places.counts):
+            raise ConfigError(
+                f"{self.path}: the chat template shows {len(found)} places for {len(places.counts)} pictures; "
+                "use the template that came with the model, or modality: text"
+            )
+        spread: list[int] = []
+        for start, index, count in zip([0, *(place + 1 for place in found)], found, places.counts, strict=False):
+            spread += (*opening[start:index], *(places.token,) * count)
+        return (*spread, *places.after, *opening[found[-1] + 1 :])
+
     def _encode_plain(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def _encode_raw(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
 
-    def _render_frame(self, system: str) -> tuple[str, str]:
+    def _render_frame(self, system: str, pictures: int = 0) -> tuple[str, str]:
         """What stands before and after the user's text; the system text goes there when the template has no place."""
-        user = {"role": "user", "content": _MARKER}
+        user = {"role": "user", "content": _content(_MARKER, pictures)}
         if system:
             try:
                 text = self._render([{"role": "system", "content": system}, user])
                 if system.strip() in text:
                     return self._split(text)
-            except (jinja2.TemplateError, ValueError):
+            except (jinja2.TemplateError, ValueError, TypeError):
                 pass  # the template refuses the role; if it refuses the other form too, that one says why
-            user = {"role": "user", "content": f"{system}\n\n{_MARKER}"}
+            user = {"role": "user", "content": _content(f"{system}\n\n{_MARKER}", pictures)}
         try:
             return self._split(self._render([user]))
-        except (jinja2.TemplateError, ValueError) as error:
-            raise ConfigError(f"{self.path}: the chat template cannot be used: {_first_line(error)}") from None
+        except (jinja2.TemplateError, ValueError, TypeError) as error:
+            use = "has no place for pictures" if pictures else "cannot be used"
+            raise ConfigError(f"{self.path}: the chat template {use}: {_first_line(error)}") from None
 
     def _turn_ends(self) -> frozenset[int]:
         closing = self._encode_template(self._after_reply())
@@ -151,7 +191,7 @@ class ChatTokenizer:
         except (jinja2.TemplateError, ValueError):
             return ""  # a template without replies: the configured ends must do
 
-    def _render(self, messages: list[dict[str, str]], opening: bool = True) -> str:
+    def _render(self, messages: list[dict[str, Any]], opening: bool = True) -> str:
         text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opening)
         return text
 
@@ -160,6 +200,13 @@ class ChatTokenizer:
         if not found:
             raise ValueError("it does not show the user's text")
         return before, after
+
+
+def _content(text: str, pictures: int) -> str | list[dict[str, str]]:
+    """A turn as templates take it: plain text, or parts when it holds pictures."""
+    if not pictures:
+        return text
+    return [*({"type": "image"} for _ in range(pictures)), {"type": "text", "text": text}]
 
 
 def _fingerprint(tokenizer: Any) -> str:

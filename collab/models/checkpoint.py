@@ -1,4 +1,4 @@
-"""A causal language model in memory: weights, adapters, and one packed forward pass."""
+"""A causal language model in memory, with or without sight: weights, adapters, and one packed forward pass."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collab.errors import ConfigError
 from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install, places_of
 from collab.models.chat import ChatTokenizer, quiet_transformers
 from collab.models.kv_cache import Shape
+from collab.models.vision import FAMILIES
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _PROBE_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
@@ -37,6 +38,9 @@ class Checkpoint:
         self.dtype = _dtype(dtype, self.device)
         self.model: Any = _load(chat, self.device, self.dtype)
         """The transformers model, adapters injected into it."""
+        kind = self.model.config.model_type
+        self.family: str | None = kind if kind in FAMILIES else None
+        """Model type of a checkpoint that sees; None for one that reads text only."""
         self._peft: Any = None
         self._adapters: set[str] = set()
         config = self.model.config.get_text_config()
@@ -97,6 +101,8 @@ class Checkpoint:
         Returns:
             None when that is how the model now computes; otherwise why it cannot, and nothing has changed.
         """
+        if self.family is not None:
+            return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
@@ -205,12 +211,13 @@ class _readable:
 
 
 def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -> Any:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    local = not chat.download
     with _readable(chat.path):
-        model = AutoModelForCausalLM.from_pretrained(
-            chat.path, local_files_only=not chat.download, use_safetensors=True, dtype=dtype
-        )
+        config = AutoConfig.from_pretrained(chat.path, local_files_only=local)
+        kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
+        model = kind.from_pretrained(chat.path, local_files_only=local, use_safetensors=True, dtype=dtype)
     return model.to(device).eval()
 
 

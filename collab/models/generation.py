@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from collab.errors import ModelFailure
 from collab.models.chat import ChatTokenizer, PromptIds
+from collab.models.vision import Picture
 from collab.types import Sampling
 
 
@@ -19,6 +20,8 @@ class Job:
     prompt: PromptIds
     sampling: Sampling
     seed: int
+    pictures: tuple[Picture, ...] = ()
+    """In the order in which the prompt shows them."""
     adapter: str | None = None
     """Which of the engine's adapters answers; None for the base weights."""
     abandoned: Callable[[], bool] = lambda: False

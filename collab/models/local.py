@@ -1,4 +1,4 @@
-"""A language model in this process: any Hugging Face directory of a causal LM with a chat template.
+"""A language model in this process: any Hugging Face directory of a causal LM with a chat template, some that see.
 
 model = LocalModel(path="checkpoints/qwen2-7b")
 
@@ -29,6 +29,7 @@ from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
 from collab.models.layout import check_layout
 from collab.models.meter import Meter
+from collab.models.vision import Picture, Sight
 from collab.types import PolicyRef, Prompt
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class LocalModel:
         """Answer one prompt, together with whoever else is waiting. May be cancelled at any time.
 
         Raises:
-            ModelFailure: the prompt is longer than the context, does not fit into memory, the model computes NaN, or
-                the model was closed.
+            ModelFailure: the prompt is longer than the context, does not fit into memory, the model computes NaN, takes
+                no pictures or was closed.
             ConfigError: the weights cannot be loaded (first call).
         """
         started = time.perf_counter()
@@ -167,7 +168,10 @@ class LocalModel:
             ConfigError: they cannot be loaded.
         """
         notes = await asyncio.get_running_loop().run_in_executor(self._open().thread, self._worker.describe)
-        return Capabilities(logprobs=True, seed=True, token_ids=True, adapters=True, counts_tokens=True, notes=notes)
+        sees = self._worker.sees
+        return Capabilities(
+            logprobs=True, seed=True, images=sees, token_ids=True, adapters=True, counts_tokens=True, notes=notes
+        )
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
@@ -179,7 +183,7 @@ class LocalModel:
         return len(self.chat.encode(text))
 
     def prompt_ids(self, prompt: Prompt) -> PromptIds:
-        """Token ids of a prompt in pieces; prompts that share their first pieces share these ids."""
+        """Token ids of a prompt's text in pieces; prompts that share their first pieces share these ids."""
         return self.chat.prompt_ids(prompt)
 
     async def close(self) -> None:
@@ -191,15 +195,15 @@ class LocalModel:
     # ---------------------------------------------------------------------------------------------------- parts
 
     async def _answer(self, request: Request) -> Answer:
-        if request.images:
-            raise ModelFailure(f"{self.policy.base}: the local model reads text only; use modality: text")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         clock = request.clock
         if clock is not None:
             clock.hold()  # until it leaves the queue
+        pictures = await self._worker.look(request.images) if request.images else ()
         job = Job(
-            prompt=self.prompt_ids(request.prompt),
+            prompt=self.chat.prompt_ids(request.prompt, self._worker.sight.places(pictures)),
+            pictures=pictures,
             sampling=request.sampling,
             seed=request.seed,
             adapter=self._adapter,
@@ -230,6 +234,7 @@ class _Worker:
         cache_bytes: int,
     ) -> None:
         self.chat = chat
+        self.sight = Sight(chat)
         self.adapters: dict[str, str] = {}
         """Name → directory."""
         self.users = 0
@@ -237,12 +242,28 @@ class _Worker:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
         self._place = (device, dtype)
         self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
+        self._looking: dict[tuple[asyncio.AbstractEventLoop, tuple[bytes, ...]], asyncio.Task[tuple[Picture, ...]]] = {}
+        """Pictures that are being read at the moment."""
         self._inbox: deque[Job] = deque()
         self._futures: dict[Job, asyncio.Future[Answer]] = {}
         self.engine: Engine | PaddedEngine | None = None
         self._note = ""
         self._turn: asyncio.Task[None] | None = None
         self._stopping = False
+
+    async def look(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
+        """Read pictures beside the event loop; whoever asks for the same ones meanwhile goes on in the same moment.
+
+        Raises:
+            ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
+            ConfigError: its image processor cannot be loaded.
+        """
+        key = (asyncio.get_running_loop(), images)
+        if key not in self._looking:
+            task = asyncio.create_task(asyncio.to_thread(self.sight.read, images))
+            task.add_done_callback(lambda _: self._looking.pop(key, None))
+            self._looking[key] = task
+        return await asyncio.shield(self._looking[key])  # one caller that is cancelled takes it from nobody
 
     def submit(self, job: Job, future: asyncio.Future[Answer]) -> None:
         """Take a job; its future gets the answer."""
@@ -262,6 +283,11 @@ class _Worker:
         stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, stop)
         self.engine = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether the checkpoint takes pictures; False until the weights are loaded."""
+        return self.engine is not None and self.engine.checkpoint.family is not None
 
     def describe(self) -> tuple[str, ...]:
         """Runs in the thread; loads the weights when that has not happened yet."""

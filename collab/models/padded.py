@@ -1,4 +1,4 @@
-"""The engine for models that cannot share prefixes (sliding windows, recurrent layers): batches padded on the left.
+"""The engine for models that cannot share prefixes (sliding windows, recurrence, sight): batches padded on the left.
 
 It speaks as `engine.Engine` does. A batch is taken from those who wait and computed to its end with the model's own
 attention and cache; rows leave when they are done, nobody comes in between.
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from collab.errors import ModelFailure
 from collab.models.checkpoint import Checkpoint
+from collab.models.first_pass import first_pass
 from collab.models.generation import Answer, Generation, Job
 from collab.models.lane import sample
 
@@ -25,7 +26,7 @@ class PaddedEngine:
     """A checkpoint that computes every prompt by itself. Not for use by several threads at once.
 
     Args:
-        checkpoint: any causal language model.
+        checkpoint: any causal language model, with or without sight.
         width: sequences computed together at most; 1 makes a reply depend on its request alone.
     """
 
@@ -103,7 +104,7 @@ class PaddedEngine:
     def _run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
         ids, mask = self._padded([(*one.job.prompt.ids, *one.tokens) for one in batch])
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        positions, inputs = first_pass(self.checkpoint, batch, ids, mask)
         for one in batch:
             one.computed_tokens += len(one.job.prompt) + len(one.tokens)
         cache: Any = None
@@ -115,8 +116,9 @@ class PaddedEngine:
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **inputs,
             )
-            cache = output.past_key_values
+            cache, inputs = output.past_key_values, {}  # what is seen stands in the cache from now on
             tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)
             going = [index for index, one in enumerate(batch) if one.result is None]
             if not going:
@@ -125,10 +127,10 @@ class PaddedEngine:
                 batch = [batch[index] for index in going]
                 chosen = torch.tensor(going, device=ids.device)
                 cache.batch_select_indices(chosen)
-                tokens, mask, positions = tokens[chosen], mask[chosen], positions[chosen]
+                tokens, mask, positions = tokens[chosen], mask[chosen], positions[..., chosen, :]
             ids = tokens[:, None]
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=-1)
-            positions = positions[:, -1:] + 1
+            positions = positions[..., -1:] + 1
 
     def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         """Ids and mask, both (rows, longest), padded on the left."""

@@ -1,0 +1,118 @@
+"""Pictures as a checkpoint that sees takes them: pixels for the forward pass, and the tokens they stand in for.
+
+sight = Sight(chat)
+pictures = sight.read(images)
+ids = chat.prompt_ids(prompt, sight.places(pictures))
+
+A family says what its pictures look like in a prompt; which tokens those are, and how many, equals what the family's
+own processor in transformers makes of the same picture. Pictures are resized by Pillow, so that torchvision is not
+needed and, where it is installed, changes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from collab.errors import ConfigError, ModelFailure
+from collab.models.chat import ChatTokenizer, Places
+
+GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+"""Model types that give each picture as many tokens as its size asks for, at positions in a plane (M-RoPE)."""
+PREFIX_FAMILIES = ("paligemma",)
+"""Model types whose pictures all take the same number of tokens, and whose prompt attends to itself in both
+directions."""
+FAMILIES = (*GRID_FAMILIES, *PREFIX_FAMILIES)
+"""Model types, as config.json names them, whose pictures can be read."""
+
+_KEPT = 16
+"""Pictures that stay in memory as pixels: the cells of a step all look at the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Picture:
+    """One picture, ready for a forward pass."""
+
+    tokens: int
+    """How many tokens of the prompt stand for it."""
+    inputs: Mapping[str, Any]
+    """Name in the forward pass → tensor on the CPU; those of several pictures are joined along the first dimension."""
+
+
+class Sight:
+    """Reads pictures for one checkpoint. May be used by several threads at once."""
+
+    def __init__(self, chat: ChatTokenizer) -> None:
+        self._chat = chat
+        self._lock = threading.Lock()
+        self._opened: tuple[Any, Any] | None = None
+        """Configuration and image processor; None until the first picture."""
+        self._picture = lru_cache(maxsize=_KEPT)(self._read)
+
+    def read(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
+        """Encoded pictures as the checkpoint takes them.
+
+        Raises:
+            ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
+            ConfigError: its image processor cannot be loaded.
+        """
+        with self._lock:  # whoever wants the same picture in the same moment finds it read
+            return tuple(map(self._picture, images))
+
+    def places(self, pictures: tuple[Picture, ...]) -> Places | None:
+        """How pictures that were read stand in a prompt; None for none."""
+        if not pictures:
+            return None
+        config, _ = self._parts()
+        counts = tuple(picture.tokens for picture in pictures)
+        if config.model_type in PREFIX_FAMILIES:
+            start = self._chat.start
+            after = () if start is None else (start,)
+            return Places(token=config.image_token_id, counts=counts, after=after, closing="\n")
+        return Places(token=config.image_token_id, counts=counts)
+
+    def _read(self, image: bytes) -> Picture:
+        from PIL import Image, UnidentifiedImageError
+
+        config, processor = self._parts()
+        try:
+            with Image.open(io.BytesIO(image)) as opened:
+                inputs = dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
+        except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+            raise ModelFailure(f"{self._chat.path}: a picture of {len(image)} bytes cannot be read: {error}") from None
+        return Picture(tokens=_tokens(config, inputs), inputs=inputs)
+
+    def _parts(self) -> tuple[Any, Any]:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> tuple[Any, Any]:
+        from transformers import AutoConfig, AutoImageProcessor
+
+        path, local = self._chat.path, not self._chat.download
+        try:
+            config = AutoConfig.from_pretrained(path, local_files_only=local)
+            if config.model_type not in FAMILIES:
+                raise ModelFailure(
+                    f"{path}: the local model reads text only ({config.model_type}; pictures go to "
+                    f"{', '.join(FAMILIES)}); use modality: text"
+                )
+            return config, AutoImageProcessor.from_pretrained(path, local_files_only=local, backend="pil")
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ConfigError(
+                f"{path}: the image processor cannot be loaded: {lines[0]}; a model that sees has a "
+                "preprocessor_config.json beside its weights"
+            ) from None
+
+
+def _tokens(config: Any, inputs: Mapping[str, Any]) -> int:
+    vision = config.vision_config
+    if config.model_type in GRID_FAMILIES:
+        return int(inputs["image_grid_thw"].prod()) // int(vision.spatial_merge_size) ** 2
+    return int(vision.image_size // vision.patch_size) ** 2
