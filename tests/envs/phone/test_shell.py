@@ -172,11 +172,23 @@ def test_endless_work_is_stopped():
     assert run(FACTORY, "! " * 20_000 + "true").exit_code == 0
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*b", "((a*)b?)*c", "(", "x" * 600])
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(a|aa)*b", "((a*)b?)*c", "(", "x" * 600, "a*" * 12 + "b", "(a?){50}a{50}", "a?" * 50 + "a{50}"],
+)
 def test_expressions_that_could_take_for_ever_are_refused(pattern):
     result = run(FACTORY, f"echo {'a' * 50} | grep -E '{pattern}'")
     assert result.exit_code == 2
     assert result.stderr.startswith("grep: bad REGEX: ")
+
+
+def test_an_expression_is_given_up_when_there_is_too_much_text_for_it():
+    path = "/storage/emulated/0/text"
+    one, many = (write(FACTORY, path, f"{'a' * 300}\n" * count) for count in (1, 9))
+    assert out(f"grep -c 'a*a*a*b' {path}", one) == "0\n"
+    assert run(many, f"grep -c 'a*a*a*b' {path}").stderr.endswith("may take too long on so much text\n")
+    lines = write(FACTORY, path, "".join(f"{n} name=Ada, number=+49{n}\n" for n in range(2000)))
+    assert out(f"grep -cE 'name=.*, number=.*7$' {path}", lines) == "200\n"
 
 
 @pytest.mark.parametrize(

@@ -80,16 +80,23 @@ def _test(name: str, value: object) -> Callable[[ViewNode], bool]:
     if not isinstance(value, str):
         raise BadSelector(f"{name} is no text")
     if compare is _matches:
-        pattern = _pattern(name, value)
-        return lambda view: pattern.fullmatch(str(read(view))) is not None
+        matches = _pattern(name, value)
+        return lambda view: matches(str(read(view)))
     return lambda view: compare(str(read(view)), value)
 
 
-def _pattern(name: str, value: str) -> re.Pattern[str]:
+def _pattern(name: str, value: str) -> Callable[[str], bool]:
+    def matches(seen: str) -> bool:
+        try:
+            return expression.fullmatch(seen) is not None
+        except PatternProblem as problem:
+            raise BadSelector(f"{name}: {problem}") from None
+
     try:
-        return compile_pattern(value)
+        expression = compile_pattern(value)
     except PatternProblem as problem:
         raise BadSelector(f"{name}: {problem}") from None
+    return matches
 
 
 def _same(seen: str, wanted: str) -> bool:

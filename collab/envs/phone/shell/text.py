@@ -54,16 +54,20 @@ def _unescaped(text: str) -> str:
 
 def grep(session: Session, args: list[str], stdin: str) -> Done:
     """Print lines that match a regular expression."""
+    try:
+        return _grep(session, args, stdin)
+    except PatternProblem as problem:
+        return Done(err=f"grep: bad REGEX: {problem}\n", code=2)
+
+
+def _grep(session: Session, args: list[str], stdin: str) -> Done:
     flags, rest = split_flags(args, "emABC")
     pattern = flags.get("e") or (rest.pop(0) if rest else "")
     if "F" in flags:
         pattern = re.escape(pattern)
     elif "E" not in flags:  # basic expressions: + ? | { } ( ) are plain unless a backslash stands before them
         pattern = re.sub(r"\\([+?|{}()])|([+?|{}()])", lambda m: m.group(1) or "\\" + m.group(2), pattern)
-    try:
-        wanted = compile_pattern(rf"\b(?:{pattern})\b" if "w" in flags else pattern, re.I if "i" in flags else 0)
-    except PatternProblem as problem:
-        return Done(err=f"grep: bad REGEX: {problem}\n", code=2)
+    wanted = compile_pattern(rf"\b(?:{pattern})\b" if "w" in flags else pattern, re.I if "i" in flags else 0)
     out: list[str] = []
     texts, err = _inputs(session, rest, stdin, "grep")
     for path, text in texts:
