@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, emit, say, table
+from collab.cli.output import REHEARSAL, emit, note, say, table
 
 if TYPE_CHECKING:
     from collab.store.cost import Cost, Costs
@@ -29,8 +29,10 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.store.cost import costs_of
 
     costs, privileged = costs_of(reader), reader.manifest.privileged
+    problems = [str(problem) for problem in reader.problems]
     if as_json:
-        emit({"run": str(path), "note": REHEARSAL if privileged else None, **_data(costs)})
+        mark = REHEARSAL if privileged else None
+        emit({"run": str(path), "note": mark, **_data(costs), "problems": problems})
         return
     say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
     say(f"counted  {costs.whole.calls} calls of {costs.steps} recorded steps; seconds are added up over the calls\n")
@@ -42,6 +44,8 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     for count, names in _by_count(_not_told(costs.whole)).items():
         say(f"not told by {count} calls: {', '.join(names)}")
     say(f"spent    {_spent(costs)}")
+    for problem in problems:
+        note(f"unreadable, and not counted: {problem}")
 
 
 def _spent(costs: Costs) -> str:

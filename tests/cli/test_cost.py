@@ -72,3 +72,18 @@ def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.Capt
 def test_it_is_about_the_whole_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "show", "run", "--cost", "--episode", "OpenDoors/0"]) == 2
     assert "--cost tells of the whole run" in capsys.readouterr().err
+
+
+def test_a_step_that_cannot_be_read_is_said_to_be_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = json.loads(shown(capsys, "--json"))
+    segment = next((run / "events").iterdir())
+    lines = segment.read_bytes().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if b'"type":"step"' in line)
+    lines[place] = b"x" * (len(lines[place]) - 1) + b"\n"
+    segment.write_bytes(b"".join(lines))
+    (run / "index.sqlite").unlink()
+    after = json.loads(shown(capsys, "--json"))
+    assert (before["problems"], before["calls"] - after["calls"]) == ([], 12)
+    assert any(f":{place + 1}: not JSON" in problem for problem in after["problems"])
+    assert main(["runs", "show", "run", "--cost"]) == 0
+    assert "unreadable, and not counted: events/" in capsys.readouterr().err
