@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
+import struct
 from pathlib import Path
 
 from collab.errors import ConfigError, ModelFailure
@@ -20,6 +22,10 @@ from collab.types import PolicyRef
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_READ_BY = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+"""Layers whose input is as wide as the model."""
+_WRITTEN_BY = ("o_proj", "down_proj")
+"""Layers whose output is as wide as the model."""
 _HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
@@ -40,6 +46,32 @@ def check_adapter(adapter: str) -> Path | None:
     return folder.resolve()
 
 
+def check_fit(folder: Path, base: str) -> None:
+    """Refuse an adapter for a model of another width, where the base is a directory that can be read here.
+
+    vLLM loads such an adapter without a word and answers nonsense.
+
+    Raises:
+        ConfigError: it does not fit, or one of the two has no readable sizes.
+    """
+    if not (Path(base) / "config.json").is_file() or not (folder / WEIGHTS[0]).is_file():
+        return
+    try:
+        config = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
+        width = int((config.get("text_config") or config)["hidden_size"])
+        shapes = _shapes(folder / WEIGHTS[0])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        raise ConfigError(f"adapter {folder} or its base {base} cannot be read") from None
+    found = {
+        shape[side]
+        for name, shape in shapes.items()
+        for layers, half, side in ((_READ_BY, "lora_A", 1), (_WRITTEN_BY, "lora_B", 0))
+        if name.rpartition(f".{half}.")[0].rpartition(".")[2] in layers
+    }
+    if found - {width}:
+        raise ConfigError(f"adapter {folder} is for a model of width {min(found - {width})}, {base} has {width}")
+
+
 def served_name(folder: Path, version: int) -> str:
     """The name under which a server gets an adapter: directory, version of the policy and digest of the weights."""
     digest = hashlib.sha256()
@@ -57,13 +89,15 @@ class AdapterPlace:
         policy: its adapter is a directory that the server can read, too, or the name of one that it was started with.
 
     Raises:
-        ConfigError: see `check_adapter`.
+        ConfigError: see `check_adapter` and `check_fit`.
     """
 
     def __init__(self, transport: Transport, policy: PolicyRef) -> None:
         self._transport = transport
         self._policy = policy
         self._folder = None if policy.adapter is None else check_adapter(policy.adapter)
+        if self._folder is not None:
+            check_fit(self._folder, policy.base)
         self._name: str | None = None
         self._own = False
 
@@ -116,6 +150,16 @@ class AdapterPlace:
                 f"the server has {', '.join(listed) or 'none'}"
             )
         self._name = adapter
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Name → shape of the tensors in a safetensors file: its head says, the weights are not read."""
+    with file.open("rb") as opened:
+        (length,) = struct.unpack("<Q", opened.read(8))
+        if length > file.stat().st_size:
+            raise ValueError("the head is longer than the file")
+        head = json.loads(opened.read(length))
+    return {name: entry["shape"] for name, entry in head.items() if name != "__metadata__"}
 
 
 def _explained(refusal: ServerRefusal, folder: Path) -> str:

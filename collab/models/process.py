@@ -4,7 +4,8 @@
         await server.healthy("http://127.0.0.1:8000/health", limit_s=600)
         …
 
-What it prints is passed on line by line; the last lines stand in the error when it dies.
+What it prints is passed on line by line; when it dies, its last errors stand in ours, or its last lines where it
+printed none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 import urllib.error
@@ -27,7 +29,10 @@ from collab.redact import redact
 _PATIENCE_S = 30.0
 """How long it has to end after it was asked to."""
 _POLL_S = 0.1
-_LAST_LINES = 12
+_LAST_LINES = 4
+_LONGEST_QUOTE = 300
+"""Characters of one line in a message."""
+_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b:? ")
 _LONGEST_LINE = 2**20
 
 
@@ -45,6 +50,8 @@ class ServerProcess:
         self._environment = dict(environment)
         self._told = told
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._errors: deque[str] = deque(maxlen=_LAST_LINES)
+        """Shutting down can take hundreds of lines that say nothing."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -122,11 +129,16 @@ class ServerProcess:
         stream = self._running.stdout
         while stream is not None and (line := await stream.readline()):
             text = redact(line.decode(errors="replace").rstrip().rpartition("\r")[2])  # of a progress bar, its end
-            self._last.append(text)
+            if text.strip():
+                self._last.append(text)
+            if _ERROR.search(text):
+                self._errors.append(text)
             self._told(text)
 
     def _said(self) -> str:
-        return " | ".join(line.strip() for line in self._last if line.strip()) or "nothing"
+        """The last errors, or else the last lines."""
+        lines = [line.strip()[:_LONGEST_QUOTE] for line in self._errors or self._last]
+        return " | ".join(lines) or "nothing"
 
 
 def _answers(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from collab.config import RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.models.adapters import check_adapter, served_name
+from collab.models.adapters import check_adapter, check_fit, served_name
 from collab.models.base import Request
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
@@ -75,6 +76,54 @@ def test_what_is_no_adapter_is_refused_before_anything_starts(tmp_path: Path) ->
     (folder / "adapter_model.bin").write_bytes(b"older form")
     assert check_adapter(str(folder)) == folder
     assert check_adapter("a-name") is None
+
+
+def tensors(**shapes: tuple[int, int]) -> bytes:
+    """The head of a safetensors file: one layer each, its two matrices."""
+    head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    for layer, (wide, tall) in shapes.items():
+        for half, shape in (("lora_A", [8, wide]), ("lora_B", [tall, 8])):
+            name = f"base_model.model.model.layers.0.self_attn.{layer}.{half}.weight"
+            head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    text = json.dumps(head).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fits"),
+    [
+        ({"q_proj": (64, 32), "o_proj": (32, 64)}, True),
+        ({"some_layer": (7, 9)}, True),
+        ({"q_proj": (128, 64)}, False),
+        ({"q_proj": (64, 64), "down_proj": (256, 128)}, False),
+    ],
+)
+def test_an_adapter_for_a_model_of_another_width_is_refused(
+    tmp_path: Path, shapes: dict[str, tuple[int, int]], fits: bool
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text(json.dumps({"hidden_size": 64}))
+    path = make_adapter(tmp_path / "ada", tensors(**shapes))
+    check_fit(Path(path), "org/model-that-is-not-here")  # nothing is known about its width
+    if fits:
+        check_fit(Path(path), str(base))
+        return
+    with pytest.raises(ConfigError, match=r"is for a model of width 128, .*base has 64"):
+        OpenAIModel(model=str(base), base_url="http://127.0.0.1:1/v1", adapter=path)
+
+
+def test_a_broken_adapter_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text(json.dumps({"hidden_size": 64}))
+    for weights in (b"", b"12345678", struct.pack("<Q", 4) + b"[1]", struct.pack("<Q", 2) + b"{}garbage"):
+        folder = Path(make_adapter(tmp_path / "ada", weights))
+        if weights.endswith(b"garbage"):
+            check_fit(folder, str(base))  # no layer is there that could be wrong
+            continue
+        with pytest.raises(ConfigError, match="cannot be read"):
+            check_fit(folder, str(base))
 
 
 # --------------------------------------------------------------------------------------------------- on the server

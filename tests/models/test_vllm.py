@@ -1,0 +1,211 @@
+"""Against the real vLLM, started by `collab serve` on a tiny checkpoint: COLLAB_VLLM must name its program."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from collab.config import AgentDefinition
+from collab.envs.actions import MOBILE
+from collab.errors import ConfigError, ModelFailure
+from collab.library import Library
+from collab.models.base import Reply, Request
+from collab.models.completion import chat_messages
+from collab.models.openai import OpenAIModel
+from collab.models.tiny import make_tiny_checkpoint
+from collab.prompts.parse import read_reply
+from collab.prompts.render import Template, read_templates
+from collab.resolve import build
+from collab.types import Observation, PolicyRef, Prompt, Sampling, Segment
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not os.environ.get("COLLAB_VLLM"), reason="COLLAB_VLLM does not name a vllm program"),
+]
+
+SYSTEM = Template("default", read_templates(Library().path("prompts", "default"))).system(MOBILE)
+SCREEN = "Task: Turn bluetooth on.\n" + "".join(f'button "Save {number}" [{number}]\n' for number in range(40))
+
+
+def make_adapter(base: Path, folder: Path, seed: int, rank: int = 8) -> str:
+    """A LoRA adapter with random weights, large enough to be heard."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    targets = ["q_proj", "v_proj", "o_proj"]
+    config = LoraConfig(r=rank, lora_alpha=64, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A base model and adapters for it: two that fit, one of too large a rank, one for a narrower model."""
+    folder = tmp_path_factory.mktemp("served")
+    base = make_tiny_checkpoint(folder / "base", hidden=256)  # the CPU kernels want heads of at least 32
+    narrow = make_tiny_checkpoint(folder / "narrow", hidden=128)
+    return {
+        "base": str(base),
+        "one": make_adapter(base, folder / "one", seed=1),
+        "two": make_adapter(base, folder / "two", seed=2),
+        "large": make_adapter(base, folder / "large", seed=3, rank=16),
+        "alien": make_adapter(narrow, folder / "alien", seed=4),
+    }
+
+
+@pytest.fixture(scope="module")
+def options(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Options of the agents file that `collab serve` prints."""
+    command = [sys.executable, "-c", "from collab.cli.main import run; run()", "serve", files["base"]]
+    command += ["--port", "0", "--dtype", "float32", "--max-model-len", "4096", "--lora-rank", "8"]
+    log = tmp_path_factory.mktemp("log") / "server.log"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
+        try:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if "# adapter:" in line:
+                    break
+            assert lines, log.read_text()[-3000:]
+            definition = AgentDefinition.model_validate(yaml.safe_load("".join(lines)))
+            assert isinstance(build("models", definition, "served"), OpenAIModel)
+            yield definition.options | {"timeout_s": 120}
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(timeout=60)
+    assert code == 0, log.read_text()[-3000:]
+
+
+def request(text: str = SCREEN, seed: int = 1, cell: bool = True, **sampling: Any) -> Request:
+    segments = (Segment(text="You are ada."),) if cell else ()
+    prompt = Prompt(system=SYSTEM, shared=text, segments=segments)
+    return Request(prompt=prompt, sampling=Sampling(**sampling), seed=seed)
+
+
+def play(model: OpenAIModel, scene: Callable[[], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        try:
+            return await scene()
+        finally:
+            await model.close()
+
+    return asyncio.run(whole())
+
+
+IDS = {"return_token_ids": True}
+GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 16}
+
+
+def test_two_adapters_are_swapped_mid_run(files: dict[str, str], options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options)
+
+    async def ask() -> tuple[tuple[int, ...], PolicyRef]:
+        reply = await model.generate(request(**GREEDY))
+        assert reply.tokens is not None
+        return reply.tokens, model.policy
+
+    async def scene() -> list[list[tuple[tuple[int, ...], PolicyRef]]]:
+        said = []
+        for version, adapter in enumerate((None, "one", "two", "one")):
+            running = [asyncio.create_task(ask()) for _ in range(4)]  # still under way when the next one comes
+            await asyncio.sleep(0)
+            if adapter is not None:
+                await model.replace_adapter(files[adapter], version)
+            said.append(await asyncio.gather(*running))
+        said.append([await ask()])
+        return said
+
+    said = play(model, scene)
+    policies = [{policy.adapter for _, policy in batch} for batch in said]
+    assert policies == [{None}, {None}, {files["one"]}, {files["two"]}, {files["one"]}]
+    tokens = [{ids for ids, _ in batch} for batch in said]
+    assert [len(each) for each in tokens] == [1] * 5, "greedy replies of one policy are equal"
+    assert tokens[0] == tokens[1]
+    assert tokens[2] == tokens[4], "the same weights say the same, also under another version"
+    assert len(tokens[0] | tokens[2] | tokens[3]) == 3, "different weights say different things"
+
+
+def test_the_prefix_cache_finds_what_prompts_share(options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options)
+
+    async def scene() -> tuple[float, list[Reply]]:
+        first = await model.generate(request("A prompt of this test. " + SCREEN, **GREEDY))
+        before = await model.prefix_cache()
+        asked = [request("A prompt of this test. " + SCREEN + f"{number}", **GREEDY) for number in range(8)]
+        replies = await asyncio.gather(*map(model.generate, asked))
+        after = await model.prefix_cache()
+        assert before is not None
+        assert after is not None
+        return after.since(before).rate, [first, *replies]
+
+    rate, replies = play(model, scene)
+    assert rate > 0.9
+    for reply in replies[1:]:
+        assert reply.computed_tokens is not None
+        assert reply.prompt_tokens is not None
+        assert 0 < reply.computed_tokens < 0.1 * reply.prompt_tokens
+
+
+def test_held_replies_are_well_formed_and_keep_the_plain_policys_logprobs(options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options, structured=True)
+    screen = Observation(space="mobile", title="", elements=(), text="")
+
+    async def scene() -> list[Reply]:
+        able = await model.probe()
+        assert {"patterns: yes", "scores: yes"} < set(able.notes)
+        asked = [request(seed=seed, temperature=1.0, max_tokens=2500) for seed in range(6)]
+        return await asyncio.gather(*map(model.generate, asked))
+
+    for reply in play(model, scene):
+        assert reply.finish == "stop"
+        parsed = read_reply(reply.text, MOBILE, screen)
+        assert parsed.failure is None or parsed.failure.kind in ("bad_field", "missing_field", "no_such_element")
+        assert reply.logprobs is not None
+        assert reply.behaviour_logprobs is not None
+        assert reply.tokens is not None
+        assert len(reply.logprobs) == len(reply.behaviour_logprobs) == len(reply.tokens)
+        gains = [masked - plain for plain, masked in zip(reply.logprobs, reply.behaviour_logprobs, strict=True)]
+        assert min(gains) > -1e-3, "what the pattern leaves can only gain probability"
+        assert sum(gains) > 1, "and here it gains a lot"
+
+
+def test_scoring_a_free_reply_gives_the_logprobs_it_was_sampled_with(options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options, structured=True)
+
+    async def scene() -> None:
+        reply = await model.generate(request(cell=False, temperature=1.0, max_tokens=32))
+        read = await model._ask({"messages": chat_messages(request(cell=False)), "max_tokens": 1, **IDS})
+        assert reply.tokens is not None
+        assert read.prompt_token_ids is not None
+        scored = (await model._score([*read.prompt_token_ids, *reply.tokens])).of(reply.tokens)
+        assert scored == pytest.approx(reply.logprobs, abs=1e-3)
+
+    play(model, scene)
+
+
+def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, str], options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options)
+
+    async def scene() -> None:
+        before = await model.generate(request(**GREEDY))
+        with pytest.raises(ModelFailure, match=r"rank 16 is greater than max_lora_rank.*--lora-rank"):
+            await model.replace_adapter(files["large"], 1)
+        with pytest.raises(ConfigError, match="is for a model of width 128"):
+            await model.replace_adapter(files["alien"], 1)
+        after = await model.generate(request(**GREEDY))
+        assert (after.tokens, model.policy.adapter) == (before.tokens, None)
+
+    play(model, scene)
