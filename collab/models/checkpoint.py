@@ -41,6 +41,8 @@ class Checkpoint:
         kind = self.model.config.model_type
         self.family: str | None = kind if kind in FAMILIES else None
         """Model type of a checkpoint that sees; None for one that reads text only."""
+        self.image_token: int | None = self.model.config.image_token_id if self.family else None
+        """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._peft: Any = None
         self._adapters: set[str] = set()
         config = self.model.config.get_text_config()

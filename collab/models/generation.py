@@ -96,6 +96,13 @@ class Generation:
             self.started_at = time.perf_counter()
             self.job.started()
 
+    def restart(self) -> None:
+        """Begin anew: the seed draws as it did the first time."""
+        self.rng = random.Random(self.job.seed)
+        self.widths = 0
+        for sampled in (self.tokens, self.logprobs, self.behaviour):
+            sampled.clear()
+
     def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
         """Note the next sampled token; it may be the last."""
         self.widths += width

@@ -91,6 +91,9 @@ class PaddedEngine:
         """Try half as many at once, with what they have sampled; one that does not fit alone has failed."""
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
+        for one in rest:
+            if self.checkpoint.image_token in one.tokens:  # in a first pass it would want a picture
+                one.restart()
         if len(batch) > 1:
             self._width = len(batch) // 2
             self._waiting.extendleft(reversed(rest))

@@ -246,9 +246,11 @@ def test_exact_replies_depend_on_their_request_alone(checkpoint: Path) -> None:
     assert (alone.tokens, alone.logprobs) == (all_at_once[3].tokens, all_at_once[3].logprobs)
 
 
+@pytest.mark.parametrize("odd", [False, True])
 def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, odd: bool
 ) -> None:
+    """Not even when all had just said the token that stands for a picture (odd)."""
     chat = ChatTokenizer(str(checkpoint))
     sight = Sight(chat)
     engine = PaddedEngine(Checkpoint(chat, device="cpu", dtype="auto"), width=8)
@@ -259,7 +261,10 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
         widths.append(len(inputs["input_ids"]))
         if len(widths) == 4:
             raise torch.OutOfMemoryError
-        return forward(*arguments, **inputs)
+        output = forward(*arguments, **inputs)
+        if odd and len(widths) == 2:
+            output.logits[..., engine.checkpoint.image_token] = 1e4
+        return output
 
     monkeypatch.setattr(engine.checkpoint.model, "forward", scarce)
     jobs = []
