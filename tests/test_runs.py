@@ -187,7 +187,7 @@ def test_a_dead_server_burns_no_episode_and_loses_no_step(library: Path, tmp_pat
     silent = FakeServer(delay_s=0.01)
     with silent:
         (library / "agents" / "actor.yaml").write_text(server.replace("URL", silent.url))
-        play(library, tmp_path / "run", env="slow", episodes=4, budget=Budget(minutes=0.005))
+        play(library, tmp_path / "run", env="slow", episodes=4, budget=Budget(tokens=300_000))
     before = recorded_steps(tmp_path / "run")
     assert before > 0
     with pytest.raises(ModelFailure, match="cannot be reached"):
