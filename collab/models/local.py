@@ -13,27 +13,22 @@ applied, so that the reported log-probabilities are those of the model.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import importlib.util
 import time
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, boundary
+from collab.errors import ConfigError, MissingExtra, ModelFailure
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
 from collab.models.layout import check_layout
 from collab.models.meter import Meter
-from collab.models.vision import Picture, Sight
+from collab.models.worker import Worker, post
 from collab.types import PolicyRef, Prompt
 
 if TYPE_CHECKING:
-    from collab.models.checkpoint import Checkpoint
     from collab.models.engine import Engine
     from collab.models.padded import PaddedEngine
 
@@ -87,7 +82,7 @@ class LocalModel:
                 raise MissingExtra.of(package, "train", "a local model")
         path = str(Path(path).expanduser()) if path.startswith("~") else path
         _check_files(path)
-        self._worker = _Worker(
+        self._worker = Worker(
             ChatTokenizer(path, download),
             device=device,
             dtype=dtype,
@@ -208,173 +203,15 @@ class LocalModel:
             seed=request.seed,
             adapter=self._adapter,
             abandoned=future.done,
-            started=(lambda: None) if clock is None else functools.partial(_post, loop, clock.go),
+            started=(lambda: None) if clock is None else functools.partial(post, loop, clock.go),
         )
         self._open().submit(job, future)
         return await future
 
-    def _open(self) -> _Worker:
+    def _open(self) -> Worker:
         if self._closed:
             raise ModelFailure(f"{self.policy.base}: the model was closed")
         return self._worker
-
-
-class _Worker:
-    """The thread that computes, and the way of jobs into it and of answers out of it."""
-
-    def __init__(
-        self,
-        chat: ChatTokenizer,
-        *,
-        device: str,
-        dtype: str,
-        exact: bool,
-        width: int,
-        prefill: int,
-        cache_bytes: int,
-    ) -> None:
-        self.chat = chat
-        self.sight = Sight(chat)
-        self.adapters: dict[str, str] = {}
-        """Name → directory."""
-        self.users = 0
-        """Models that speak through it."""
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
-        self._place = (device, dtype)
-        self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
-        self._looking: dict[tuple[asyncio.AbstractEventLoop, tuple[bytes, ...]], asyncio.Task[tuple[Picture, ...]]] = {}
-        """Pictures that are being read at the moment."""
-        self._inbox: deque[Job] = deque()
-        self._futures: dict[Job, asyncio.Future[Answer]] = {}
-        self.engine: Engine | PaddedEngine | None = None
-        self._note = ""
-        self._turn: asyncio.Task[None] | None = None
-        self._stopping = False
-
-    async def look(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
-        """Read pictures beside the event loop; whoever asks for the same ones meanwhile goes on in the same moment.
-
-        Raises:
-            ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
-            ConfigError: its image processor cannot be loaded.
-        """
-        key = (asyncio.get_running_loop(), images)
-        if key not in self._looking:
-            task = asyncio.create_task(asyncio.to_thread(self.sight.read, images))
-            task.add_done_callback(lambda _: self._looking.pop(key, None))
-            self._looking[key] = task
-        return await asyncio.shield(self._looking[key])  # one caller that is cancelled takes it from nobody
-
-    def submit(self, job: Job, future: asyncio.Future[Answer]) -> None:
-        """Take a job; its future gets the answer."""
-        self._futures[job] = future
-        self._inbox.append(job)
-        loop = future.get_loop()
-        if self._turn is None or self._turn.done() or self._turn.get_loop() is not loop:
-            self._turn = loop.create_task(self._work())
-
-    async def leave(self) -> None:
-        """One model fewer speaks through it; the last one stops the thread and fails what waits."""
-        self.users -= 1
-        if self.users:
-            return
-        self._stopping = True
-        self._fail_all(ModelFailure(f"{self.chat.path}: the model was closed"))
-        stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
-        await asyncio.get_running_loop().run_in_executor(None, stop)
-        self.engine = None
-
-    @property
-    def sees(self) -> bool:
-        """Whether the checkpoint takes pictures; False until the weights are loaded."""
-        return self.engine is not None and self.engine.checkpoint.family is not None
-
-    def describe(self) -> tuple[str, ...]:
-        """Runs in the thread; loads the weights when that has not happened yet."""
-        checkpoint = self._loaded().checkpoint
-        return (
-            f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, "
-            f"context {checkpoint.context} tokens",
-            "replies depend on the request alone" if self._exact else "replies may differ in the last bits by batch",
-            self._note or "prompts share what they begin with",
-        )
-
-    async def _work(self) -> None:
-        """Have the thread compute until nobody waits."""
-        loop = asyncio.get_running_loop()
-        while self._inbox and not self._stopping:
-            await asyncio.sleep(0)  # who speaks in the same moment comes along
-            await loop.run_in_executor(self.thread, self._compute)
-
-    def _compute(self) -> None:
-        """Runs in the thread: passes until nothing is left to do."""
-        try:
-            with boundary(ModelFailure, f"local model {self.chat.path}"):
-                engine = self._loaded()
-                while (self._inbox or engine.busy) and not self._stopping:
-                    while self._inbox:
-                        self._submit(engine, self._inbox.popleft())
-                    for job, answer in engine.step():
-                        self._settle(job, answer)
-        except CollabError as error:  # of the weights or the machine, not of one job: everybody hears it
-            if self.engine is not None:
-                self.engine.clear()
-            self._fail_all(error)
-
-    def _submit(self, engine: Engine | PaddedEngine, job: Job) -> None:
-        try:
-            if job.adapter is not None:
-                engine.checkpoint.add_adapter(job.adapter, self.adapters[job.adapter])
-            engine.submit(job)
-        except ConfigError as error:
-            self._settle(job, error)
-
-    def _settle(self, job: Job, answer: Answer | CollabError) -> None:
-        """Hand an answer over to the event loop that waits for it; from any thread."""
-        future = self._futures.pop(job, None)
-        if future is not None:
-            _post(future.get_loop(), functools.partial(_resolve, future, answer))
-
-    def _fail_all(self, error: CollabError) -> None:
-        self._inbox.clear()
-        for job in list(self._futures):
-            self._settle(job, error)
-
-    def _loaded(self) -> Engine | PaddedEngine:
-        """The engine; made at the first use, in the thread."""
-        if self.engine is None:
-            from collab.models.checkpoint import Checkpoint
-
-            device, dtype = self._place
-            self.engine = self._engine_of(Checkpoint(self.chat, device=device, dtype=dtype))
-        return self.engine
-
-    def _engine_of(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:
-        from collab.models.engine import Engine
-        from collab.models.padded import PaddedEngine
-
-        reason = checkpoint.share_prefixes()
-        if reason is not None:
-            self._note = f"every prompt is computed by itself: {reason}"
-            return PaddedEngine(checkpoint, width=1 if self._exact else self._width)
-        return Engine(
-            checkpoint, exact=self._exact, width=self._width, prefill=self._prefill, cache_bytes=self._cache_bytes
-        )
-
-
-def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have a loop call something; one that has ended has nobody left who waits."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(callback)
-
-
-def _resolve(future: asyncio.Future[Answer], answer: Answer | CollabError) -> None:
-    if future.done():  # cancelled meanwhile
-        return
-    if isinstance(answer, CollabError):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
 
 
 def _check_files(path: str) -> None:
