@@ -18,6 +18,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.models.base import Reply, Request
 from collab.models.completion import chat_messages
+from collab.models.concurrency import START
 from collab.models.openai import OpenAIModel
 from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.parse import read_reply
@@ -68,6 +69,7 @@ def options(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     """Options of the agents file that `collab serve` prints."""
     command = [sys.executable, "-c", "from collab.cli.main import run; run()", "serve", files["base"]]
     command += ["--port", "0", "--dtype", "float32", "--max-model-len", "4096", "--lora-rank", "8"]
+    command += ["--arg=--no-enable-chunked-prefill", "--arg=--max-num-batched-tokens=8192"]  # see the README
     log = tmp_path_factory.mktemp("log") / "server.log"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     with log.open("wb") as errors:
@@ -157,6 +159,20 @@ def test_the_prefix_cache_finds_what_prompts_share(options: dict[str, Any]) -> N
         assert reply.computed_tokens is not None
         assert reply.prompt_tokens is not None
         assert 0 < reply.computed_tokens < 0.1 * reply.prompt_tokens
+
+
+def test_a_crowd_of_agents_is_answered_and_the_window_opens(options: dict[str, Any]) -> None:
+    model = OpenAIModel(**options)
+
+    async def scene() -> list[Reply]:
+        asked = [request(f"Crowd {number}. {SCREEN}", seed=number, **GREEDY) for number in range(48)]
+        return await asyncio.gather(*map(model.generate, asked))
+
+    replies = play(model, scene)
+    assert all(reply.completion_tokens for reply in replies)
+    reading = model.meter.snapshot()
+    assert (reading.failures, reading.retries) == (0, 0)
+    assert START < model.window.size <= 64
 
 
 def test_held_replies_are_well_formed_and_keep_the_plain_policys_logprobs(options: dict[str, Any]) -> None:
