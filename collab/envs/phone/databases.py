@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from collab.envs.phone.state import Phone, Row
 from collab.types import Scalar
@@ -24,6 +24,23 @@ class Table:
     name: str
     columns: tuple[tuple[str, str], ...]
     """(column, SQL type and constraints) in the table's order; the first is the integer primary key."""
+    used: tuple[str, ...] = ()
+    """Columns that every row holds; empty: all. Of the others a row holds those that differ from their default."""
+    initial: tuple[Row, ...] = field(default=(), hash=False)
+    """What is in the table of a new phone."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns in the table's order."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def defaults(self) -> dict[str, Scalar]:
+        """What a column holds that nobody wrote: the whole number after DEFAULT, else null; null where all are used."""
+        if not self.used:
+            return dict.fromkeys(self.names)
+        written = {name: kind.partition("DEFAULT ")[2] for name, kind in self.columns}
+        return {name: int(default) if default else None for name, default in written.items()}
 
     @property
     def sql(self) -> str:
@@ -33,16 +50,20 @@ class Table:
 
 def rows(phone: Phone, table: Table) -> tuple[Row, ...]:
     """All rows, in order of their keys."""
-    return phone.rows.get((table.path, table.name), ())
+    return phone.rows.get((table.path, table.name), table.initial)
 
 
 def insert(phone: Phone, table: Table, **values: Scalar) -> tuple[Phone, int]:
-    """Add a row; columns left out are null. Returns the phone and the new row's key."""
-    existing = rows(phone, table)
+    """Add a row; columns left out are null, unused ones at their default. Returns the phone and the key."""
+    key = next_key(phone, table)
+    row = {**dict.fromkeys(table.used or table.names), **values, table.columns[0][0]: key}
+    return _put(phone, table, (*rows(phone, table), row)), key
+
+
+def next_key(phone: Phone, table: Table) -> int:
+    """Key of the row that is added next."""
     primary = table.columns[0][0]
-    key = max((int(row[primary] or 0) for row in existing), default=0) + 1
-    row = {**dict.fromkeys(name for name, _ in table.columns), **values, primary: key}
-    return _put(phone, table, (*existing, row)), key
+    return max((int(row[primary] or 0) for row in rows(phone, table)), default=0) + 1
 
 
 def fill(phone: Phone, table: Table, records: Iterable[Row]) -> Phone:
@@ -68,9 +89,9 @@ def dump(phone: Phone, path: str, tables: Iterable[Table]) -> bytes:
         for table in tables:
             if table.path == path:
                 connection.execute(table.sql)
-                names = [name for name, _ in table.columns]
-                marks = ", ".join("?" * len(names))
-                values = [[row[name] for name in names] for row in rows(phone, table)]
+                defaults = table.defaults
+                marks = ", ".join("?" * len(defaults))
+                values = [[row.get(name, default) for name, default in defaults.items()] for row in rows(phone, table)]
                 connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", values)
         connection.commit()
         return connection.serialize()
@@ -86,12 +107,21 @@ def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone
         connection.deserialize(data)
         for table in tables:
             if table.path == path:
-                names = [name for name, _ in table.columns]
+                names = table.names
                 # Quoted by backticks, because columns may be called "order"; double quotes would accept missing ones.
                 listed = ", ".join(f"`{name}`" for name in names)
                 cursor = connection.execute(f"SELECT {listed} FROM {table.name} ORDER BY `{names[0]}`")
-                phone = _put(phone, table, tuple(dict(zip(names, values, strict=True)) for values in cursor))
+                found = (dict(zip(names, values, strict=True)) for values in cursor)
+                phone = _put(phone, table, tuple(compact(row, table) for row in found))
         return phone
+
+
+def compact(row: Row, table: Table) -> Row:
+    """A row without the unused columns that are at their default."""
+    if not table.used:
+        return row
+    defaults = table.defaults
+    return {name: value for name, value in row.items() if name in table.used or value != defaults[name]}
 
 
 def whole(value: object) -> int:

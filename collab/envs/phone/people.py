@@ -5,30 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from collab.envs.phone.databases import Table, insert, remove, rows, update
+from collab.envs.phone.contacts_schema import CONTACTS, DATA, MIMETYPES, NAME, PHONE, RAW_CONTACTS
+from collab.envs.phone.databases import insert, next_key, remove, rows, update
 from collab.envs.phone.state import Phone
+from collab.types import Scalar
 
-CONTACTS_DATABASE = "/data/data/com.android.providers.contacts/databases/contacts2.db"
-RAW_CONTACTS = Table(
-    path=CONTACTS_DATABASE,
-    name="raw_contacts",
-    columns=(("_id", "INTEGER PRIMARY KEY"), ("contact_id", "INTEGER"), ("display_name", "TEXT")),
-)
-DATA = Table(
-    path=CONTACTS_DATABASE,
-    name="data",
-    columns=(
-        ("_id", "INTEGER PRIMARY KEY"),
-        ("raw_contact_id", "INTEGER"),
-        ("mimetype", "TEXT"),
-        ("data1", "TEXT"),
-        ("data2", "TEXT"),
-        ("data3", "TEXT"),
-    ),
-)
-_NAME, _PHONE = "vnd.android.cursor.item/name", "vnd.android.cursor.item/phone_v2"
 LABELS = {"Mobile": "2", "Home": "1", "Work": "3", "Main": "12", "Other": "7"}
 """Kinds of a number and Android's codes for them."""
+_STRUCTURED = 40
+"""display_name_source of a name."""
 _WORDS = {code: label for label, code in LABELS.items()}
 
 
@@ -53,8 +38,9 @@ def digits(number: str) -> str:
 
 def people(phone: Phone) -> list[Person]:
     """All contacts by name."""
-    names = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype"] == _NAME}
-    numbers = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype"] == _PHONE}
+    name_kind, phone_kind = mimetype_id(phone, NAME), mimetype_id(phone, PHONE)
+    names = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == name_kind}
+    numbers = {row["raw_contact_id"]: row for row in rows(phone, DATA) if row["mimetype_id"] == phone_kind}
     found = []
     for row in rows(phone, RAW_CONTACTS):
         name, number = names.get(row["_id"], {}), numbers.get(row["_id"], {})
@@ -78,18 +64,67 @@ def person(phone: Phone, id: int) -> Person | None:
 
 def name_of(phone: Phone, number: str) -> str | None:
     """Name of the contact with this number; None for a stranger."""
-    wanted = digits(number)
+    wanted, kind = digits(number), mimetype_id(phone, PHONE)
     for row in rows(phone, DATA):
-        if row["mimetype"] == _PHONE and digits(str(row["data1"])) == wanted:
+        if row["mimetype_id"] == kind and digits(str(row["data1"])) == wanted:
             owner = row["raw_contact_id"]
             return next((str(raw["display_name"]) for raw in rows(phone, RAW_CONTACTS) if raw["_id"] == owner), None)
     return None
 
 
+def mimetype_id(phone: Phone, mimetype: str) -> Scalar:
+    """Key of a kind of data; -1 when the database does not know it."""
+    return next((row["_id"] for row in rows(phone, MIMETYPES) if row["mimetype"] == mimetype), -1)
+
+
+def known_mimetype(phone: Phone, mimetype: str) -> tuple[Phone, Scalar]:
+    """A kind of data and its key, made known where it is not yet."""
+    id = mimetype_id(phone, mimetype)
+    return insert(phone, MIMETYPES, mimetype=mimetype) if id == -1 else (phone, id)
+
+
+def add_raw_contact(phone: Phone, name: str, other: str, *, numbered: bool = False) -> tuple[Phone, int]:
+    """Store a contact without data.
+
+    Args:
+        name: as it is shown and sorted.
+        other: the last name first.
+        numbered: whether a number follows.
+    """
+    id = next_key(phone, RAW_CONTACTS)
+    phone, contact = insert(
+        phone,
+        CONTACTS,
+        name_raw_contact_id=id,
+        lookup=f"0r{id}",
+        has_phone_number=int(numbered),
+        contact_last_updated_timestamp=phone.now_ms,
+    )
+    return insert(phone, RAW_CONTACTS, account_id=1, contact_id=contact, **_naming(name, other))
+
+
+def rename_raw_contact(phone: Phone, id: int, name: str, other: str) -> Phone:
+    """Change the name of a contact; see `add_raw_contact`."""
+    return update(phone, RAW_CONTACTS, lambda row: row["_id"] == id, **_naming(name, other))
+
+
+def count_number(phone: Phone, id: int) -> Phone:
+    """Note of a contact whether it has a number, and that it changed now."""
+    kind = mimetype_id(phone, PHONE)
+    known = any(row["raw_contact_id"] == id and row["mimetype_id"] == kind for row in rows(phone, DATA))
+    values: dict[str, Scalar] = {"has_phone_number": int(known), "contact_last_updated_timestamp": phone.now_ms}
+    return update(phone, CONTACTS, lambda row: row["name_raw_contact_id"] == id, **values)
+
+
+def last_first(first: str, last: str) -> str:
+    """A name with the last name first."""
+    return f"{last}, {first}" if first and last else first or last
+
+
 def add_person(phone: Phone, first: str, last: str, number: str, label: str = "Mobile") -> tuple[Phone, int]:
     """Store a new contact; returns the phone and the contact's id."""
     name = f"{first} {last}".strip() or number
-    phone, id = insert(phone, RAW_CONTACTS, display_name=name)
+    phone, id = add_raw_contact(phone, name, last_first(first, last) or name, numbered=bool(number))
     phone = _put_data(phone, id, name, first, last, number, label)
     return phone, id
 
@@ -97,19 +132,32 @@ def add_person(phone: Phone, first: str, last: str, number: str, label: str = "M
 def change_person(phone: Phone, id: int, first: str, last: str, number: str, label: str) -> Phone:
     """Replace what is known of a contact."""
     name = f"{first} {last}".strip() or number
-    phone = update(phone, RAW_CONTACTS, lambda row: row["_id"] == id, display_name=name)
+    phone = rename_raw_contact(phone, id, name, last_first(first, last) or name)
     phone = remove(phone, DATA, lambda row: row["raw_contact_id"] == id)
-    return _put_data(phone, id, name, first, last, number, label)
+    return count_number(_put_data(phone, id, name, first, last, number, label), id)
 
 
 def remove_person(phone: Phone, id: int) -> Phone:
     """Delete a contact."""
     phone = remove(phone, DATA, lambda row: row["raw_contact_id"] == id)
+    phone = remove(phone, CONTACTS, lambda row: row["name_raw_contact_id"] == id)
     return remove(phone, RAW_CONTACTS, lambda row: row["_id"] == id)
 
 
 def _put_data(phone: Phone, id: int, name: str, first: str, last: str, number: str, label: str) -> Phone:
-    phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype=_NAME, data1=name, data2=first, data3=last)
+    phone, kind = known_mimetype(phone, NAME)
+    phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype_id=kind, data1=name, data2=first, data3=last)
     if number:
-        phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype=_PHONE, data1=number, data2=LABELS[label])
+        phone, kind = known_mimetype(phone, PHONE)
+        phone, _ = insert(phone, DATA, raw_contact_id=id, mimetype_id=kind, data1=number, data2=LABELS[label])
     return phone
+
+
+def _naming(name: str, other: str) -> dict[str, Scalar]:
+    return {
+        "display_name": name,
+        "display_name_alt": other,
+        "display_name_source": _STRUCTURED,
+        "sort_key": name,
+        "sort_key_alt": other,
+    }

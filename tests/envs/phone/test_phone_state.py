@@ -13,9 +13,10 @@ from collab.envs.actions import MOBILE
 from collab.envs.base import Forkable, HasOracle, HasScreenshot
 from collab.envs.phone import databases
 from collab.envs.phone.apps import STANDARD, system
+from collab.envs.phone.contacts_schema import CONTACTS_DATABASE
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.distractions.presets import Distractions
-from collab.envs.phone.people import CONTACTS_DATABASE, people
+from collab.envs.phone.people import people
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import TASKS
 from collab.envs.phone.texts import SMS_DATABASE, conversations

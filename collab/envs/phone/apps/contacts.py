@@ -7,10 +7,9 @@ from functools import partial
 
 from collab.envs.phone.app import App
 from collab.envs.phone.apps.messages import open_conversation
+from collab.envs.phone.contacts_schema import CONTACT_TABLES
 from collab.envs.phone.people import (
-    DATA,
     LABELS,
-    RAW_CONTACTS,
     Person,
     add_person,
     change_person,
@@ -183,6 +182,6 @@ APP = App(
         "contacts.menu": menu,
         "contacts.delete": delete,
     },
-    tables=(RAW_CONTACTS, DATA),
+    tables=CONTACT_TABLES,
     noise=_noise,
 )

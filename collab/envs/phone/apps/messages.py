@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from collab.envs.phone.app import App
-from collab.envs.phone.databases import remove, rows
+from collab.envs.phone.databases import rows
 from collab.envs.phone.people import digits, name_of, people
 from collab.envs.phone.pools import SENTENCES, draw_number
 from collab.envs.phone.state import (
@@ -30,6 +30,7 @@ from collab.envs.phone.state import (
 from collab.envs.phone.texts import (
     ADDRESSES,
     INBOX,
+    MESSENGER,
     SENT,
     SMS,
     THREADS,
@@ -38,10 +39,11 @@ from collab.envs.phone.texts import (
     conversation_with,
     conversations,
     mark_read,
+    remove_messages,
 )
 from collab.envs.phone.widgets import Item, View, button, icon, item, row, text, text_field
 
-PACKAGE = "com.simplemobiletools.smsmessenger"
+PACKAGE = MESSENGER
 _ID = PACKAGE + ":id/"
 _LATEST_MS = 253_402_300_799_000
 """The last second that a date can be made of."""
@@ -214,7 +216,7 @@ def _ask_delete(phone: Phone) -> Phone:
 
 
 def _delete(phone: Phone, id: int) -> Phone:
-    return _unselect(pop(remove(phone, SMS, lambda one: one["_id"] == id)))
+    return _unselect(pop(remove_messages(phone, lambda one: one["_id"] == id)))
 
 
 def _noise(phone: Phone, rng: random.Random) -> Phone:

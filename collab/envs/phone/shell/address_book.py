@@ -5,12 +5,23 @@ A contact is made as tools make one: a row of raw_contacts, then rows of data wi
 
 from __future__ import annotations
 
-from collab.envs.phone.databases import insert, remove, rows, update
-from collab.envs.phone.people import DATA, RAW_CONTACTS, digits, people, remove_person
+import sqlite3
+
+from collab.envs.phone.contacts_schema import DATA, MIMETYPES, NAME, PHONE, RAW_CONTACTS
+from collab.envs.phone.databases import insert, remove, rows, whole
+from collab.envs.phone.people import (
+    add_raw_contact,
+    count_number,
+    digits,
+    known_mimetype,
+    last_first,
+    people,
+    remove_person,
+    rename_raw_contact,
+)
 from collab.envs.phone.state import Phone, Row
 from collab.types import Scalar
 
-NAME, PHONE = "vnd.android.cursor.item/name", "vnd.android.cursor.item/phone_v2"
 CONTACT_COLUMNS = (
     *("last_time_contacted", "pinned", "photo_id", "display_name_alt", "in_visible_group", "starred"),
     *("has_phone_number", "display_name_source", "lookup", "contact_last_updated_timestamp", "display_name"),
@@ -39,7 +50,7 @@ def contacts(phone: Phone) -> list[Row]:
         {
             **dict.fromkeys(CONTACT_COLUMNS),
             **{"last_time_contacted": 0, "pinned": 0, "in_visible_group": 1, "starred": 0, "times_contacted": 0},
-            "display_name_alt": f"{one.last}, {one.first}" if one.first and one.last else one.name,
+            "display_name_alt": last_first(one.first, one.last) or one.name,
             "has_phone_number": int(bool(one.number)),
             "display_name_source": _STRUCTURED,
             "lookup": _lookup(one.id),
@@ -55,17 +66,18 @@ def contacts(phone: Phone) -> list[Row]:
 
 def raw_contacts(phone: Phone) -> list[Row]:
     """The rows that contacts are made of, one each here."""
-    fixed: dict[str, Scalar] = {"account_name": None, "account_type": None, "starred": 0, "deleted": 0, "version": 1}
-    return [{**fixed, "display_name_alt": row["display_name"], **row} for row in rows(phone, RAW_CONTACTS)]
+    return [{**RAW_CONTACTS.defaults, **row} for row in rows(phone, RAW_CONTACTS)]
 
 
 def data(phone: Phone) -> list[Row]:
     """Names and numbers."""
     names = {row["_id"]: row["display_name"] for row in rows(phone, RAW_CONTACTS)}
+    kinds = {row["_id"]: row["mimetype"] for row in rows(phone, MIMETYPES)}
     return [
         {
-            **{"is_primary": 0, "is_super_primary": 0, "data4": None},
+            **DATA.defaults,
             **row,
+            "mimetype": kinds.get(row["mimetype_id"]),
             "contact_id": row["raw_contact_id"],
             "display_name": names.get(row["raw_contact_id"]),
         }
@@ -105,27 +117,49 @@ def _lookup(id: Scalar) -> str:
 
 def insert_raw_contact(phone: Phone, values: dict[str, Scalar]) -> Phone:
     """A contact without a name yet; the account it is for does not matter here."""
-    phone, id = insert(phone, RAW_CONTACTS, display_name=str(values.get("display_name") or ""))
-    return update(phone, RAW_CONTACTS, lambda row: row["_id"] == id, contact_id=id)
+    name = str(values.get("display_name") or "")
+    return add_raw_contact(phone, name, name)[0]
 
 
 def insert_data(phone: Phone, values: dict[str, Scalar]) -> Phone:
-    """A name or a number; a whole name is split, parts of one are put together."""
-    known = {name: values.get(name) for name, _ in DATA.columns if name != "_id"}
-    owner = known["raw_contact_id"]
-    if known["mimetype"] == NAME:
-        parts = (str(known["data2"] or ""), str(known["data3"] or ""))
-        whole = str(known["data1"] or "") or " ".join(filter(None, parts))
-        first, _, last = whole.partition(" ")
-        known |= {"data1": whole, "data2": parts[0] or first, "data3": parts[1] or ("" if parts[0] else last)}
-        phone = update(phone, RAW_CONTACTS, lambda row: row["_id"] == owner, display_name=whole)
+    """A name or a number; a whole name is split, parts of one are put together.
+
+    Raises:
+        sqlite3.IntegrityError: nobody said whose it is, or what.
+    """
+    owner, kind = values.get("raw_contact_id"), values.get("mimetype")
+    if not isinstance(owner, int) or not kind:
+        raise sqlite3.IntegrityError(f"NOT NULL constraint failed: data.{'mimetype_id' if owner else 'raw_contact_id'}")
+    known: dict[str, Scalar] = {
+        name: value for name, value in values.items() if name in DATA.names and value is not None
+    }
+    if kind == NAME:
+        known |= _named(known)
+        phone = rename_raw_contact(phone, owner, str(known["data1"]), _other(known))
+    phone, known["mimetype_id"] = known_mimetype(phone, str(kind))
     phone, _ = insert(phone, DATA, **known)
-    return phone
+    return count_number(phone, owner)
+
+
+def _named(known: Row) -> dict[str, Scalar]:
+    """A name as a whole and in parts."""
+    parts = (str(known.get("data2") or ""), str(known.get("data3") or ""))
+    full = str(known.get("data1") or "") or " ".join(filter(None, parts))
+    first, _, last = full.partition(" ")
+    return {"data1": full, "data2": parts[0] or first, "data3": parts[1] or ("" if parts[0] else last)}
+
+
+def _other(named: Row) -> str:
+    return last_first(str(named["data2"]), str(named["data3"])) or str(named["data1"])
 
 
 def delete_data(phone: Phone, ids: set[int]) -> Phone:
     """Take names and numbers away."""
-    return remove(phone, DATA, lambda row: row["_id"] in ids)
+    owners = {row["raw_contact_id"] for row in rows(phone, DATA) if row["_id"] in ids}
+    phone = remove(phone, DATA, lambda row: row["_id"] in ids)
+    for owner in owners:
+        phone = count_number(phone, whole(owner))
+    return phone
 
 
 def delete_contacts(phone: Phone, ids: set[int]) -> Phone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collab.envs.phone.apps import camera
-from collab.envs.phone.people import CONTACTS_DATABASE
+from collab.envs.phone.contacts_schema import CONTACTS_DATABASE
 from collab.envs.phone.shell.arguments import split_flags
 from collab.envs.phone.shell.session import Done, Session
 from collab.envs.phone.state import LAUNCHER, Phone, close_app, remember

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from collab.envs.phone.apps.messages import PACKAGE as MESSENGER
 from collab.envs.phone.apps.settings import forget
-from collab.envs.phone.databases import remove, rows, update
+from collab.envs.phone.databases import rows
 from collab.envs.phone.shell import address_book as book
 from collab.envs.phone.shell import tree
 from collab.envs.phone.state import Phone, Row, put_setting
 from collab.envs.phone.storage import ROOT
-from collab.envs.phone.texts import INBOX, SENT, SMS, add_message, conversations
+from collab.envs.phone.texts import INBOX, SENT, SMS, add_message, change_messages, conversations, remove_messages
 from collab.types import Scalar
 
 
@@ -37,11 +36,6 @@ class Provider:
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-_SMS_COLUMNS = (
-    *("_id", "thread_id", "address", "person", "date", "date_sent", "protocol", "read", "status", "type"),
-    *("reply_path_present", "subject", "body", "service_center", "locked", "sub_id", "error_code", "creator", "seen"),
-)
-_SMS_DEFAULTS: dict[str, Scalar] = {"date_sent": 0, "status": -1, "locked": 0, "sub_id": 1, "error_code": -1}
 _SMS_BOXES: dict[str, tuple[int, ...]] = {
     "": (),
     "inbox": (INBOX,),
@@ -53,11 +47,7 @@ _SMS_BOXES: dict[str, tuple[int, ...]] = {
 
 
 def _messages(phone: Phone, types: tuple[int, ...]) -> list[Row]:
-    return [
-        {**dict.fromkeys(_SMS_COLUMNS), **_SMS_DEFAULTS, "creator": MESSENGER, "seen": row["read"], **row}
-        for row in rows(phone, SMS)
-        if not types or row["type"] in types
-    ]
+    return [{**SMS.defaults, **row} for row in rows(phone, SMS) if not types or row["type"] in types]
 
 
 def _threads(phone: Phone) -> list[Row]:
@@ -68,12 +58,12 @@ def _threads(phone: Phone) -> list[Row]:
 
 
 def _delete_messages(phone: Phone, ids: set[int]) -> Phone:
-    return remove(phone, SMS, lambda row: row["_id"] in ids)
+    return remove_messages(phone, lambda row: row["_id"] in ids)
 
 
 def _update_messages(phone: Phone, ids: set[int], values: dict[str, Scalar]) -> Phone:
-    known = {name: value for name, value in values.items() if name in {column for column, _ in SMS.columns}}
-    return update(phone, SMS, lambda row: row["_id"] in ids, **known)
+    known = {name: value for name, value in values.items() if name in SMS.names}
+    return change_messages(phone, lambda row: row["_id"] in ids, **known)
 
 
 def _insert_message(phone: Phone, values: dict[str, Scalar]) -> Phone:
@@ -142,7 +132,7 @@ PROVIDERS: dict[str, Provider] = {
     **{
         f"sms/{box}".rstrip("/"): Provider(
             rows=partial(_messages, types=types),
-            columns=_SMS_COLUMNS,
+            columns=SMS.names,
             order="date DESC",
             delete=_delete_messages,
             update=_update_messages,

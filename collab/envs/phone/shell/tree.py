@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collab.envs.phone.app import Apps
-from collab.envs.phone.databases import Table, dump
+from collab.envs.phone.databases import Table, compact, dump
 from collab.envs.phone.shell.sandbox import database
 from collab.envs.phone.state import START_MS, Phone, Row
 from collab.envs.phone.storage import ROOT
@@ -175,24 +175,31 @@ def load_database(phone: Phone, path: str, data: bytes) -> Phone:
     """Take over a database file.
 
     As on Android, a broken database is thrown away and made anew, so nothing is left of it; a table that is missing
-    is empty afterwards; values are read as the column's type, as apps would read them.
+    is as new afterwards, and a missing column at its default, where it has one that apps can do with; values are read
+    as the column's type, as apps would read them.
     """
     tables = {(path, table.name): _rows(table, data) for table in phone.apps.tables[path]}
     return replace(phone, rows={**phone.rows, **tables})
 
 
 def _rows(table: Table, data: bytes) -> tuple[Row, ...]:
-    columns = [f"`{name}`" for name, _ in table.columns]  # double quotes would read a missing column as its own name
+    defaults = table.defaults
+    optional = {
+        name for name, value in defaults.items() if name not in (table.used or table.names) or value is not None
+    }
     try:
         with database(data) as connection:
+            there = {str(column[1]) for column in connection.execute(f'PRAGMA table_info("{table.name}")')}
+            known = [(name, kind) for name, kind in table.columns if name in there or name not in optional]
+            columns = [f"`{name}`" for name, _ in known]  # double quotes would read a missing one as its own name
             found = connection.execute(f'SELECT {", ".join(columns)} FROM "{table.name}" ORDER BY {columns[0]}')
-            rows = [tuple(map(_read_as, values, (kind for _, kind in table.columns))) for values in found]
+            rows = [tuple(map(_read_as, values, (kind for _, kind in known))) for values in found]
     except (sqlite3.Error, OverflowError):
-        return ()
-    names = [name for name, _ in table.columns]
+        return table.initial
     first = {values[0]: values for values in reversed(rows)}  # one row per key, as the real table has
     return tuple(
-        dict(zip(names, first[key], strict=True)) for key in sorted(first, key=lambda key: (str(type(key)), key))
+        compact({**defaults, **dict(zip((name for name, _ in known), first[key], strict=True))}, table)
+        for key in sorted(first, key=lambda key: (str(type(key)), key))
     )
 
 

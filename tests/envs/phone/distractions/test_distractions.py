@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.envs.actions import MOBILE
+from collab.envs.phone.contacts_schema import RAW_CONTACTS
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.databases import rows
 from collab.envs.phone.distractions.interruptions import KINDS
@@ -17,7 +18,6 @@ from collab.envs.phone.distractions.noise import noisy
 from collab.envs.phone.distractions.presets import PRESETS, Distractions, chosen
 from collab.envs.phone.distractions.schedule import schedule
 from collab.envs.phone.fresh import FACTORY
-from collab.envs.phone.people import RAW_CONTACTS
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import TASKS
 from collab.envs.samples import random_action
