@@ -608,3 +608,12 @@ def test_running_changes_nothing_of_the_phone_given():
     before = replace(FACTORY)
     run(FACTORY, "rm -r /sdcard/*; settings put global wifi_on 0; pm clear com.android.settings; input keyevent 3")
     assert before == FACTORY
+
+
+def test_packages_without_a_screen_are_listed_and_not_the_users() -> None:
+    listed = out("pm list packages").split()
+    assert {"package:com.android.systemui", "package:com.android.providers.telephony"} <= set(listed)
+    assert len(listed) == len(set(listed))
+    assert "package:com.android.systemui\n" in out("pm list packages -s")
+    assert "com.android.systemui" not in out("pm list packages -3")
+    assert out("pm path com.android.systemui").startswith("package:/")

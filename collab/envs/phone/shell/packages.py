@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collab.envs.phone.apps import camera
+from collab.envs.phone.apps.system_shade import PACKAGE as SYSTEM_UI
 from collab.envs.phone.contacts_schema import CONTACTS_DATABASE
 from collab.envs.phone.shell.arguments import split_flags
 from collab.envs.phone.shell.session import Done, Session
@@ -16,7 +17,8 @@ _PROVIDERS = {
     "com.android.providers.telephony": (SMS_DATABASE,),
 }
 """Packages without a screen, and the databases that are theirs."""
-_SYSTEM = ("com.android.settings", LAUNCHER, *_PROVIDERS)
+_WITHOUT_SCREENS = (*_PROVIDERS, SYSTEM_UI)
+_SYSTEM = ("com.android.settings", LAUNCHER, *_WITHOUT_SCREENS)
 _PERMISSIONS = {
     (camera.PACKAGE, "CAMERA"): "camera",
     (camera.PACKAGE, "RECORD_AUDIO"): "camera",
@@ -34,7 +36,7 @@ def pm(session: Session, args: list[str], stdin: str) -> Done:
     if verb == "list":
         return _list(session.phone, rest)
     if verb == "path":
-        known = names and (names[0] in session.phone.apps.by_package or names[0] in _PROVIDERS)
+        known = names and (names[0] in session.phone.apps.by_package or names[0] in _WITHOUT_SCREENS)
         return Done(f"package:/data/app/{names[0]}/base.apk\n") if known else Done(code=1)
     if verb == "clear":
         return _clear(session, names)
@@ -49,7 +51,7 @@ def _list(phone: Phone, args: list[str]) -> Done:
     if args[:1] != ["packages"]:
         return Done(err=f"Error: unknown list type '{' '.join(args[:1])}'\n", code=1)
     flags, words = split_flags(args[1:], "u")
-    names = sorted([*(app.package for app in phone.apps.all), *_PROVIDERS])
+    names = sorted([*(app.package for app in phone.apps.all), *_WITHOUT_SCREENS])
     if "3" in flags:
         names = [name for name in names if name not in _SYSTEM and not name.startswith(("com.android", "com.google"))]
     if "s" in flags:
