@@ -97,7 +97,7 @@ def command(given: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Examine, print, write; 1 when SimPhone's hands leave a miss."""
+    """Examine, print, write; 1 when anybody's hands leave a miss."""
     given = options()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ def main() -> int:
         given.markdown.write_text(text, encoding="utf-8")
     for who, found in results.items():
         print(f"{who}'s hands: {table.summary(found)}")
-    return int(any(verdict.misses for verdict in verdicts))
+    return int(any(verdict.misses for found in results.values() for verdict in found))
 
 
 if __name__ == "__main__":
