@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collab.errors import EnvironmentFailure, MissingExtra, UsageError
+from collab.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     import adbutils
+
+
+_USUAL_PORT = 5037
+_VARIABLE = "ANDROID_ADB_SERVER_PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,31 +26,45 @@ class Place:
     host: str
     """Where the adb server listens."""
     port: int | None
-    """Its port; None for ANDROID_ADB_SERVER_PORT or 5037, where a server is started when there is none."""
+    """Its port; None for ANDROID_ADB_SERVER_PORT or 5037."""
 
 
 def find(place: Place) -> adbutils.AdbDevice:
-    """The device that is meant.
+    """The device that is meant. No adb server is started: it would go on after us.
 
     Raises:
         MissingExtra: uiautomator2 is not installed.
-        UsageError: no such device, or several and none was named.
-        EnvironmentFailure: no adb server.
+        UsageError: no adb server, no such device, or several and none was named.
     """
     try:
         import adbutils
     except ImportError:
         raise MissingExtra.of("uiautomator2", "android", "driving a device") from None
-    if place.port is not None and not _listens(place.host, place.port):
-        raise EnvironmentFailure(f"device: no adb server at {place.host}:{place.port}; start one with adb start-server")
-    client = adbutils.AdbClient(host=place.host, port=place.port)
+    port = _port(place)
+    if not _listens(place.host, port):
+        start = "adb start-server" if port == _USUAL_PORT else f"adb -P {port} start-server"
+        raise UsageError(f"device: no adb server answers at {place.host}:{port}; start it with: {start}")
+    client = adbutils.AdbClient(host=place.host, port=port)
     online = [device.serial for device in client.device_list()]
-    if place.serial is None and len(online) != 1:
-        shown = ", ".join(online) or "none"
+    if not online:
+        named = f" {place.serial!r}" if place.serial is not None else ""
+        raise UsageError(f"device: no device{named}; connect one, until adb devices shows it")
+    if place.serial is None and len(online) > 1:
+        shown = ", ".join(online)
         raise UsageError(f"device: {len(online)} devices ({shown}); name one with --serial or the option serial")
     if place.serial is not None and place.serial not in online:
-        raise UsageError(f"device: no device {place.serial!r}; adb devices shows: {', '.join(online) or 'none'}")
+        raise UsageError(f"device: no device {place.serial!r}; adb devices shows: {', '.join(online)}")
     return client.device(place.serial or online[0])
+
+
+def _port(place: Place) -> int:
+    """Where the adb server is, by what adb itself goes by."""
+    if place.port is not None:
+        return place.port
+    told = os.environ.get(_VARIABLE, str(_USUAL_PORT))
+    if not (told.isascii() and told.isdecimal() and 0 < int(told) < 65536):
+        raise UsageError(f"device: {_VARIABLE}={told!r}, allowed: a port from 1 to 65535")
+    return int(told)
 
 
 def _listens(host: str, port: int) -> bool:

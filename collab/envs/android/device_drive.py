@@ -33,8 +33,7 @@ class Driver:
 
     Raises:
         MissingExtra: uiautomator2 is not installed.
-        UsageError: no such device.
-        EnvironmentFailure: no adb server.
+        UsageError: no adb server, or no such device.
     """
 
     def __init__(self, place: Place) -> None:

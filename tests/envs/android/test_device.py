@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -450,10 +451,34 @@ def test_a_device_that_is_not_there_is_named():
             asyncio.run(suite.open())
 
 
-def test_no_adb_server_is_a_failure_and_starts_none():
-    suite = DeviceSuite(serial=SERIAL, adb_port=1, tasks=[], allow_apps=[])
-    with pytest.raises(EnvironmentFailure, match=r"no adb server at 127\.0\.0\.1:1"):
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_where_no_adb_server_is_none_is_started(monkeypatch, named):
+    port = free_port()
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "1" if named else str(port))
+    suite = DeviceSuite(serial=SERIAL, adb_port=port if named else None, tasks=[], allow_apps=[])
+    said = rf"no adb server answers at 127\.0\.0\.1:{port}; start it with: adb -P {port} start-server"
+    with pytest.raises(UsageError, match=said):
         asyncio.run(suite.open())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_a_port_of_the_environment_that_is_none_is_named(monkeypatch):
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "70000")
+    with pytest.raises(UsageError, match="ANDROID_ADB_SERVER_PORT='70000', allowed: a port"):
+        asyncio.run(DeviceSuite(tasks=[], allow_apps=[]).open())
+
+
+@pytest.mark.parametrize("serial", [None, SERIAL])
+def test_where_no_device_is_one_has_to_be_connected(serial):
+    with serving({}) as port, pytest.raises(UsageError, match=r"no device.*; connect one"):
+        asyncio.run(DeviceSuite(serial=serial, adb_port=port, tasks=[], allow_apps=[]).open())
 
 
 def test_a_device_that_is_lost_in_an_episode_is_a_failure():
