@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_said_in_one_line(collab, arguments, words):
 def test_a_server_that_is_not_there_is_said_in_one_line(collab):
     url = "environment.backends.http.options.url=http://127.0.0.1:1"
     code, _, err = collab("rollout", "--backend", "http", "--set", url)
-    assert code == 1
+    assert code == 2
     assert "androidworld[http]: GET /health at http://127.0.0.1:1" in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()

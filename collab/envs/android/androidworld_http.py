@@ -30,6 +30,10 @@ _LARGEST_ANSWER = 256 * 2**20
 """Bytes; a picture comes as a list of numbers, about 30 million bytes."""
 
 
+class _Unreached(EnvironmentFailure):
+    """Nothing answered."""
+
+
 class ServerClient:
     """One server.
 
@@ -52,10 +56,13 @@ class ServerClient:
         """Find out whether it is AndroidWorld's server, in a version that has what is used.
 
         Raises:
-            EnvironmentFailure: it cannot be reached, or its emulator is not ready.
-            UsageError: it is something else, or another version.
+            EnvironmentFailure: its emulator is not ready.
+            UsageError: it cannot be reached, is something else, or another version.
         """
-        self.get("/health")
+        try:
+            self.get("/health")
+        except _Unreached as error:
+            raise UsageError(str(error)) from None
         offered = self.get("/openapi.json").get("paths", {})
         missing = [f"{method.upper()} {path}" for method, path in ROUTES if method not in offered.get(path, {})]
         if missing:
@@ -65,11 +72,11 @@ class ServerClient:
             )
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
-        """GET a route; see `check` for the errors."""
+        """GET a route; EnvironmentFailure when that fails."""
         return self._ask("GET", path, query or {}, None)
 
     def post(self, path: str, query: Query | None = None, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """POST to a route, with a JSON body where there is one; see `check` for the errors."""
+        """POST to a route, with a JSON body where there is one; EnvironmentFailure when that fails."""
         return self._ask("POST", path, query or {}, body)
 
     def _ask(self, method: str, path: str, query: Query, body: dict[str, Any] | None) -> dict[str, Any]:
@@ -85,7 +92,7 @@ class ServerClient:
             raise self._refused(what, path, error) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise EnvironmentFailure(
+            raise _Unreached(
                 f"{what}: {reason}; start AndroidWorld's server (docker run --privileged -p 5000:5000 "
                 "android_world:latest) or correct the option url"
             ) from None

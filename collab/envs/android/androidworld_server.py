@@ -72,8 +72,8 @@ class ServerSuite:
         """The server's tasks by name; makes it draw its suite, once.
 
         Raises:
-            EnvironmentFailure: it cannot be reached, or its emulator is not ready.
-            UsageError: it is not AndroidWorld's server, or another version of it.
+            EnvironmentFailure: its emulator is not ready.
+            UsageError: it cannot be reached, is not AndroidWorld's server, or another version of it.
         """
         return [_info(name, self._max_steps) for name in self._known()]
 

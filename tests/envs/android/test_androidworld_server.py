@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from collab.envs.actions import MOBILE
+from collab.envs.android.androidworld_http import ServerClient
 from collab.envs.android.androidworld_server import ServerSuite
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.seeds import Seeds
@@ -272,9 +273,14 @@ def test_a_checker_that_fails_is_a_failure_and_the_task_is_torn_down(suite, worl
     assert not world.initialized
 
 
-def test_a_server_that_cannot_be_reached_is_a_failure():
-    with pytest.raises(EnvironmentFailure, match=r"GET /health at http://127\.0\.0\.1:1: .*docker run .*option url"):
+def test_a_server_that_is_not_there_is_the_users_to_start():
+    with pytest.raises(UsageError, match=r"GET /health at http://127\.0\.0\.1:1: .*docker run .*option url"):
         ServerSuite(url="http://127.0.0.1:1").tasks()
+
+
+def test_a_server_that_goes_away_while_it_is_played_on_is_a_failure():
+    with pytest.raises(EnvironmentFailure, match=r"POST /reset at http://127\.0\.0\.1:1: "):
+        ServerClient("http://127.0.0.1:1", 1.0).post("/reset")
 
 
 def test_an_emulator_that_is_not_ready_is_a_failure(suite, world):
