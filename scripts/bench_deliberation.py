@@ -224,11 +224,11 @@ async def measure(options: argparse.Namespace, folder: Path, prefix: int) -> dic
     different = compared = 0
     overheads = []
     for repetition in range(options.repeat + 1):
-        steps = make_steps(model, 32, prefix, repetition)
+        steps = make_steps(model, 16 * options.steps, prefix, repetition)
         played: dict[str, Spoken] = {"serial": serial(model, plain, steps[:1], sampling, ends)}
         for environments in (1, 4, 16):
             engine.clear()
-            played[str(environments)] = await ours(model, steps[: 2 * environments], environments, sampling)
+            played[str(environments)] = await ours(model, steps[: options.steps * environments], environments, sampling)
         overheads.append(1 - engine.compute_s / played["16"].seconds)
         played["limit"] = limit(engine, played["16"], prefix, 4096)
         for name in ("1", "4", "16"):
@@ -295,10 +295,11 @@ def machine(device: str) -> dict[str, Any]:
 def main() -> None:
     """Measure, print a line per prefix length and the JSON."""
     parser = argparse.ArgumentParser(description="Measure what a deliberation costs with the local model.")
-    parser.add_argument("--quick", action="store_true", help="P = 500 only, two repetitions")
+    parser.add_argument("--quick", action="store_true", help="P = 500, one step an environment, one repetition")
     parser.add_argument("--prefix", type=int, nargs="+", default=[500, 2000, 8000], help="shared tokens")
     parser.add_argument("--reply", type=int, default=60, help="longest reply in tokens")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2, help="steps of each environment")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--device", default="auto")
@@ -306,7 +307,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     options = parser.parse_args()
     if options.quick:
-        options.prefix, options.repeat = [500], 2
+        options.prefix, options.repeat, options.steps = [500], 1, 1
     device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device.replace("auto", "cpu")
     report: dict[str, Any] = {"machine": machine(device), "model": {"hidden": options.hidden, "layers": options.layers}}
     with tempfile.TemporaryDirectory() as folder:
