@@ -83,7 +83,7 @@ AllowEffects = Annotated[
     bool,
     typer.Option(
         "--allow-effects",
-        help="Also send, call, buy, delete and grant permissions there, without asking each time.",
+        help="Also send, call, buy, delete, grant permissions and swipe rows there, without asking each time.",
         rich_help_panel=PLAY,
     ),
 ]

@@ -102,10 +102,14 @@ class DeviceEnvironment:
             return
         allowed = self._options.allowed
         for package in {package_of(name, allowed) for name in start.stop} & set(allowed.values()):
+            logger.info("%s start: stop %s", self._label, package)
             self._driver.stop(package)
+        logger.info("%s start: go to the home screen", self._label)
         self._driver.home()
         if start.open is not None:
-            self._driver.start(package_of(start.open, allowed))
+            package = package_of(start.open, allowed)
+            logger.info("%s start: open %s", self._label, package)
+            self._driver.start(package)
 
     async def _look(self) -> Observation:
         def look() -> tuple[Screen, str, str | None]:

@@ -1,10 +1,11 @@
 """What an agent may do on somebody's real phone.
 
 Apps that were not allowed are not touched: an agent may only leave them. What reaches beyond the screen (sending,
-calling, buying, deleting, granting permissions) needs `allow_effects`, or a "yes" at the terminal.
+calling, buying, deleting, granting permissions) needs `allow_effects`, or a "yes" at the terminal. So does moving a
+finger sideways over a row of a list, which deletes or archives it in many apps and looks the same in all.
 
-What reaches beyond is told by the words on the control and in its resource id. That is a seat belt and no proof: an
-unlabelled control says nothing, and labels in other languages are known only by their ids.
+What else reaches beyond is told by the words on the control and in its resource id. That is a seat belt and no proof:
+an unlabelled control says nothing, and labels in other languages are known only by their ids.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ TERMINAL = Path("/dev/tty")
 """Where questions are asked, whatever stdin and stdout are connected to."""
 _TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
 _PRESSING = frozenset({"click", "double_tap", "long_press"})
+_DRAGGING = frozenset({"scroll", "swipe"})
+_ROWS = ("list item", "checkbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,9 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
         return Verdict(refused=f"the app {package} is not in allow_apps; go back or home")
     if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
         return Verdict(effect=f'{action.type} on {element.role} "{element.label}" in {package}')
+    row = _row_swept_over(action, element, observation)
+    if row is not None:
+        return Verdict(effect=f'{action.type} {action["direction"]} on {row.role} "{row.label}" in {package}')
     sending = any(reaches_beyond(one) for one in observation.elements)
     if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
         return Verdict(effect=f"the Enter key in {package}")
@@ -105,6 +111,15 @@ def _aimed_at(action: Action, observation: Observation) -> Element | None:
     if isinstance(action.target, Point):
         return element_at(observation, action.target.x, action.target.y)
     return None
+
+
+def _row_swept_over(action: Action, element: Element | None, observation: Observation) -> Element | None:
+    """The row that a finger moves over sideways; without a target it crosses the middle of the screen."""
+    if action.type not in _DRAGGING or action["direction"] not in ("left", "right"):
+        return None
+    if action.target is None:
+        element = element_at(observation, observation.width // 2, observation.height // 2)
+    return element if element is not None and element.role in _ROWS else None
 
 
 def _presses_enter(action: Action) -> bool:

@@ -24,6 +24,7 @@ from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME
 from collab.errors import ConfigError, EnvironmentFailure, MissingExtra, UnknownName, UsageError
 from collab.resolve import build
+from collab.types import Box, Element, Observation
 
 SERIAL = "emulator-5554"
 
@@ -375,6 +376,41 @@ def test_a_line_break_opens_nothing_from_the_home_screen():
             result = play(suite, [drawer, on("Search apps", "input_text", text=text)])[-1]
             assert handle.phone.foreground.endswith("nexuslauncher")
             assert handle.phone.page.fields.get("search", "") == found, result.info
+
+
+@pytest.mark.parametrize("kind", ["swipe", "scroll"])
+@pytest.mark.parametrize(("direction", "asked"), [("left", True), ("right", True), ("up", False), ("down", False)])
+def test_a_finger_sideways_over_a_row_needs_permission(kind, direction, asked):
+    way = [MOBILE.make("open_app", app_name="Settings"), on("Display", kind, direction=direction)]
+    with on_device() as (suite, _):
+        said = play(suite, way)[-1].info["effect"]
+    assert ("needs allow_effects" in said) is asked, said
+    with on_device(allow_effects=True) as (suite, _):
+        assert "allow_effects" not in play(suite, way)[-1].info["effect"]
+
+
+def test_a_finger_sideways_elsewhere_is_free():
+    row = Element(index=0, role="list item", label="Mail", key="a:id/row", box=Box(0, 1100, 1080, 1300))
+    text = Element(index=0, role="text", label="Mail", key="a:id/text", box=Box(0, 1100, 1080, 1300))
+    low = Element(index=0, role="list item", label="Mail", key="a:id/row", box=Box(0, 1900, 1080, 2100))
+    sweep = MOBILE.make("swipe", direction="left")
+    for element, asked in ((row, True), (text, False), (low, False)):
+        screen = Observation(space="mobile", title="", text="", elements=(element,), width=1080, height=2400)
+        verdict = device_guard.judge(sweep, screen, "a", {"A": "a"})
+        assert (verdict.effect == 'swipe left on list item "Mail" in a') is asked
+
+
+def test_what_is_done_before_the_first_step_is_logged_too(caplog):
+    task = {"name": "one", "goal": "Do it.", "success": {"package": "x"}, "max_steps": 3}
+    task |= {"start": "Settings"}
+    with on_device(tasks=[task]) as (suite, _), caplog.at_level(logging.INFO, logger="collab.envs.android"):
+        play(suite, [], "one")
+    lines = [record.getMessage() for record in caplog.records if " start: " in record.getMessage()]
+    assert lines == [
+        "device[emulator-5554] start: stop com.android.settings",
+        "device[emulator-5554] start: go to the home screen",
+        "device[emulator-5554] start: open com.android.settings",
+    ]
 
 
 def test_permissions_are_granted_only_when_allowed():
