@@ -2,7 +2,8 @@
 
 …:id/contact/…, …:id/conversation/…   a row of a list that begins with a letter or a person in a disc
 …:id/item/…                           a row that begins with a folder, or the kind of a file
-…:id/message/…                        a bubble around the text
+…:id/message/…                        a bubble around the text: the owner's on the right, in the accent colour
+…:id/day/…                            a day, with a dot when something happens on it
 …:id/digital_clock, …_time            large digits
 """
 
@@ -14,13 +15,19 @@ from collections.abc import Mapping
 from collab.envs.phone.app_icon import app_colour
 from collab.envs.phone.icons import named
 from collab.envs.phone.layout import MARGIN
-from collab.envs.phone.roles import PAINTERS, Brush, Painter, plain
+from collab.envs.phone.paint import text_width, wrap
+from collab.envs.phone.roles import BODY, PAINTERS, Brush, Painter, plain
 
 _PICTURE = 116
 """Pixels that a picture takes at the beginning of a row."""
+_DOT = 10
+"""Radius of a day's dot."""
 _PEOPLE = re.compile(r":id/(contact|conversation)/")
 _FILE = re.compile(r":id/item/(?:.*/)?([^/]+)$")
 _BUBBLE = re.compile(r":id/message/")
+_OWN = ("You: ", "Du: ")
+"""How the owner's messages begin, in the languages of the phone."""
+_DAY = re.compile(r":id/day/")
 _DIGITS = re.compile(r":id/(digital_clock|timer_setup_time|stopwatch_time|timer_time/.*)$")
 _KINDS = {"mp3": "music", "wav": "music", "ogg": "music", "jpg": "picture", "jpeg": "picture", "png": "picture"}
 
@@ -52,16 +59,38 @@ def _kind(name: str) -> str:
 
 
 def _text(brush: Brush) -> None:
-    key, (left, top, right, bottom) = brush.element.key, brush.box
+    key, (left, _, right, _) = brush.element.key, brush.box
     if _DIGITS.search(key):
         middle = (left + right) // 2, brush.middle
         brush.canvas.centred(brush.element.label, middle, 84, brush.ink, width=right - left - 2 * MARGIN)
         return
     if _BUBBLE.search(key):
-        ground = brush.theme.line if brush.on("selected") else brush.theme.tint
-        brush.canvas.rounded((left + 20, top + 6, right - 20, bottom - 6), 40, ground)
+        return _bubble(brush)
     plain(brush)
 
 
-APPS: Mapping[str, Painter] = {"list item": _list_item, "text": _text}
+def _bubble(brush: Brush) -> None:
+    """As wide as its longest line: sent ones on the right, received ones on the left."""
+    left, top, right, bottom = brush.box
+    theme, label, own = brush.theme, brush.element.label, brush.element.label.startswith(_OWN)
+    size, room = round(BODY * brush.canvas.scale), max(1, right - left - 2 * MARGIN)
+    shown = label[: (bottom - top) // 55 * room]  # hardly a character is narrower than a pixel
+    width = min(room, max(text_width(line, size) for line in wrap(shown, size, room) or ("",)))
+    start = right - MARGIN - width if own else left + MARGIN
+    ground, ink = (theme.accent, theme.on_accent) if own else (theme.line, theme.ink)
+    if brush.on("selected"):
+        ground, ink = theme.tint, theme.ink
+    brush.canvas.rounded((start - 22, top + 6, start + width + 22, bottom - 6), 40, ground)
+    brush.canvas.paragraph(label, (start, top + 20, start + room, bottom), BODY, 55, ink)
+
+
+def _chip(brush: Brush) -> None:
+    PAINTERS["chip"](brush)
+    if _DAY.search(brush.element.key) and brush.element.value:
+        x, y = (brush.box.left + brush.box.right) // 2, brush.middle + 80
+        if y + _DOT < brush.box.bottom - 16:
+            brush.canvas.rounded((x - _DOT, y - _DOT, x + _DOT, y + _DOT), _DOT, brush.theme.accent)
+
+
+APPS: Mapping[str, Painter] = {"chip": _chip, "list item": _list_item, "text": _text}
 """Painters that take the place of the usual ones in apps."""

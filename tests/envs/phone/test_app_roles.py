@@ -14,9 +14,10 @@ from collab.envs.phone.render import RENDERER, render
 from collab.envs.phone.screen import look
 from collab.envs.phone.state import Page
 from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.phone.theme import LIGHT
 from collab.types import Box, Element, Observation
 
-ROW = Box(0, 400, 1080, 550)
+ROW, DAY = Box(0, 400, 1080, 550), Box(463, 350, 617, 600)
 PICTURE = (42, 400, 150, 548)
 """Where the picture at the beginning of a row is."""
 
@@ -24,7 +25,9 @@ PICTURE = (42, 400, 150, 548)
 def drawn(
     role: str, key: str, label: str = "Ada", flags: tuple[str, ...] = (), value: str | None = None
 ) -> Image.Image:
-    element = Element(index=0, role=role, label=label, box=ROW, key=key, flags=flags, value=value)
+    element = Element(
+        index=0, role=role, label=label, box=DAY if role == "chip" else ROW, key=key, flags=flags, value=value
+    )
     drawing = {"app": "x", "app_bar": "x", "clock": "15:34"}
     return render(
         Observation(space="mobile", title="", text="", elements=(element,), renderer=RENDERER, drawing=drawing)
@@ -56,7 +59,24 @@ def test_files_look_like_what_they_are(one: str, other: str) -> None:
 def test_a_message_has_a_bubble_and_a_chosen_one_another() -> None:
     plain, bubble = drawn("text", "a.b:id/note"), drawn("text", "a.b:id/message/7")
     chosen = drawn("text", "a.b:id/message/7", flags=("selected",))
-    assert len({picture.getpixel((900, 475)) for picture in (plain, bubble, chosen)}) == 3
+    assert len({picture.getpixel((70, 415)) for picture in (plain, bubble, chosen)}) == 3
+
+
+@pytest.mark.parametrize("mine", ["You: Ada", "Du: Ada"])
+def test_sent_messages_are_on_the_right_in_the_accent_colour(mine: str) -> None:
+    ground = LIGHT.ground
+    sent, received = (drawn("text", "a.b:id/message/7", label) for label in (mine, "Ada: You: Du: "))
+    assert (sent.getpixel((1000, 415)), sent.getpixel((70, 415))) == (LIGHT.accent, ground)
+    assert (received.getpixel((1000, 415)), received.getpixel((70, 415))) == (ground, LIGHT.line)
+    long = drawn("text", "a.b:id/message/7", mine + " and so on" * 40)
+    assert long.getpixel((540, 408)) == LIGHT.accent
+
+
+def test_a_day_with_events_has_a_dot() -> None:
+    day, free = (drawn("chip", "a.b:id/day/2023-10-15", "15", value=value) for value in ("2 events", None))
+    other = drawn("chip", "a.b:id/hour/15", "15", value="2 events")
+    low = (540, 555)
+    assert [picture.getpixel(low) for picture in (day, free, other)] == [LIGHT.accent, LIGHT.ground, LIGHT.ground]
 
 
 def test_clocks_have_large_digits() -> None:
