@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ class Checkpoint:
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._peft: Any = None
         self._adapters: set[str] = set()
+        self._active: str | None = None
+        """Which adapter computes; None for the base weights."""
+        self._stale = False
+        """Whether `_active` has to be set anew: adapters have come or gone."""
         config = self.model.config.get_text_config()
         self.context: int = config.max_position_embeddings
         """Longest sequence in tokens."""
@@ -78,23 +83,25 @@ class Checkpoint:
         self.model.eval()
         _check_fits(self.model, name, path, self.chat.path)
         self._adapters.add(name)
+        self._stale = True
 
     def drop_adapter(self, name: str) -> None:
         """Forget an adapter; nothing happens when the name is unknown."""
         if name in self._adapters:
             self._adapters.remove(name)
             self._peft.delete_adapter(_module_name(name))
+            self._stale = True
 
     def use(self, adapter: str | None) -> None:
         """Compute with this adapter from now on; None for the base weights alone."""
-        if self._peft is None:
+        if self._peft is None or (adapter == self._active and not self._stale):
             return
         if adapter is None:
             self._peft.base_model.disable_adapter_layers()
-            return
-        self._peft.base_model.enable_adapter_layers()
-        if self._peft.active_adapter != _module_name(adapter):
+        else:
+            self._peft.base_model.enable_adapter_layers()
             self._peft.set_adapter(_module_name(adapter))
+        self._active, self._stale = adapter, False
 
     @torch.inference_mode()
     def share_prefixes(self) -> str | None:
@@ -173,8 +180,8 @@ def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:
 
 
 def _module_name(adapter: str) -> str:
-    """Adapter names become parts of module names, where a dot separates."""
-    return adapter.replace(".", "_")
+    """Adapter names become parts of module names, where dots separate and nothing may collide."""
+    return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
 
 def _check_fits(model: Any, name: str, path: str, base: str) -> None:

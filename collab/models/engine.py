@@ -82,10 +82,14 @@ class Engine:
         self.peak_bytes = max(self.peak_bytes, self.cache.used_bytes + sum(lane.bytes for lane in self._lanes.values()))
         return [(generation.job, _result(generation)) for generation in done]
 
-    def forget(self, adapter: str | None) -> None:
-        """Drop what was computed with an adapter whose weights are gone."""
+    def forget(self, adapter: str | None) -> bool:
+        """Drop what was computed with an adapter; False, and nothing is dropped, while it still computes."""
+        lane = self._lanes.get(adapter)
+        if lane is not None and len(lane):
+            return False
         self._lanes.pop(adapter, None)
         self.cache.forget(adapter)
+        return True
 
     def clear(self) -> None:
         """Give up all jobs and forget everything: after an error that is nobody's own."""

@@ -116,9 +116,7 @@ class LocalModel:
         """Tokenizer and template."""
         self._adapter = None if adapter is None else f"{adapter}#{version}"
         self._closed = False
-        self._worker.users += 1
-        if adapter is not None and self._adapter is not None:
-            self._worker.adapters[self._adapter] = adapter
+        self._worker.join(self._adapter, adapter)
 
     # ------------------------------------------------------------------------------------------------- the seam
 
@@ -185,7 +183,7 @@ class LocalModel:
         """Stop generating and give back the memory. Waiting calls fail."""
         if not self._closed:
             self._closed = True
-            await self._worker.leave()
+            await self._worker.leave(self._adapter)
 
     # ---------------------------------------------------------------------------------------------------- parts
 

@@ -63,8 +63,9 @@ class PaddedEngine:
                 done += batch
         return [(one.job, one.result) for one in done if one.result is not None]
 
-    def forget(self, adapter: str | None) -> None:
+    def forget(self, adapter: str | None) -> bool:
         """Nothing is kept between batches."""
+        return True
 
     def clear(self) -> None:
         """Give up all jobs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -42,8 +42,10 @@ class Worker:
         self.sight = Sight(chat)
         self.adapters: dict[str, str] = {}
         """Name → directory."""
-        self.users = 0
-        """Models that speak through it."""
+        self._users: Counter[str | None] = Counter()
+        """How many models speak through it with each adapter."""
+        self._retired: list[str] = []
+        """Adapters that no model speaks with any more, still in memory."""
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
         self._place = (device, dtype)
         self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
@@ -79,13 +81,27 @@ class Worker:
         if self._turn is None or self._turn.done() or self._turn.get_loop() is not loop:
             self._turn = loop.create_task(self._work())
 
-    async def leave(self) -> None:
-        """One model fewer speaks through it; the last one stops the thread and fails what waits."""
-        self.users -= 1
-        if self.users:
+    def join(self, adapter: str | None, directory: str | None) -> None:
+        """One model more speaks through it, with an adapter of this name; None for the base weights."""
+        self._users[adapter] += 1
+        if adapter is not None and directory is not None:
+            self.adapters[adapter] = directory
+
+    async def leave(self, adapter: str | None) -> None:
+        """One model fewer speaks through it.
+
+        The last one with an adapter fails what waits for it and frees its memory, the last of all stops the thread.
+        """
+        self._users[adapter] -= 1
+        if not self._users[adapter]:
+            closed = ModelFailure(f"{self.chat.path}: the model was closed")
+            for job in [job for job in list(self._futures) if job.adapter == adapter]:
+                self._settle(job, closed)
+            if adapter is not None:
+                self._retired.append(adapter)
+        if self._users.total():
             return
         self._stopping = True
-        self._fail_all(ModelFailure(f"{self.chat.path}: the model was closed"))
         stop = functools.partial(self.thread.shutdown, wait=True, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, stop)
         self.engine = None
@@ -122,10 +138,21 @@ class Worker:
                         self._submit(engine, self._inbox.popleft())
                     for job, answer in engine.step():
                         self._settle(job, answer)
+                    if self._retired:
+                        self._retire(engine)
         except CollabError as error:  # of the weights or the machine, not of one job: everybody hears it
             if self.engine is not None:
                 self.engine.clear()
             self._fail_all(error)
+
+    def _retire(self, engine: Engine | PaddedEngine) -> None:
+        """Free adapters that are done; one that was taken up again meanwhile stays."""
+        for name in list(self._retired):
+            if self._users[name]:
+                self._retired.remove(name)
+            elif engine.forget(name):
+                self._retired.remove(name)
+                engine.checkpoint.drop_adapter(name)
 
     def _submit(self, engine: Engine | PaddedEngine, job: Job) -> None:
         try:

@@ -377,6 +377,50 @@ def test_a_base_closes_when_its_last_model_does(checkpoint: Path, adapters: list
     asyncio.run(scene())
 
 
+def test_a_new_version_of_an_adapter_shares_nothing_with_the_old_one(
+    checkpoint: Path, adapters: list[str], tmp_path: Path
+) -> None:
+    """The directory is the same, the weights are not: what was computed with the old ones is never attended to."""
+    place = str(shutil.copytree(adapters[0], tmp_path / "current"))
+    asked = requests(3, temperature=0.0)
+    expected = [[said(reply)[1] for reply in together(checkpoint, asked, adapter=adapter)] for adapter in adapters]
+    base = LocalModel(path=str(checkpoint))
+
+    async def replies(version: int) -> list[Any]:
+        model = base.with_adapter(place, version)
+        found = [said(reply)[1] for reply in await asyncio.gather(*map(model.generate, asked))]
+        await model.close()
+        return found
+
+    async def scene() -> None:
+        assert await replies(0) == expected[0]
+        shutil.copytree(adapters[1], place, dirs_exist_ok=True)
+        assert await replies(1) == expected[1]
+        await base.generate(asked[0])
+        assert base.engine is not None
+        assert not [name for name, _ in base.engine.checkpoint.model.named_parameters() if "lora" in name]
+        assert await replies(1) == expected[1]
+
+    play(base, scene)
+
+
+def test_closing_one_model_leaves_those_beside_it_alone(checkpoint: Path, adapters: list[str]) -> None:
+    base = LocalModel(path=str(checkpoint))
+    models = [base.with_adapter(adapter, version=0) for adapter in adapters]
+    long = requests(2, temperature=0.0, max_tokens=200)
+
+    async def scene() -> list[Any]:
+        tasks = [asyncio.create_task(model.generate(long[0])) for model in [base, *models]]
+        await asyncio.sleep(0.05)
+        await models[0].close()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, closed, other = play(base, scene)
+    assert isinstance(closed, ModelFailure)
+    assert isinstance(first, Reply)
+    assert isinstance(other, Reply)
+
+
 def test_an_adapter_of_another_base_is_refused(checkpoint: Path, adapters: list[str], tmp_path: Path) -> None:
     for options in ({"layers": 1}, {"layers": 3}, {"hidden": 32}):
         other = make_tiny_checkpoint(tmp_path / "other", **options)
