@@ -51,6 +51,12 @@ class Progress:
     """Prompt tokens that were computed, over the calls that tell."""
     cacheable_tokens: int = 0
     """Prompt tokens of the calls that tell how many of them were computed."""
+    widths: float = 0.0
+    """Sum of the batch widths of the `wide_calls`."""
+    wide_calls: int = 0
+    """Calls that tell how many sequences were computed together."""
+    queue_s: float = 0.0
+    """Seconds in line, over the calls that tell."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
@@ -73,6 +79,11 @@ class Progress:
     def hit_rate(self) -> float | None:
         """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first."""
         return 1 - self.computed_tokens / self.cacheable_tokens if self.cacheable_tokens else None
+
+    @property
+    def mean_width(self) -> float | None:
+        """Sequences computed together, on average over the calls that tell; None before the first."""
+        return self.widths / self.wide_calls if self.wide_calls else None
 
     @property
     def seconds(self) -> float:
@@ -99,6 +110,10 @@ class Progress:
         if reply.computed_tokens is not None and reply.prompt_tokens is not None:
             self.computed_tokens += reply.computed_tokens
             self.cacheable_tokens += reply.prompt_tokens
+        if reply.width is not None:
+            self.widths += reply.width
+            self.wide_calls += 1
+        self.queue_s += reply.queue_s or 0.0
 
     def count_episode(self, trajectory: Trajectory) -> None:
         """Add how one episode ended."""

@@ -429,6 +429,9 @@ def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> 
     assert {(cell.queue_s, cell.width) for cell in cells if cell not in told} == {(None, None)}
     assert (progress.computed_tokens, progress.cacheable_tokens) == (25 * len(told), 100 * len(told))
     assert progress.hit_rate == 0.75
+    assert (progress.mean_width, progress.wide_calls) == (2.5, len(told))
+    assert progress.queue_s == 0.5 * len(told)
+    assert Progress(planned=1).mean_width is None
     assert Progress(planned=1).hit_rate is None
 
 

@@ -164,6 +164,8 @@ def describe(progress: Progress) -> str:
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
+    if progress.mean_width is not None:
+        parts.append(f"batches {progress.mean_width:.1f} wide, {progress.queue_s / progress.calls:.2f} s in line")
     if progress.cost_usd:
         parts.append(f"{progress.cost_usd:.2f} USD")
     if progress.seconds_left is not None:
