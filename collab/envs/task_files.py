@@ -11,12 +11,13 @@ What a task says is the affair of its environment, which brings a pydantic model
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from collab.envs.base import TaskInfo
 from collab.errors import ConfigError
 from collab.library import explain, read
 
@@ -27,6 +28,30 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """Name, unique in its file."""
+        ...
+
+
+class Described(Named, Protocol):
+    """What every kind of task says of itself."""
+
+    @property
+    def apps(self) -> Sequence[str]:
+        """Names of the apps or sites it is about."""
+        ...
+
+    @property
+    def difficulty(self) -> str | None:
+        """None when nobody said."""
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """Step budget."""
+        ...
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """Free words to select by."""
         ...
 
 
@@ -50,6 +75,20 @@ class TaskFile(BaseModel, Generic[TaskT]):
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}")
         return self
+
+
+def task_infos(tasks: Iterable[Described]) -> list[TaskInfo]:
+    """What a suite tells of its tasks, in their order."""
+    return [
+        TaskInfo(
+            name=task.name,
+            apps=tuple(task.apps),
+            difficulty=task.difficulty,
+            max_steps=task.max_steps,
+            tags=tuple(task.tags),
+        )
+        for task in tasks
+    ]
 
 
 def load_tasks(tasks: Path | list[dict[str, Any]], kind: type[TaskT], what: str) -> tuple[TaskT, ...]:

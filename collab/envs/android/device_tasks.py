@@ -134,16 +134,7 @@ class OwnTasks:
 
     def infos(self) -> Sequence[TaskInfo]:
         """All tasks, in the order of the file."""
-        return [
-            TaskInfo(
-                name=task.name,
-                apps=tuple(task.apps),
-                difficulty=task.difficulty,
-                max_steps=task.max_steps,
-                tags=tuple(task.tags),
-            )
-            for task in self._tasks.values()
-        ]
+        return task_files.task_infos(self._tasks.values())
 
     def instance(self, name: str, seed: int) -> Task:
         """The task; every seed gives the same. UnknownName when there is none."""

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from collab.envs.actions import WEB
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import ActionSpace
+from collab.envs.task_files import task_infos
 from collab.envs.web.browser import Browser
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.live_environment import NAME, LiveEnvironment, LiveOptions
@@ -106,16 +107,7 @@ class LiveSuite:
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, in the order of the file."""
-        return [
-            TaskInfo(
-                name=task.name,
-                apps=tuple(task.apps),
-                difficulty=task.difficulty,
-                max_steps=task.max_steps,
-                tags=tuple(task.tags),
-            )
-            for task in self._tasks.values()
-        ]
+        return task_infos(self._tasks.values())
 
     def instance(self, name: str, seed: int) -> Task:
         """The task; the seed only tells its instances apart. UnknownName when there is none."""
