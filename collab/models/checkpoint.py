@@ -159,6 +159,11 @@ class Checkpoint:
         return logits
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a pass failed for lack of memory; the processor's allocator has no error class of its own."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
+
+
 def _probe(shape: Shape) -> Pass:
     """A pass of one sequence in three pieces, each of which attends to those before it."""
     segments = [Segment(first=8 * piece, length=8, kv=shape.empty(8)) for piece in range(3)]

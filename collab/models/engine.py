@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import torch
 
 from collab.errors import ModelFailure
-from collab.models.checkpoint import Checkpoint
+from collab.models.checkpoint import Checkpoint, out_of_memory
 from collab.models.generation import Answer, Generation, Job
 from collab.models.kv_cache import PrefixCache
 from collab.models.lane import Lane, Running
@@ -131,8 +131,8 @@ class Engine:
     def _advance(self, lane: Lane) -> list[Generation]:
         try:
             return lane.step(self._prefill)
-        except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
-            if not _out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
                 raise
             return self._shrink(lane)
 
@@ -148,21 +148,13 @@ class Engine:
             self._waiting.extendleft(lane.put_back(1))
             return []
         [failed] = lane.put_back(1)
-        failed.result = ModelFailure(
-            f"{self.checkpoint.chat.path}: a prompt of {len(failed.job.prompt)} tokens alone does not fit into the "
-            f"memory of {self.checkpoint.device}; lower context_tokens, or use a smaller dtype"
-        )
+        failed.too_big(str(self.checkpoint.device))
         return [failed]
 
 
 def _cut(ids: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
     for first in range(0, len(ids), size):
         yield ids[first : first + size]
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """The processor's allocator has no error class of its own."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
 
 
 def _result(generation: Generation) -> Answer | ModelFailure:

@@ -103,6 +103,13 @@ class Generation:
         for sampled in (self.tokens, self.logprobs, self.behaviour):
             sampled.clear()
 
+    def too_big(self, device: str) -> None:
+        """It has failed: even alone it does not fit into the memory of `device`."""
+        self.result = ModelFailure(
+            f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
+            f"{device}; lower context_tokens, or use a smaller dtype"
+        )
+
     def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
         """Note the next sampled token; it may be the last."""
         self.widths += width

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from collab.errors import ModelFailure
-from collab.models.checkpoint import Checkpoint
+from collab.models.checkpoint import Checkpoint, out_of_memory
 from collab.models.first_pass import first_pass
 from collab.models.generation import Answer, Generation, Job
 from collab.models.lane import sample
@@ -57,7 +57,9 @@ class PaddedEngine:
             self.checkpoint.use(batch[0].job.adapter)
             try:
                 self._run(batch)
-            except torch.OutOfMemoryError:
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
                 done += self._smaller(batch)
             else:
                 done += batch
@@ -99,10 +101,7 @@ class PaddedEngine:
             self._width = len(batch) // 2
             self._waiting.extendleft(reversed(rest))
             return done
-        rest[0].result = ModelFailure(
-            f"{self.checkpoint.chat.path}: a prompt of {len(rest[0].job.prompt)} tokens alone does not fit into the "
-            f"memory of {self.checkpoint.device}; lower context_tokens, or use a smaller dtype"
-        )
+        rest[0].too_big(str(self.checkpoint.device))
         return rest
 
     def _run(self, batch: list[Generation]) -> None:

@@ -337,6 +337,25 @@ def test_a_prompt_that_never_fits_fails_alone(folder: Path, monkeypatch: pytest.
     assert "does not fit into the memory of cpu" in str(lost)
 
 
+def test_padded_batches_shrink_where_the_processors_memory_ends_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = jobs(prompts(6))
+    expected = [one.tokens for one in answers(PaddedEngine(load(folder), width=1), asked)]
+    checkpoint = load(folder)
+    forward, refused = checkpoint.model.forward, []
+
+    def limited(*args: Any, **options: Any) -> Any:
+        if options["input_ids"].shape[0] > 2:
+            refused.append(options["input_ids"].shape[0])
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory")
+        return forward(*args, **options)
+
+    monkeypatch.setattr(checkpoint.model, "forward", limited)
+    assert [one.tokens for one in answers(PaddedEngine(checkpoint, width=6), asked)] == expected
+    assert refused == [6, 3]
+
+
 def test_a_prompt_longer_than_the_context_is_told_both_numbers(folder: Path) -> None:
     engine = engine_of(load(folder))
     long = PromptIds(pieces=((5,) * 1200, (6,)))
