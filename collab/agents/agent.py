@@ -17,6 +17,11 @@ from collab.prompts.render import LAYOUT, Context, Shared, Template, fit
 from collab.types import Prompt, PromptRef, Sampling, Utterance
 
 
+def prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
+    """Tokens for system and shared part when room is kept for that many messages, each with its frame, and a reply."""
+    return context_tokens - (messages + 1) * (max_tokens + 16) - 32
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """Who fills one slot of a graph."""
@@ -39,7 +44,7 @@ class Agent:
         Args:
             messages: the most messages a prompt of this step may carry; room is kept for them and for the reply.
         """
-        limit = self.context_tokens - (messages + 1) * (self.sampling.max_tokens + 16) - 32
+        limit = prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
         return fit(
             self.template,
             scene.context,

@@ -8,9 +8,9 @@
 So a prompt only ever grows at its end, and cells share the longest possible prefix. Each segment is tokenised by
 itself, and a message stands in the very tokens in which it was generated: `Segment.tokens`.
 
-Templates lie in `prompts/<name>/` (Jinja, undefined names are errors): `system`, `shared`, `message`, `header` and
-`summary`. `LAYOUT` is the version of what this module promises about their order; a checkpoint names the one it was
-trained on.
+Templates lie in `prompts/<name>/` (Jinja, undefined names are errors): `system`, `shared`, `message`, `header`,
+`summary` and `question`. `LAYOUT` is the version of what this module promises about their order; a checkpoint names
+the one it was trained on.
 """
 
 from __future__ import annotations
@@ -20,19 +20,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import jinja2
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
-from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment, Utterance
+from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment
 
 LAYOUT = "1"
 """Order of the parts, as above."""
 
 _MESSAGE = "\x00message\x00"
-_FILES = ("system", "shared", "message", "header", "summary")
+_QUESTION = "\x00question\x00"
+_FILES = ("system", "shared", "message", "header", "summary", "question")
 _WORLDS = {"mobile": "a phone", "web": "a web page"}
+
+
+class Said(Protocol):
+    """What a message needs to be told: an `Utterance` is one."""
+
+    @property
+    def agent(self) -> str:
+        """Slot of the speaker."""
+
+    @property
+    def round(self) -> int:
+        """From 0."""
+
+    @property
+    def text(self) -> str:
+        """The reply as sampled."""
+
+    @property
+    def tokens(self) -> tuple[int, ...] | None:
+        """Token ids in which it was sampled; None for text that no model wrote."""
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Fingerprint of the tokenizer of `tokens`; None when these are None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +122,15 @@ class Template:
 
     Args:
         name: of its folder in `prompts/`, for messages.
-        texts: template name → text, see `read_templates`.
+        texts: template name → text, see `read_templates`. Only `question` may be absent, as in runs that were
+            recorded before it was known; then no question can be asked.
 
     Raises:
         ConfigError: a text is missing or no template.
     """
 
     def __init__(self, name: str, texts: Mapping[str, str]) -> None:
-        missing = [part for part in _FILES if part not in texts]
+        missing = [part for part in _FILES if part not in texts and part != "question"]
         if missing:
             raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
         environment = jinja2.Environment(
@@ -116,7 +143,7 @@ class Template:
         )
         self.name = name
         try:
-            self._templates = {part: environment.get_template(f"{part}.jinja") for part in _FILES}
+            self._templates = {part: environment.get_template(f"{part}.jinja") for part in _FILES if part in texts}
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"prompts/{name}/{error.name}:{error.lineno}: {error.message}") from None
         self._system = lru_cache(maxsize=8)(self._render_system)
@@ -138,7 +165,7 @@ class Template:
         text = _cut(context.observation.text, lines) if screen else ""
         return self._render("shared", goal=context.goal, summary=context.summary, history=entries, screen=text) + "\n"
 
-    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[Utterance]) -> tuple[Segment, ...]:
+    def segments(self, agent: str, round: int, rounds: int, heard: Sequence[Said]) -> tuple[Segment, ...]:
         """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
         segments: list[Segment] = []
         for utterance in heard:
@@ -155,6 +182,22 @@ class Template:
             if number >= since
         ]
         return self._render("summary", goal=context.goal, summary=context.summary, history=entries)
+
+    def question(self, observation: Observation, question: str) -> Prompt:
+        """A question about a screen, to be answered in words: rules of acting do not apply, so `system` is empty.
+
+        The screen comes first and the question last, so that many questions about one screen share their prefix.
+
+        Raises:
+            ConfigError: the template has no `question`, or does not show it.
+        """
+        if "question" not in self._templates:
+            raise ConfigError(f"prompts/{self.name}: a question needs question.jinja")
+        asked = self._render("question", screen=observation.text, question=_QUESTION)
+        before, found, after = asked.partition(_QUESTION)
+        if not found:
+            raise ConfigError(f"prompts/{self.name}/question.jinja does not show {{{{ question }}}}")
+        return Prompt(system="", shared=before, segments=(Segment(text=question + after),), layout=LAYOUT)
 
     def _render_system(self, space: ActionSpace) -> str:
         return self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
