@@ -220,11 +220,7 @@ class _Player:
             result = await self.environment.step(executed)
         acted = time.perf_counter()
         reason = matrix[decision.representative].reason if decision.representative else ""
-        entry = HistoryEntry(
-            action=_words(self.stage.suite.space, executed, self.observation),
-            reason=reason,
-            effect=_effect(self.observation, result),
-        )
+        entry = told(self.stage.suite.space, self.observation, executed, reason, result)
         self.history.append(entry)
         return (
             Step(
@@ -281,6 +277,13 @@ class _Player:
         key = self.recorder.picture(png)
         self.observation = replace(self.observation, screenshot=key)
         return {key: png} if seen else {}
+
+
+def told(
+    space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
+) -> HistoryEntry:
+    """How later prompts tell a step: the action in words, and what the screen did."""
+    return HistoryEntry(action=_words(space, executed, before), reason=reason, effect=_effect(before, result))
 
 
 def _remembered(environment: HasOracle) -> Oracle:

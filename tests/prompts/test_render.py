@@ -141,7 +141,7 @@ def test_a_task_that_does_not_fit_is_an_error(template: Template) -> None:
 
 
 def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
-    for name in ("system", "shared", "message", "header", "summary"):
+    for name in ("system", "shared", "message", "header", "summary", "question"):
         (tmp_path / f"{name}.jinja").write_text("{{ message }}" if name == "message" else "{{ colour }}")
     with pytest.raises(ConfigError, match=r"system\.jinja: 'colour' is undefined"):
         Template("own", read_templates(tmp_path)).system(MOBILE)
@@ -150,7 +150,32 @@ def test_a_template_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs system\.jinja"):
         Template("own", read_templates(tmp_path))
-    for name in ("system", "shared", "message", "header", "summary"):
+    for name in ("system", "shared", "message", "header", "summary", "question"):
         (tmp_path / f"{name}.jinja").write_text("{% if %}")
     with pytest.raises(ConfigError, match=r"system\.jinja:1"):
         Template("own", read_templates(tmp_path))
+
+
+def test_a_question_ends_the_prompt_and_shares_the_screen_before_it(template: Template) -> None:
+    screen = context(elements=3).observation
+    first, second = (template.question(screen, text) for text in ("What is [0]?", 'What does "{{ x }}" do?'))
+    assert first.system == ""
+    assert first.images == ()
+    assert screen.text in first.shared
+    assert first.shared == second.shared
+    assert (first.suffix, second.suffix) == ("What is [0]?", 'What does "{{ x }}" do?')
+
+
+def test_prompts_recorded_without_a_question_still_decide() -> None:
+    texts = read_templates(root() / "prompts" / "default")
+    del texts["question"]
+    template = Template("old", texts)
+    assert template.system(MOBILE)
+    with pytest.raises(ConfigError, match=r"prompts/old: a question needs question\.jinja"):
+        template.question(context().observation, "What is this?")
+
+
+def test_a_question_that_is_not_shown_is_refused() -> None:
+    texts = read_templates(root() / "prompts" / "default") | {"question": "{{ screen }}"}
+    with pytest.raises(ConfigError, match=r"question\.jinja does not show"):
+        Template("mute", texts).question(context().observation, "What is this?")
