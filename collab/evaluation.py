@@ -1,4 +1,4 @@
-"""Success rates with intervals, and paired differences: pure functions over finished episodes.
+"""Success rates with intervals: pure functions over finished episodes.
 
 A success rate is over all planned episodes, of a run as of each of its tasks: one that broke for infrastructure reasons
 or was never played counts as not successful. The rate over completed episodes and the number of broken ones stand
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from collab.errors import UsageError
@@ -18,8 +18,6 @@ from collab.types import EpisodeError, PlannedTask, Trajectory
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
-TOLERATED_FAILURES = 0.02
-"""Share of infrastructure failures above which runs are not compared."""
 UNRATED = "unrated"
 """Difficulty of tasks of which the environment says none."""
 
@@ -47,14 +45,14 @@ class Rate:
 
 
 def wilson(successes: int, episodes: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (Wilson 1927, eq. 7)."""
+    """Wilson's score interval of a proportion (Wilson 1927, eq. 7); it begins at exactly 0, or ends at 1, where due."""
     if episodes == 0:
         return 0.0, 1.0
     share = successes / episodes
     spread = 1 + z * z / episodes
     center = (share + z * z / (2 * episodes)) / spread
     half = z / spread * math.sqrt(share * (1 - share) / episodes + z * z / (4 * episodes * episodes))
-    return max(0.0, center - half), min(1.0, center + half)
+    return 0.0 if successes == 0 else center - half, 1.0 if successes == episodes else center + half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,70 +202,62 @@ def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> Group:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Second run minus first, over the episodes that both played."""
+def pooled(reports: Sequence[Report]) -> Report:
+    """One report of several runs: every planned episode counts once, whatever its run.
 
-    pairs: int
-    first: Rate
-    second: Rate
-    difference: float
-    interval: tuple[float, float]
-    """95 % bootstrap interval of the paired difference."""
+    The Wilson interval of the pooled rate treats episodes as independent. Instances of one task are not quite, so it
+    is a little too narrow where a task is played often; `collab.comparison` resamples tasks instead.
 
-
-def compare(first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0) -> Comparison:
-    """Paired difference in success over equal (task, seed); percentile bootstrap over the pairs.
+    Args:
+        reports: at least one, of the same environment.
 
     Raises:
-        UsageError: a run is privileged, the environments or their versions differ, a run is not finished or more
-            than 2 % of its episodes broke (unless `force`), or there is no common instance.
+        UsageError: they are of different environments or versions.
     """
-    _refuse(first, second, force)
-    ours = _by_instance(second)
-    pairs = [(one, ours[key]) for key, one in _by_instance(first).items() if key in ours]
-    if not pairs:
-        raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
-    won, lost = (sum(pair == verdict for pair in pairs) for verdict in ((False, True), (True, False)))
-    return Comparison(
-        pairs=len(pairs),
-        first=Rate(successes=sum(a for a, _ in pairs), episodes=len(pairs)),
-        second=Rate(successes=sum(b for _, b in pairs), episodes=len(pairs)),
-        difference=(won - lost) / len(pairs),
-        interval=_bootstrap(won, lost, len(pairs), draws, seed),
+    check_same_environment(reports)
+    first, results = reports[0], tuple(result for report in reports for result in report.results)
+    steps = [result.steps for result in results if result.error is None]
+    return Report(
+        environment=first.environment,
+        environment_version=first.environment_version,
+        privileged=any(report.privileged for report in reports),
+        planned=_sum(report.planned for report in reports),
+        completed=_sum(report.completed for report in reports),
+        broken=sum(report.broken for report in reports),
+        by_task=_merged(group for report in reports for group in report.by_task),
+        by_difficulty=_merged(group for report in reports for group in report.by_difficulty),
+        mean_steps=sum(steps) / len(steps) if steps else math.nan,
+        results=results,
     )
 
 
-def _bootstrap(won: int, lost: int, pairs: int, draws: int, seed: int) -> tuple[float, float]:
-    """95 % percentile interval of (won − lost) / pairs; drawing pairs with replacement is drawing a multinomial."""
-    import numpy
+def check_same_environment(reports: Sequence[Report]) -> None:
+    """Refuse to hold results of different environments or versions against each other.
 
-    shares = [won / pairs, lost / pairs, (pairs - won - lost) / pairs]
-    drawn = numpy.random.default_rng(seed).multinomial(pairs, shares, size=draws)
-    means = sorted((drawn[:, 0] - drawn[:, 1]) / pairs)
-    return float(means[int(0.025 * draws)]), float(means[min(draws - 1, int(0.975 * draws))])
-
-
-def _refuse(first: Report, second: Report, force: bool) -> None:
-    for report in (first, second):
-        if report.privileged:
-            raise UsageError("a rehearsal follows the solutions: it is not a result and cannot be compared")
-        if not force and report.broken > TOLERATED_FAILURES * max(1, report.planned.episodes):
-            raise UsageError(
-                f"{report.broken} of {report.planned.episodes} episodes broke (more than {TOLERATED_FAILURES:.0%}); "
-                "resume that run to play them again, or use --force"
-            )
-        played = len(report.results)
-        if not force and played < report.planned.episodes:
-            raise UsageError(
-                f"only {played} of {report.planned.episodes} episodes have been played, and long ones come last; "
-                "resume that run, or use --force"
-            )
-    one, other = (f"{report.environment} version {report.environment_version}" for report in (first, second))
-    if one != other:
-        raise UsageError(f"the runs are of {one} and {other}; compare equal environments")
+    Raises:
+        UsageError: they are.
+    """
+    names = list(dict.fromkeys(f"{report.environment} version {report.environment_version}" for report in reports))
+    if len(names) > 1:
+        raise UsageError(f"the runs are of {names[0]} and {names[1]}; compare equal environments")
 
 
-def _by_instance(report: Report) -> dict[Hashable, bool]:
-    """Success by instance; another step budget makes another instance."""
-    return {(result.task, result.seed, result.max_steps): result.success for result in report.results}
+def _merged(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Groups of one name made one, sorted by name."""
+    named: dict[str, list[Group]] = {}
+    for group in groups:
+        named.setdefault(group.name, []).append(group)
+    return tuple(
+        Group(
+            name=name,
+            planned=_sum(one.planned for one in same),
+            completed=_sum(one.completed for one in same),
+            broken=sum(one.broken for one in same),
+        )
+        for name, same in sorted(named.items())
+    )
+
+
+def _sum(rates: Iterable[Rate]) -> Rate:
+    known = list(rates)
+    return Rate(successes=sum(one.successes for one in known), episodes=sum(one.episodes for one in known))

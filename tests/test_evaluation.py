@@ -1,4 +1,4 @@
-"""Rates and intervals against hand-computed numbers; what must not be compared is refused."""
+"""Rates and intervals against hand-computed numbers, of one run and of several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation import Group, Report, compare, evaluate, wilson
+from collab.evaluation import Group, Report, evaluate, pooled, wilson
 from collab.types import EpisodeError, Outcome, PlannedTask, Task, Trajectory
 
 
@@ -38,6 +38,14 @@ def test_wilson_by_hand() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 20)[0] == 0.0
     assert wilson(20, 20)[1] == 1.0
+    assert wilson(0, 24)[0] == 0.0, "exactly, whatever is rounded on the way"
+
+
+@given(episodes=st.integers(1, 400), data=st.data())
+def test_wilson_lies_within_the_unit_interval_and_around_the_rate(episodes: int, data: st.DataObject) -> None:
+    successes = data.draw(st.integers(0, episodes))
+    low, high = wilson(successes, episodes)
+    assert 0 <= low <= successes / episodes <= high <= 1
 
 
 def planned(**episodes: int) -> list[PlannedTask]:
@@ -89,41 +97,39 @@ def test_empty_report() -> None:
     assert report.planned.interval == (0.0, 1.0)
 
 
-def test_compare_is_paired() -> None:
-    first = evaluate([episode("A", k, k < 5) for k in range(10)] + [episode("B", 0, True)])
-    second = evaluate([episode("A", k, k < 8) for k in range(10)])
-    comparison = compare(first, second)
-    assert comparison.pairs == 10
-    assert comparison.difference == pytest.approx(0.3)
-    low, high = comparison.interval
-    assert 0 <= low <= 0.3 <= high <= 0.7
-    assert compare(first, second) == comparison, "the bootstrap is seeded"
+def test_runs_are_pooled_by_adding_up() -> None:
+    """Of two runs: A 1 of 2 and 2 of 2, B never played in the first and broken in the second."""
+    first = evaluate([episode("A", 0, True), episode("A", 1, False)], planned(A=2, B=1))
+    second = evaluate([episode("A", 2, True), episode("A", 3, True), episode("B", 0, None)], planned(A=2, B=1))
+    both = pooled([first, second])
+    assert counts(both) == (3, 6, 4, 1)
+    assert {group.name: counts(group) for group in both.by_task} == {"A": (3, 4, 4, 0), "B": (0, 2, 0, 1)}
+    assert {group.name: counts(group) for group in both.by_difficulty} == {
+        "easy": (3, 4, 4, 0),
+        "unrated": (0, 2, 0, 1),
+    }
+    assert [result.seed for result in both.results] == [0, 1, 2, 3, 0]
+    # n = 6, s = 3: centre 1/2, half width 1.96 / 1.640267 * sqrt(1/24 + 0.0266778) = 0.312372
+    assert both.planned.interval == pytest.approx((0.187628, 0.812372), abs=2e-4)
 
 
-def test_the_interval_of_a_difference_is_that_of_pairs_drawn_again() -> None:
-    """Two pairs, one of them won: drawn with replacement the mean is 0, 1/2 or 1 with weights 1/4, 1/2 and 1/4."""
-    first, second = ([episode("A", k, k < won) for k in range(2)] for won in (1, 2))
-    assert compare(evaluate(first), evaluate(second)).interval == (0.0, 1.0)
-    # forty pairs, twenty won: mean 1/2, standard error sqrt(1/4 / 40) = 0.079, so 1.96 of them are 0.155
-    first, second = ([episode("A", k, k < won) for k in range(40)] for won in (10, 30))
-    assert compare(evaluate(first), evaluate(second)).interval == pytest.approx((0.345, 0.655), abs=0.025)
+@given(parts=st.lists(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from([True, False, None]))), min_size=1))
+def test_pooling_is_the_same_as_one_run_of_all(parts: list[list[tuple[str, bool | None]]]) -> None:
+    numbered = [
+        [(task, 100 * k + n, success) for n, (task, success) in enumerate(part)] for k, part in enumerate(parts)
+    ]
+    reports = [evaluate([episode(*one) for one in part]) for part in numbered if part] or [evaluate([])]
+    whole = evaluate([episode(*one) for part in numbered for one in part])
+    both = pooled(reports)
+    assert both.planned == whole.planned
+    assert (both.by_task, both.by_difficulty, both.results) == (whole.by_task, whole.by_difficulty, whole.results)
 
 
-def test_identical_runs_have_no_difference() -> None:
-    report = evaluate([episode("A", k, k % 2 == 0) for k in range(8)])
-    assert compare(report, report).interval == (0.0, 0.0)
+def test_a_rehearsal_makes_the_whole_one() -> None:
+    honest, rehearsal = evaluate([episode("A", 0, True)]), evaluate([episode("A", 1, True, privileged=True)])
+    assert pooled([honest, rehearsal]).privileged
 
 
-def test_refusals() -> None:
-    fine = evaluate([episode("A", k, True) for k in range(4)])
-    with pytest.raises(UsageError, match="rehearsal"):
-        compare(fine, evaluate([episode("A", 0, True, privileged=True)]))
-    with pytest.raises(UsageError, match="broke"):
-        compare(fine, evaluate([episode("A", 0, True), episode("A", 1, None)]))
-    assert compare(fine, evaluate([episode("A", 0, True), episode("A", 1, None)]), force=True).pairs == 2
-    with pytest.raises(UsageError, match="only 1 of 3 episodes have been played"):
-        compare(fine, evaluate([episode("A", 0, True)], planned(A=3)))
-    with pytest.raises(UsageError, match="share no"):
-        compare(fine, evaluate([episode("B", 0, True)]))
-    with pytest.raises(UsageError, match="equal environments"):
-        compare(fine, evaluate([episode("A", 0, True, env="other")]))
+def test_what_is_of_two_environments_is_not_pooled() -> None:
+    with pytest.raises(UsageError, match="fake version  and other version ; compare equal environments"):
+        pooled([evaluate([episode("A", 0, True)]), evaluate([episode("A", 1, True, env="other")])])

@@ -42,8 +42,8 @@ ORDER = (
         "graphs",
     ),
     *("vote", "recorder", "rollout", "collector"),
-    *("credit", "synth", "learn", "loop", "evaluation", "transfer", "report", "view"),
-    *("resolve", "runs", "api", "cli"),
+    *("credit", "synth", "learn", "loop", "evaluation", "comparison", "transfer", "report", "tables", "view"),
+    *("resolve", "runs", "series", "api", "cli"),
 )
 """A room imports only rooms that stand before it."""
 

@@ -1,16 +1,26 @@
-"""`collab eval`: how often a team succeeds, with intervals; or two recorded runs against each other."""
+"""`collab eval`: how often a team succeeds, with intervals; or two recorded evaluations against each other."""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit
-from collab.cli.report import comparison_data, show_comparison
+from collab.cli.output import emit, note
+from collab.cli.report import comparison_data, evaluation_data, show_comparison, show_evaluation
 from collab.cli.rollout import configure, finish, play
+from collab.cli.watch import Watch, work
+
+if TYPE_CHECKING:
+    from collab.config import Budget, RunConfig
+    from collab.library import Library
+    from collab.runs import RunResult
+    from collab.series import SeedRun
 
 SEED = 30
 """Suite seed of evaluations, the same as in the Python API."""
@@ -24,7 +34,26 @@ def evaluate(
     tasks: options.Tasks = None,
     split: options.Split = None,
     episodes: options.Episodes = None,
-    seed: options.Seed = SEED,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="S",
+            help="Decides every instance and draw.",
+            show_default=str(SEED),
+            rich_help_panel=options.PLAY,
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seeds",
+            metavar="S,S,…",
+            help="Several seeds: a run for each in --out, e.g. RUN/seed-30, and their results together. Give the same "
+            "command again to go on where it stopped. --episodes counts per seed, --budget is for all.",
+            rich_help_panel=options.PLAY,
+        ),
+    ] = None,
     backend: options.Backend = None,
     serial: options.Serial = None,
     allow_apps: options.AllowApps = None,
@@ -39,44 +68,121 @@ def evaluate(
         typer.Option(
             "--compare",
             metavar="RUN RUN",
-            help="Play nothing: the paired difference of two recorded runs, second minus first.",
+            help="Play nothing: the paired difference of two recorded evaluations, second minus first. Each is a run "
+            "or a folder of runs with several seeds.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare although more than 2 % of a run's episodes broke.")
-    ] = False,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure how often a team succeeds, with 95 % intervals, per task and difficulty."""
+    """Measure how often a team succeeds, with 95 % intervals, per task and difficulty.
+
+    For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
+    """
     if comparing is not None:
         _compare(*comparing, force=force, as_json=as_json)
         return
     definitions = options.library(library)
-    config = configure(
-        definitions,
-        "eval",
-        env=env,
-        graph=graph,
-        agents=agents,
-        tasks=tasks,
-        split=split,
-        episodes=episodes,
-        seed=seed,
-        backend=backend,
-        device=options.device(serial, allow_apps, allow_effects),
-        concurrency=concurrency,
-        budget=budget,
-        settings=settings,
-    )
-    finish(play(config, definitions, out), as_json=as_json, details=True)
+    device = options.device(serial, allow_apps, allow_effects)
+
+    def configured(chosen: int) -> RunConfig:
+        return configure(
+            definitions,
+            "eval",
+            env=env,
+            graph=graph,
+            agents=agents,
+            tasks=tasks,
+            split=split,
+            episodes=episodes,
+            seed=chosen,
+            backend=backend,
+            device=device,
+            concurrency=concurrency,
+            budget=budget,
+            settings=settings,
+        )
+
+    if seeds is None:
+        config = configured(SEED if seed is None else seed)
+        finish(play(config, definitions, out), as_json=as_json, details=True)
+        return
+    chosen = _chosen(seed, seeds, settings)
+    _play_series([configured(one) for one in chosen], definitions, out, as_json=as_json)
+
+
+def _chosen(seed: int | None, seeds: list[str], settings: list[str] | None) -> list[int]:
+    """Read `--seeds`; UsageError where something else names a seed, too, or one is no whole number."""
+    from collab.errors import UsageError
+
+    if seed is not None:
+        raise UsageError("--seed and --seeds both say which; leave one of them out")
+    if any(setting.partition("=")[0] == "seed" for setting in settings or ()):
+        raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
+    texts = options.listed("--seeds", seeds)
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise UsageError(f"--seeds {','.join(texts)!r}: write whole numbers with commas, e.g. 30,31,32") from None
+
+
+def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
+    """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
+    from collab.report import evaluation_of, recorded_run
+    from collab.runs import default_out
+    from collab.series import plan_series
+
+    folder = out or default_out(configs[0])
+    runs = asyncio.run(plan_series(configs, definitions, folder))
+    stopped = _play_missing(runs, definitions)
+    evaluation = evaluation_of([recorded_run(run.path) for run in runs if run.path.exists()])
+    if as_json:
+        emit({"run": str(folder), "stopped": stopped, **evaluation_data(evaluation)})
+    else:
+        show_evaluation(evaluation)
+    if stopped is not None:
+        missing = [str(run.config.seed) for run in runs if not run.path.exists()]
+        rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
+        note(f"stopped: {stopped}{rest}; go on with the same command and --out {shlex.quote(str(folder))}")
+        raise typer.Exit(1)
+
+
+def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None:
+    """Play runs one after the other within one budget; why they stopped, None when all are over."""
+    from collab.series import left_of
+
+    budget = runs[0].config.budget
+    for run in runs:
+        if run.over:
+            note(f"{run.path} is over")
+            continue
+        doing = "going on with" if run.begun else "playing"
+        result = work(
+            partial(_playing, run, definitions, budget),
+            run.path,
+            opening=f"{doing} seed {run.config.seed}: {run.config.episodes} episodes, recorded in {run.path}",
+        )
+        if result.stopped is not None:
+            return result.stopped
+        left = left_of(budget, result.progress)
+        if left is None and run is not runs[-1]:
+            return "budget used up"
+        budget = left or budget
+    return None
+
+
+async def _playing(run: SeedRun, definitions: Library, budget: Budget, watch: Watch, stop: asyncio.Event) -> RunResult:
+    from collab.series import play
+
+    return await play(run, definitions, budget=budget, watch=watch, stop=stop)
 
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
-    from collab.cli.runs import open_run, report_of
-    from collab.evaluation import compare
+    from collab.comparison import compare
+    from collab.report import recorded_evaluation
 
-    with open_run(first) as one, open_run(second) as other:
-        comparison = compare(report_of(one), report_of(other), force=force)
+    one, other = (recorded_evaluation(path).report for path in (first, second))
+    comparison = compare(one, other, force=force)
     if as_json:
         emit(comparison_data(comparison, str(first), str(second)))
     else:

@@ -124,6 +124,11 @@ Settings = Annotated[
     ),
 ]
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Compare although runs are not finished or more than 2 % of their episodes broke."),
+]
+
 
 def library(folder: Path | None) -> Library:
     """The built-in definitions, and the user's own before them."""

@@ -8,7 +8,9 @@ from collab.cli.output import REHEARSAL, data, note, say, table
 from collab.cli.watch import clock, resume_command, short
 
 if TYPE_CHECKING:
-    from collab.evaluation import Comparison, Group, Rate, Report
+    from collab.comparison import Comparison
+    from collab.evaluation import Group, Rate, Report
+    from collab.report import Evaluation
     from collab.runs import RunResult
 
 DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
@@ -101,14 +103,28 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
         say(f"         {'; '.join(parts)}")
 
 
+def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
+    """Several runs as JSON data: all together, then each with its episodes."""
+    whole = report_data(evaluation.report)
+    del whole["episodes"]
+    runs = [{"run": str(run.path), "seed": run.seed, **report_data(run.report)} for run in evaluation.runs]
+    return {**whole, "split": evaluation.setting.split, "runs": runs}
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Success over all runs, then per seed, difficulty and task."""
+    report = evaluation.report
+    headline(report.environment, report, privileged=report.privileged)
+    say()
+    columns = ["seed", "success", "95 % interval", "episodes", "broken", "run"]
+    table(columns, [(run.seed, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
+    show_groups(report)
+    say()
+
+
 def show_tables(report: Report) -> None:
     """Success per difficulty and task, then every episode with its seed."""
-    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
-    whole = report.planned == report.completed
-    for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
-        say()
-        columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
-        table(columns, [_row(group)[: len(columns)] for group in groups])
+    show_groups(report)
     say()
     table(
         ["episode", "seed", "success", "steps", "broken"],
@@ -117,18 +133,31 @@ def show_tables(report: Report) -> None:
     say()
 
 
+def show_groups(report: Report) -> None:
+    """Success per difficulty and task."""
+    by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
+    whole = report.planned == report.completed
+    for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
+        say()
+        columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
+        table(columns, [_row(group)[: len(columns)] for group in groups])
+
+
 def _row(group: Group) -> tuple[str | int | None, ...]:
     """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
-    planned, completed = group.planned, group.completed
-    low, high = planned.interval
+    completed = group.completed
     return (
         group.name,
-        f"{planned.value:.1%}",
-        f"{low:.1%} - {high:.1%}",
-        f"{planned.successes}/{planned.episodes}",
+        *_rates(group.planned),
         f"{completed.value:.1%} ({completed.successes}/{completed.episodes})" if completed.episodes else None,
         group.broken,
     )
+
+
+def _rates(planned: Rate) -> tuple[str, str, str]:
+    """Success, interval and episodes."""
+    low, high = planned.interval
+    return f"{planned.value:.1%}", f"{low:.1%} - {high:.1%}", f"{planned.successes}/{planned.episodes}"
 
 
 def show_comparison(comparison: Comparison, first: str, second: str) -> None:
@@ -139,7 +168,7 @@ def show_comparison(comparison: Comparison, first: str, second: str) -> None:
     say(f"{second:<{width}}  {comparison.second}")
     say(
         f"{'difference':<{width}}  {comparison.difference:+.1%} [{low:+.1%}, {high:+.1%}] "
-        f"(second minus first, {comparison.pairs} equal instances)"
+        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} tasks)"
     )
 
 
@@ -148,7 +177,15 @@ def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str
     return {
         "first": {"run": first, **rate(comparison.first)},
         "second": {"run": second, **rate(comparison.second)},
+        **difference_data(comparison),
+    }
+
+
+def difference_data(comparison: Comparison) -> dict[str, Any]:
+    """The difference alone as JSON data."""
+    return {
         "difference": comparison.difference,
         "interval": list(comparison.interval),
         "pairs": comparison.pairs,
+        "tasks": comparison.tasks,
     }

@@ -13,14 +13,15 @@ from collab.cli.episode import show_episode, show_step
 from collab.cli.output import REHEARSAL, data, emit, note, say, table
 from collab.cli.overlap import overlap
 from collab.cli.report import headline, report_data, show_tables
+from collab.cli.table import table as show_table
 
 if TYPE_CHECKING:
-    from collab.evaluation import Report
     from collab.store.reader import RunReader
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
 
 app.command("overlap")(overlap)
+app.command("table")(show_table)
 
 RUNS = Path("runs")
 """Where runs are made unless another place is named."""
@@ -36,11 +37,12 @@ def list_runs(
 ) -> None:
     """List recorded runs, oldest first."""
     from collab.errors import RunFormatError, UsageError
+    from collab.report import runs_in
 
     if not folder.is_dir() and folder != RUNS:
         raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise")
     rows: list[dict[str, Any]] = []
-    for path in _directories(folder):
+    for path in runs_in(folder):
         try:
             with open_run(path) as reader:
                 rows.append(_summary(path, reader))
@@ -160,30 +162,6 @@ def open_run(path: Path) -> RunReader:
     return RunStore.open(path).reader()
 
 
-def report_of(reader: RunReader) -> Report:
-    """The report of a recorded run, over all its planned episodes."""
-    from collab.evaluation import EpisodeResult, summarise
-    from collab.types import PlannedTask
-
-    manifest = reader.manifest
-    over = [one for one in reader.episodes() if one.state != "unfinished"]
-    unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
-    return summarise(
-        [EpisodeResult.recorded(one) for one in over],
-        manifest.tasks or (unknown,),
-        environment=manifest.environment,
-        environment_version=manifest.environment_version,
-        privileged=manifest.privileged or any(one.privileged for one in over),
-    )
-
-
-def _directories(folder: Path) -> list[Path]:
-    """Run directories in a folder, however deep, or the folder itself."""
-    from collab.store.manifest import FILE
-
-    return sorted(path.parent for path in folder.rglob(FILE)) if folder.is_dir() else []
-
-
 def _summary(path: Path, reader: RunReader) -> dict[str, Any]:
     manifest, episodes = reader.manifest, reader.episodes()
     return {
@@ -205,6 +183,8 @@ def _summary(path: Path, reader: RunReader) -> dict[str, Any]:
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
+    from collab.report import report_of
+
     report, summary = report_of(reader), _summary(path, reader)
     problems = [str(problem) for problem in reader.problems]
     if as_json:

@@ -22,7 +22,7 @@ COMMANDS = {
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
     "phone": ["serve"],
-    "runs": ["export", "list", "overlap", "resume", "show"],
+    "runs": ["export", "list", "overlap", "resume", "show", "table"],
 }
 
 Result = tuple[int, str, str]

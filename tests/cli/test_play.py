@@ -188,7 +188,7 @@ def test_two_runs_are_compared_over_equal_instances(collab):
     collab("eval", "--env", "corridor", "--agents", "parrot", "--graph", "single", "--out", "two")
     code, out, _ = collab("eval", "--compare", "one", "two")
     assert code == 0
-    assert "difference  +0.0% [+0.0%, +0.0%] (second minus first, 3 equal instances)" in out
+    assert "difference  +0.0% [+0.0%, +0.0%] (second minus first, 3 equal instances of 3 tasks)" in out
     found = read(collab("eval", "--compare", "one", "two", "--json"))
     assert (found["pairs"], found["difference"], found["first"]["run"]) == (3, 0, "one")
 

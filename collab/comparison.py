@@ -1,0 +1,122 @@
+"""Paired differences of two evaluations, with intervals that take the likeness of one task's instances into account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collab.errors import UsageError
+from collab.evaluation import Rate, Report, check_same_environment
+
+TOLERATED_FAILURES = 0.02
+"""Share of infrastructure failures above which runs are not compared."""
+
+Instance: TypeAlias = tuple[str, int, int]
+"""Task, instance seed, step budget: another budget makes another instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Second run minus first, over the episodes that both played."""
+
+    pairs: int
+    tasks: int
+    """How many tasks the pairs are of: what the interval resamples."""
+    first: Rate
+    second: Rate
+    difference: float
+    interval: tuple[float, float]
+    """95 % bootstrap interval of the paired difference."""
+
+
+def compare(first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0) -> Comparison:
+    """Paired difference in success over equal (task, seed), with the interval of `bootstrap`.
+
+    Exchanging the runs changes signs and nothing else: the bootstrap always draws in the direction in which the first
+    pair that differs is won.
+
+    Raises:
+        UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, or
+            there is no common instance.
+    """
+    for report in (first, second):
+        check_result(report, force=force)
+    check_same_environment((first, second))
+    before, after = _by_instance(first), _by_instance(second)
+    common = sorted(before.keys() & after.keys())
+    if not common:
+        raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
+    gains = [after[instance] - before[instance] for instance in common]
+    direction = next((gain for gain in gains if gain), 1)
+    by_task: dict[str, list[int]] = {}
+    for (task, _, _), gain in zip(common, gains, strict=True):
+        by_task.setdefault(task, []).append(gain * direction)
+    low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed)
+    return Comparison(
+        pairs=len(common),
+        tasks=len(by_task),
+        first=Rate(successes=sum(before[instance] for instance in common), episodes=len(common)),
+        second=Rate(successes=sum(after[instance] for instance in common), episodes=len(common)),
+        difference=sum(gains) / len(gains),
+        interval=(low, high) if direction > 0 else (0.0 - high, 0.0 - low),
+    )
+
+
+def check_result(report: Report, *, force: bool = False) -> None:
+    """Make sure that a report may stand beside others.
+
+    Args:
+        force: let broken and missing episodes pass.
+
+    Raises:
+        UsageError: it is a rehearsal; or, unless `force`, more than 2 % of its episodes broke or it is not finished.
+    """
+    if report.privileged:
+        raise UsageError("a rehearsal follows the solutions: it is not a result and cannot be compared")
+    if force:
+        return
+    planned, played = report.planned.episodes, len(report.results)
+    if report.broken > TOLERATED_FAILURES * max(1, planned):
+        raise UsageError(
+            f"{report.broken} of {planned} episodes broke (more than {TOLERATED_FAILURES:.0%}); "
+            "resume that run to play them again, or use --force"
+        )
+    if played < planned:
+        raise UsageError(
+            f"only {played} of {planned} episodes have been played, and long ones come last; "
+            "resume that run, or use --force"
+        )
+
+
+def bootstrap(gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of the mean gain over all pairs, tasks resampled before their instances.
+
+    Instances of one task are alike: a team that can do it tends to solve them all. Each draw therefore takes as many
+    tasks as there are, with replacement, and then, for every task taken, as many of its instances as it has, with
+    replacement (Davison & Hinkley 1997, section 3.8); its mean is over all instances so taken. Where each task has a
+    single instance this is the plain bootstrap over pairs, and so it is where there is one task: an interval that says
+    nothing about other tasks. Drawing instances as well as tasks makes the interval rather too wide than too narrow.
+
+    Args:
+        gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise; no task is empty.
+        draws: how many.
+        seed: of the draws.
+    """
+    import numpy
+
+    rng = numpy.random.default_rng(seed)
+    taken = rng.multinomial(len(gains), [1 / len(gains)] * len(gains), size=draws)
+    total, pairs = numpy.zeros(draws), numpy.zeros(draws)
+    for times, task in zip(taken.T, gains, strict=True):
+        shares = [task.count(gain) / len(task) for gain in (1, -1, 0)]
+        drawn = rng.multinomial(times * len(task), shares)  # of a task taken k times: k rounds of draws from the same
+        total += drawn[:, 0] - drawn[:, 1]
+        pairs += times * len(task)
+    means = sorted(total / pairs)
+    cut = int(0.025 * draws)
+    return float(means[cut]), float(means[draws - 1 - cut])
+
+
+def _by_instance(report: Report) -> Mapping[Instance, bool]:
+    return {(result.task, result.seed, result.max_steps): result.success for result in report.results}

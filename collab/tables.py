@@ -1,0 +1,187 @@
+"""Results as papers print them: a line per arm, a column per environment and split, differences beside the rates.
+
+table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
+print(markdown(table))
+
+|  | androidworld[simphone] new-seeds | difference |
+|---|---|---|
+| base | 12.5 [8.9, 17.3] (216) |  |
+| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from collab.comparison import Comparison, check_result, compare
+from collab.errors import UsageError
+from collab.evaluation import Rate, check_same_environment
+from collab.report import Evaluation, RecordedRun, Setting, evaluation_of
+from collab.splits.split import NAMES
+
+Against: TypeAlias = Literal["first", "previous"]
+"""Which line the differences of a line are taken from."""
+Arms: TypeAlias = Mapping[str, Mapping[Setting, Evaluation]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One arm in one setting."""
+
+    evaluation: Evaluation
+    difference: Comparison | None
+    """This line minus the one it is held against; None for the first line and where that one was not played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One arm."""
+
+    name: str
+    cells: tuple[Cell | None, ...]
+    """One per column of the table; None where the arm was not played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Arms by settings."""
+
+    against: Against
+    columns: tuple[Setting, ...]
+    lines: tuple[Line, ...]
+
+
+def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "first", *, force: bool = False) -> Table:
+    """Put arms side by side.
+
+    Args:
+        arms: name → runs, in the order of the lines; runs of one setting are pooled.
+        against: hold each line against the first one or against the one before it.
+        force: take runs that are not finished, or of which more than 2 % broke.
+
+    Raises:
+        UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
+            compared with those of the other arms.
+    """
+    played = {name: _by_setting(name, runs) for name, runs in arms.items()}
+    columns = _ordered(dict.fromkeys(setting for settings in played.values() for setting in settings))
+    for setting in columns:
+        _check_column(setting, played, force)
+    lines: list[Line] = []
+    names = list(played)
+    for place, name in enumerate(names):
+        other = None if place == 0 else names[0 if against == "first" else place - 1]
+        lines.append(Line(name=name, cells=tuple(_cell(one, name, other, played, force) for one in columns)))
+    return Table(against=against, columns=columns, lines=tuple(lines))
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
+
+    A cell is "success [low, high] (episodes)"; a difference is followed by its pairs where they are not all episodes.
+    """
+    compared = len(table.lines) > 1
+    heads = [_safe(str(column)) for column in table.columns]
+    rows = [["", *(text for head in heads for text in ((head, "difference") if compared else (head,)))]]
+    rows.append(["---"] * len(rows[0]))
+    for line in table.lines:
+        cells = [text for cell in line.cells for text in _texts(cell)[: 2 if compared else 1]]
+        rows.append([_safe(line.name), *cells])
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{text}\n\n{_legend(table)}"
+
+
+def show_rate(rate: Rate) -> str:
+    """Percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
+    low, high = rate.interval
+    return f"{100 * rate.value:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({rate.episodes})"
+
+
+def show_difference(difference: Comparison) -> str:
+    """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
+    low, high = difference.interval
+    return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
+    found: dict[Setting, list[RecordedRun]] = {}
+    for run in runs:
+        found.setdefault(run.setting, []).append(run)
+    try:
+        return {setting: evaluation_of(same) for setting, same in found.items()}
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _ordered(settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    """Environments as they come, the splits of each in the order in which they are always told."""
+    known = list(settings)
+    environments = list(dict.fromkeys(setting.environment for setting in known))
+    splits = {name: place for place, name in enumerate(NAMES)}
+    return tuple(
+        sorted(known, key=lambda one: (environments.index(one.environment), splits.get(one.split or "", len(splits))))
+    )
+
+
+def _check_column(setting: Setting, arms: Arms, force: bool) -> None:
+    """Refuse what is no result, and results of different versions or lists of tasks."""
+    here = {name: settings[setting] for name, settings in arms.items() if setting in settings}
+    for name, evaluation in here.items():
+        try:
+            check_result(evaluation.report, force=force)
+        except UsageError as error:
+            raise UsageError(f"{name}, {setting}: {error}") from None
+    try:
+        check_same_environment([evaluation.report for evaluation in here.values()])
+    except UsageError as error:
+        raise UsageError(f"{setting}: {error}") from None
+    hashes = {name: (evaluation.runs[0].team["split"] or {}).get("hash") for name, evaluation in here.items()}
+    first, *_ = hashes
+    odd = next((name for name in hashes if hashes[name] != hashes[first]), None)
+    if odd is not None:
+        raise UsageError(
+            f"{setting}: {first} and {odd} were played with different lists of tasks "
+            f"(hash {hashes[first]:.12} and {hashes[odd]:.12}); play one of them again"
+        )
+
+
+def _cell(setting: Setting, name: str, other: str | None, arms: Arms, force: bool) -> Cell | None:
+    evaluation = arms[name].get(setting)
+    if evaluation is None:
+        return None
+    before = None if other is None else arms[other].get(setting)
+    if before is None:
+        return Cell(evaluation=evaluation, difference=None)
+    try:
+        return Cell(evaluation=evaluation, difference=compare(before.report, evaluation.report, force=force))
+    except UsageError as error:
+        raise UsageError(f"{name} against {other}, {setting}: {error}") from None
+
+
+def _texts(cell: Cell | None) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    report, difference = cell.evaluation.report, cell.difference
+    if difference is None:
+        return show_rate(report.planned), ""
+    partly = difference.pairs != report.planned.episodes
+    return show_rate(report.planned), show_difference(difference) + (f" ({difference.pairs})" if partly else "")
+
+
+def _legend(table: Table) -> str:
+    seeds = sorted({seed for line in table.lines for cell in line.cells if cell for seed in cell.evaluation.by_seed})
+    told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
+    if len(table.lines) == 1:
+        return told
+    line = "the first line" if table.against == "first" else "the line above"
+    return (
+        f"{told} Differences to {line} in percentage points, over equal instances, "
+        "with 95 % bootstrap intervals that resample tasks, then their instances."
+    )
+
+
+def _safe(text: str) -> str:
+    """Text from outside on one line, without what ends a cell."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).replace("|", "\\|").strip()

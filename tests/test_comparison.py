@@ -1,0 +1,160 @@
+"""Paired differences and their bootstrap against hand-computed numbers; what must not be compared is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collab.comparison import bootstrap, compare
+from collab.errors import UsageError
+from collab.evaluation import EpisodeResult, Report, pooled, summarise
+from collab.types import PlannedTask
+
+
+def report(
+    played: dict[tuple[str, int], bool | None],
+    *,
+    planned: int | None = None,
+    privileged: bool = False,
+    environment: str = "fake",
+    version: str = "1",
+) -> Report:
+    """Of (task, instance seed) → success; None for what broke."""
+    results = [
+        EpisodeResult(
+            id=f"{task}/{seed}",
+            task=task,
+            difficulty="easy",
+            seed=seed,
+            success=success is True,
+            steps=1,
+            max_steps=10,
+            error="it broke" if success is None else None,
+        )
+        for (task, seed), success in played.items()
+    ]
+    plan = [] if planned is None else [PlannedTask(name="A", difficulty="easy", episodes=planned)]
+    return summarise(results, plan, environment=environment, environment_version=version, privileged=privileged)
+
+
+def solved(task: str, wins: int, count: int) -> dict[tuple[str, int], bool | None]:
+    """The first `wins` of `count` instances of one task."""
+    return {(task, seed): seed < wins for seed in range(count)}
+
+
+# ------------------------------------------------------------------------------------------------------ differences
+
+
+def test_a_difference_is_over_equal_instances() -> None:
+    first, second = report(solved("A", 5, 10) | solved("B", 1, 1)), report(solved("A", 8, 10))
+    comparison = compare(first, second)
+    assert (comparison.pairs, comparison.tasks) == (10, 1)
+    assert comparison.difference == pytest.approx(0.3)
+    assert (comparison.first.successes, comparison.second.successes) == (5, 8)
+    low, high = comparison.interval
+    assert 0 <= low <= 0.3 <= high <= 0.7
+    assert compare(first, second) == comparison, "the bootstrap is seeded"
+
+
+PLAYED = st.dictionaries(st.tuples(st.sampled_from("ABCD"), st.integers(0, 4)), st.booleans(), max_size=12)
+
+
+@settings(max_examples=50)
+@given(first=PLAYED, second=PLAYED, both=PLAYED.filter(bool))
+def test_exchanging_the_runs_changes_signs_and_nothing_else(
+    first: dict[tuple[str, int], bool | None],
+    second: dict[tuple[str, int], bool | None],
+    both: dict[tuple[str, int], bool | None],
+) -> None:
+    one, other = report(both | first), report(dict(reversed((both | second).items())))
+    forth, back = compare(one, other, draws=200), compare(other, one, draws=200)
+    assert back.difference == -forth.difference
+    assert back.interval == (-forth.interval[1], -forth.interval[0])
+    assert (back.first, back.second, back.pairs, back.tasks) == (forth.second, forth.first, forth.pairs, forth.tasks)
+    assert -1 <= forth.interval[0] <= forth.interval[1] <= 1
+
+
+@settings(max_examples=25)
+@given(played=PLAYED.filter(bool))
+def test_identical_runs_have_no_difference(played: dict[tuple[str, int], bool | None]) -> None:
+    comparison = compare(report(played), report(played), draws=200)
+    assert (comparison.difference, comparison.interval) == (0.0, (0.0, 0.0))
+    assert str(comparison.interval) == "(0.0, 0.0)", "no negative zero"
+
+
+def test_pooled_runs_are_compared_as_one() -> None:
+    parts = [{("A", 10 * k + n): n < k for n in range(3)} for k in range(3)]
+    first = pooled([report(dict(part)) for part in parts])
+    second = pooled([report(dict.fromkeys(part, True)) for part in parts])
+    assert compare(first, second).difference == pytest.approx(6 / 9)
+
+
+# ------------------------------------------------------------------------------------------------------ the bootstrap
+
+
+def test_pairs_of_one_task_are_drawn_again() -> None:
+    """Two pairs, one of them won: drawn with replacement the mean is 0, 1/2 or 1 with weights 1/4, 1/2 and 1/4."""
+    assert bootstrap([[1, 0]]) == (0.0, 1.0)
+    # forty pairs, twenty won: mean 1/2, standard error sqrt(1/4 / 40) = 0.079, so 1.96 of them are 0.155
+    assert bootstrap([[1] * 20 + [0] * 20]) == pytest.approx((0.345, 0.655), abs=0.025)
+
+
+def test_tasks_with_one_instance_each_are_the_pairs() -> None:
+    """The same two cases, each pair a task of its own."""
+    assert bootstrap([[1], [0]]) == (0.0, 1.0)
+    assert bootstrap([[1]] * 20 + [[0]] * 20) == pytest.approx((0.345, 0.655), abs=0.025)
+
+
+def test_tasks_are_drawn_again_not_only_their_instances() -> None:
+    """One task of two is won throughout: both draws take it, one does, or none, with weights 1/4, 1/2 and 1/4.
+
+    Were the twenty pairs drawn as if independent, the interval would be 1/2 plus or minus 0.22.
+    """
+    assert bootstrap([[1] * 10, [0] * 10]) == (0.0, 1.0)
+    # forty tasks of five like instances: as uncertain as forty pairs, not as two hundred (plus or minus 0.07)
+    assert bootstrap([[1] * 5] * 20 + [[0] * 5] * 20) == pytest.approx((0.345, 0.655), abs=0.025)
+
+
+def test_instances_within_a_task_are_drawn_again_too() -> None:
+    """Tasks that are all alike: only their instances differ, and two hundred pairs give plus or minus 0.07."""
+    assert bootstrap([[1, 0] * 5] * 20) == pytest.approx((0.43, 0.57), abs=0.025)
+
+
+def test_a_task_weighs_as_much_as_it_has_instances() -> None:
+    """A (one pair, won) and B (three, not): A twice gives 1, B twice 0, one of each 1/4."""
+    low, high = bootstrap([[1], [0, 0, 0]])
+    assert (low, high) == (0.0, 1.0)
+    assert bootstrap([[1], [0, 0, 0]] * 50)[0] < 0.25 < bootstrap([[1], [0, 0, 0]] * 50)[1]
+
+
+def test_a_loss_counts_against_a_win() -> None:
+    assert bootstrap([[-1, -1, -1]]) == (-1.0, -1.0)
+    low, high = bootstrap([[1, -1] * 30])
+    assert low == pytest.approx(-0.25, abs=0.04)  # standard error 1/sqrt(60) = 0.129
+    assert high == pytest.approx(0.25, abs=0.04)
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+
+def test_what_is_no_result_is_refused() -> None:
+    fine = report(solved("A", 4, 4))
+    with pytest.raises(UsageError, match="rehearsal"):
+        compare(fine, report(solved("A", 1, 1), privileged=True), force=True)
+    broken = report({("A", 0): True, ("A", 1): None})
+    with pytest.raises(UsageError, match=r"1 of 2 episodes broke \(more than 2%\)"):
+        compare(fine, broken)
+    assert compare(fine, broken, force=True).pairs == 2
+    with pytest.raises(UsageError, match="only 1 of 3 episodes have been played"):
+        compare(fine, report(solved("A", 1, 1), planned=3))
+
+
+def test_what_is_not_alike_is_refused() -> None:
+    fine = report(solved("A", 4, 4))
+    with pytest.raises(UsageError, match="share no"):
+        compare(fine, report(solved("B", 1, 1)))
+    with pytest.raises(UsageError, match="of fake version 1 and other version 1; compare equal environments"):
+        compare(fine, report(solved("A", 4, 4), environment="other"))
+    with pytest.raises(UsageError, match="of fake version 1 and fake version 2; compare equal environments"):
+        compare(fine, report(solved("A", 4, 4), version="2"), force=True)
