@@ -1,0 +1,141 @@
+"""A teacher's structured reply → its items, each by itself right or refused.
+
+Replies are JSON. The reader is generous about everything around it (code fences, words before and after, one list, an
+object that holds the list, one object per line, a list that was cut off in the middle) and strict about each item, so
+that one broken item costs that item and not the reply. What is refused is counted by its cause, never mended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError
+
+_LONGEST = 200_000
+"""Characters of a reply that are read at all."""
+_ATTEMPTS = 500
+"""Openings that lead nowhere before reading ends; bounds the work on hostile text."""
+_OPENING = re.compile(r"[{\[]")
+_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+"""Half characters cannot be stored or sent; other control characters have no business in a sentence."""
+
+
+def _sentence(text: str) -> str:
+    if _UNFIT.search(text):
+        raise ValueError("holds characters that cannot be shown")
+    return " ".join(text.split())
+
+
+Words = Annotated[str, AfterValidator(_sentence), Field(min_length=1, max_length=2000)]
+"""Words on one line."""
+
+
+class Item(BaseModel):
+    """One thing that a teacher says; fields beyond the schema are left unread, values are never converted."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
+
+
+class Answer(Item):
+    """The answer to one question about a screen or one of its elements."""
+
+    question: StrictInt
+    """Number of the question in the prompt."""
+    answer: Words
+
+
+class Proposal(Item):
+    """An action and why."""
+
+    reason: Words
+    action: dict[str, Any] | str
+    """As the space writes it: an object (JSON syntax) or a call in text."""
+
+
+class Instruction(Proposal):
+    """Something a user could ask for on this screen, and the one step that it takes."""
+
+    instruction: Words
+
+
+class Score(Item):
+    """A critic's word on one action."""
+
+    id: StrictInt
+    """Number of the action in the prompt."""
+    score: Annotated[float, Field(ge=0, le=1, strict=True)]
+    reason: str = ""
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items(Generic[ItemT]):
+    """What a reply held."""
+
+    good: tuple[ItemT, ...]
+    refused: Counter[str] = field(default_factory=Counter)
+    """Items or whole replies that did not fit, by cause."""
+
+
+def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
+    """Read all items of one kind from a reply; never raises.
+
+    Causes: "reply-empty", "reply-too-long", "reply-not-json" (no object at all), and "item-schema" for each object that
+    is not an item of this kind.
+    """
+    if not text.strip():
+        return Items(good=(), refused=Counter({"reply-empty": 1}))
+    if len(text) > _LONGEST:
+        return Items(good=(), refused=Counter({"reply-too-long": 1}))
+    good: list[ItemT] = []
+    refused: Counter[str] = Counter()
+    found = [item for value in _values(text) for item in _objects(value)]
+    for item in found:
+        try:
+            good.append(kind.model_validate(item))
+        except ValidationError:
+            refused["item-schema"] += 1
+    if not found:
+        refused["reply-not-json"] += 1
+    return Items(good=tuple(good), refused=refused)
+
+
+def _values(text: str) -> Iterator[Any]:
+    """All JSON values that begin with a brace or bracket, first to last; those inside of one that is broken, too."""
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    position, failures = 0, 0
+    while failures < _ATTEMPTS and (opening := _OPENING.search(text, position)) is not None:
+        try:
+            value, position = decoder.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            position = opening.start() + 1
+            failures += 1
+        else:
+            yield value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects that are items: those of a list, of a list that an object wraps, or the object itself."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+    elif isinstance(value, dict):
+        lists = [inner for inner in value.values() if isinstance(inner, list) and _holds_objects(inner)]
+        if len(value) == 1 and lists:
+            yield from _objects(lists[0])
+        elif value:
+            yield value
+
+
+def _holds_objects(values: list[Any]) -> bool:
+    return any(isinstance(item, dict) for item in values)
