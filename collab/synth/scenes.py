@@ -103,7 +103,7 @@ async def explore(
     """
     roomy = replace(task, max_steps=max(task.max_steps, steps + 1))
     walk = await _Walk.begin(suite, environment, roomy, seed, "exploration")
-    explorer = _Explorer(space=suite.space, apps=_apps(suite))
+    explorer = _Explorer(space=suite.space, apps=app_names(suite))
     yield walk.scene("exploration")
     for _ in range(steps):
         result = await walk.take(explorer.draw(walk.observation, walk.rng()))
@@ -194,6 +194,6 @@ class _Explorer:
         return rng.choice(fresh or observation.elements)
 
 
-def _apps(suite: Suite) -> tuple[str, ...]:
-    """Names of apps that the suite's tasks know."""
+def app_names(suite: Suite) -> tuple[str, ...]:
+    """Names of the apps that the suite's tasks touch, sorted."""
     return tuple(sorted({app for info in suite.tasks() for app in info.apps}))

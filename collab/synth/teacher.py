@@ -85,10 +85,13 @@ class Lesson:
 class Teacher(Protocol):
     """Makes rows of screens."""
 
-    name: str
-    """As rows tell it: "oracle", or the name of the agents file whose model teaches."""
-    levels: frozenset[Level]
-    """What it can teach."""
+    @property
+    def name(self) -> str:
+        """As rows tell it: "oracle", or the name of the agents file whose model teaches."""
+
+    @property
+    def levels(self) -> frozenset[Level]:
+        """What it can teach."""
 
     async def teach(self, scene: Scene, level: Level) -> Lesson:
         """Make rows of one level.

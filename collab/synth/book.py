@@ -1,0 +1,79 @@
+"""Writing down what a teacher says of a scene: rows, and what could not become one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from collab.errors import ModelFailure
+from collab.prompts.parse import read_reply
+from collab.synth.replies import reason, reply
+from collab.synth.rows import Level, Row
+from collab.synth.teacher import Scene
+from collab.types import Action, ElementTarget, Prompt
+
+
+class Refusal(Exception):
+    """Something that could have become a row and did not; the message is the reason that is counted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Book:
+    """The rows of one scene and level, while they are made."""
+
+    scene: Scene
+    level: Level
+    teacher: str
+    rng: random.Random
+    rows: list[Row] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, prompt: Prompt, answer: str) -> None:
+        """A question and its answer."""
+        self._write(kind, prompt, answer)
+
+    def decide(
+        self, kind: str, prompt: Prompt, action: Action, *, because: str | None = None, rejected: str | None = None
+    ) -> None:
+        """A decision and what to say.
+
+        Args:
+            action: canonical on the scene.
+            because: what the reply names first; None names the action's target.
+            rejected: the other side of a preference.
+
+        Raises:
+            Refusal: the reply would point at what the prompt does not show, or not be read back as it is meant.
+        """
+        space, screen = self.scene.suite.space, self.scene.observation
+        aimed = isinstance(action.target, ElementTarget) or because is not None
+        if aimed and (because or reason(action, screen, space)) not in prompt.shared:
+            raise Refusal("its element is not in the prompt")
+        text = reply(action, screen, space, because)
+        if read_reply(text, space, screen).action != action:
+            raise Refusal("the reply is not read back as its action")
+        self._write(kind, prompt, text, action.type, rejected)
+
+    def _write(
+        self, kind: str, prompt: Prompt, said: str, action_type: str | None = None, rejected: str | None = None
+    ) -> None:
+        row = Row(
+            level=self.level,
+            kind=kind,
+            prompt=prompt,
+            reply=said,
+            rejected=rejected,
+            action_type=action_type,
+            provenance=self.scene.provenance(self.teacher),
+        )
+        self.rows.append(row)
+
+
+def fitting(ask: Callable[[], Prompt]) -> Prompt:
+    """A prompt, or the refusal to make one that does not fit into the context."""
+    try:
+        return ask()
+    except ModelFailure:
+        raise Refusal("the prompt does not fit into the context") from None

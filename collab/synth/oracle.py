@@ -1,0 +1,173 @@
+"""The teacher that knows: exact answers, solutions and judgements from the environment itself.
+
+    teacher = OracleTeacher(talk=Talk(reader=reader))
+    lesson = await teacher.teach(scene, "demonstration")
+
+    basic          what reading the screen tells, and what tapping does, found by tapping on a fork
+    instruction    one step asked for in words, tried on a fork so that it really does something
+    demonstration  the next action of the solution, in the prompt that an agent would get there
+    preference     the same prompt; the solution's action against a mistake that leads elsewhere and is not good
+
+An environment that cannot fork is asked for less, one without solutions for neither demonstrations nor preferences;
+what is left out is counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collab.credit.oracle import OracleCritic
+from collab.credit.sampler import worse
+from collab.envs.base import Forkable, HasOracle
+from collab.envs.text import line
+from collab.seeds import derive, generator
+from collab.synth import facts
+from collab.synth.book import Book, Refusal, fitting
+from collab.synth.hands import Hands
+from collab.synth.instructions import Instruction, Sort, proposals
+from collab.synth.questions import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
+from collab.synth.replies import reply
+from collab.synth.rows import LEVELS, Level
+from collab.synth.scenes import spot_of
+from collab.synth.talk import Talk
+from collab.synth.teacher import Lesson, Scene
+from collab.synth.trial import changes, consequence, tried
+from collab.types import Action, Element
+
+_ANSWERS = {"screen-purpose": facts.purpose, "screen-aim": facts.aim, "screen-summary": facts.summary}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """How much is made of one scene, at most."""
+
+    screens: int = 1
+    """Questions about the screen."""
+    elements: int = 4
+    """Questions about elements, each about another one where there are enough."""
+    instructions: Mapping[Sort, int] = field(default_factory=lambda: {"do": 4, "complete": 1, "answer": 1})
+    """Appendix B asks for one or two that are complete already, and at most one answer."""
+    seats: int = 1
+    """Decisions per step of a solution, each from another seat of another conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleTeacher:
+    """Makes rows of what the environment knows."""
+
+    talk: Talk
+    amounts: Amounts = Amounts()
+    name: str = "oracle"
+    levels: frozenset[Level] = frozenset(LEVELS)
+
+    async def teach(self, scene: Scene, level: Level) -> Lesson:
+        """Make rows of one level; see `Teacher`. No model is asked, so no ModelFailure is raised."""
+        book = Book(scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level)))
+        if level == "basic":
+            await self._basic(book)
+        elif level == "instruction":
+            await self._instruction(book)
+        else:
+            for seat in range(self.amounts.seats):
+                await self._decision(book, seat)
+        return Lesson(rows=tuple(book.rows), refused=book.refused)
+
+    # ----------------------------------------------------------------------------------------------- basic
+
+    async def _basic(self, book: Book) -> None:
+        rng, screen = book.rng, book.scene.observation
+        kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
+        for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
+            book.add(kind, self.talk.reader.question(screen, about_screen(kind, rng)), _ANSWERS[kind](screen))
+        chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
+        for element in chosen:
+            asked: ElementKind = rng.choice(tuple(ELEMENT))
+            try:
+                answer = await _about(book.scene, element, asked)
+            except Refusal as refusal:
+                book.refused[str(refusal)] += 1
+                continue
+            prompt = self.talk.reader.question(screen, about_element(asked, element, rng))
+            book.add(asked, prompt, f"{line(element)}\n{answer}")
+
+    # ----------------------------------------------------------------------------------------- instruction
+
+    async def _instruction(self, book: Book) -> None:
+        for sort, found in proposals(book.scene, book.rng).items():
+            wanted = self.amounts.instructions.get(sort, 0)
+            for instruction in found:
+                if wanted == 0:
+                    break
+                try:
+                    await self._step(book, instruction)
+                    wanted -= 1
+                except Refusal as refusal:
+                    book.refused[str(refusal)] += 1
+
+    async def _step(self, book: Book, instruction: Instruction) -> None:
+        """Write down one instruction, if following it makes a difference."""
+        scene = book.scene
+        action = scene.suite.space.canonical(instruction.action, scene.observation)
+        if instruction.sort == "do":
+            result = await tried(scene, action)
+            if result is not None and not changes(scene, result):
+                raise Refusal("the instruction changes nothing")
+        prompt = fitting(lambda: self.talk.first_word(scene, instruction.goal, instruction.history, book.rng))
+        kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
+        book.decide(kind, prompt, action, because=instruction.because)
+
+    # ------------------------------------------------------------------------- demonstration and preference
+
+    async def _decision(self, book: Book, seat: int) -> None:
+        scene = book.scene
+        rng = generator(derive(scene.seed, "decision", seat))  # the same prompt on both levels
+        try:
+            right = _next(scene)
+            prompt = fitting(lambda: self.talk.decision(scene, right, rng))
+            rejected = await self._rejected(scene, right, rng) if book.level == "preference" else None
+            kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
+            book.decide(kind, prompt, right, rejected=rejected)
+        except Refusal as refusal:
+            book.refused[str(refusal)] += 1
+
+    async def _rejected(self, scene: Scene, right: Action, rng: random.Random) -> str:
+        """A reply that is worse than the right one, as far as the environment can tell."""
+        environment = scene.environment
+        able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
+        critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
+        found = await worse(environment, right, spot_of(scene), rng, critic=critic)
+        if found is None:
+            raise Refusal("no worse action was found")
+        return reply(found.action, scene.observation, scene.suite.space)
+
+
+async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
+    """The answer to a question about an element, without the element's line."""
+    if kind == "element-information":
+        return facts.information(element)
+    hands = Hands(scene.suite.space)
+    tap = hands.tap(element.index)
+    tapped = None if tap is None else await tried(scene, tap)
+    effect = "" if tap is None or tapped is None else consequence(scene, tap, tapped)
+    dead = tapped is not None and not changes(scene, tapped)
+    if kind == "element-effect":
+        if not effect:
+            raise Refusal("what a tap does cannot be tried here")
+        return effect
+    if kind == "element-function":
+        return f"{facts.function(element)} {effect}".strip()
+    own = facts.own_action(element, hands)
+    action = None if dead and own == tap else own
+    return "None: it does nothing." if action is None else scene.suite.space.format(action)
+
+
+def _next(scene: Scene) -> Action:
+    """The solution's next action, canonical on the scene."""
+    if not isinstance(scene.environment, HasOracle):
+        raise Refusal("the environment knows no solutions")
+    remaining = scene.environment.oracle()
+    if not remaining:
+        raise Refusal("no way leads on" if remaining is None else "the episode is over")
+    return scene.suite.space.canonical(remaining[0], scene.observation)
