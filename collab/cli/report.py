@@ -168,7 +168,7 @@ def show_comparison(comparison: Comparison, first: str, second: str) -> None:
     say(f"{second:<{width}}  {comparison.second}")
     say(
         f"{'difference':<{width}}  {comparison.difference:+.1%} [{low:+.1%}, {high:+.1%}] "
-        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} tasks)"
+        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} task{'s' * (comparison.tasks > 1)})"
     )
 
 
