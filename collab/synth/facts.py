@@ -92,7 +92,7 @@ def purpose(observation: Observation) -> str:
 def aim(observation: Observation) -> str:
     """What the user is meant to do."""
     can = "; ".join(offers(observation))
-    return f"{can[0].upper()}{can[1:]}." if can else "Nothing can be done here but to read."
+    return _sentence(can) if can else "Nothing can be done here but to read."
 
 
 def summary(observation: Observation) -> str:
@@ -154,9 +154,14 @@ def own_action(element: Element, hands: Hands) -> Action | None:
 
 def change(before: Observation, after: Observation, effect: str) -> str:
     """What an action did, in words: its effect, and the new screen or the lines that are new on the old one."""
-    told = f"{effect[:1].upper()}{effect[1:]}."
+    told = _sentence(effect)
     if after.title != before.title:
-        return f'{told} The screen is "{flat(after.title)}".'
+        return told if after.title in effect else f'{told} The screen is "{flat(after.title)}".'
     old = {line(element) for element in before.elements}
     new = [line(element) for element in after.elements if line(element) not in old]
     return f"{told} New on the screen: {listed(new, 3)}." if new else told
+
+
+def _sentence(text: str) -> str:
+    """With a capital and an end."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text[-1:] in '.?!' else '.'}"

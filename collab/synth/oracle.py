@@ -157,7 +157,7 @@ async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
             raise Refusal("what a tap does cannot be tried here")
         return effect
     if kind == "element-function":
-        return f"{facts.function(element)} {effect}".strip()
+        return f"{facts.function(element)} When tapped: {effect}" if effect else facts.function(element)
     own = facts.own_action(element, hands)
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
