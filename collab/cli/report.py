@@ -163,12 +163,12 @@ def _rates(planned: Rate) -> tuple[str, str, str]:
 def show_comparison(comparison: Comparison, first: str, second: str) -> None:
     """Two rates and their paired difference."""
     low, high = comparison.interval
-    width = max(len(first), len(second), len("difference"))
+    width, tasks = max(len(first), len(second), len("difference")), "task" if comparison.tasks == 1 else "tasks"
     say(f"{first:<{width}}  {comparison.first}")
     say(f"{second:<{width}}  {comparison.second}")
     say(
         f"{'difference':<{width}}  {comparison.difference:+.1%} [{low:+.1%}, {high:+.1%}] "
-        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} task{'s' * (comparison.tasks > 1)})"
+        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} {tasks})"
     )
 
 
