@@ -13,7 +13,7 @@ Shapes: T tokens, H query heads, G key-value heads (H is a multiple of G), D hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from torch import Tensor
 
 IMPLEMENTATION = "collab_shared_prefix"
 """Name under which transformers knows this attention."""
+_BENDING = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""Arguments by which a model asks for other than plain causal attention."""
 _SCORES_AT_ONCE = 1 << 24
 """Largest table of scores that is computed in one piece, in elements."""
 
@@ -61,6 +63,17 @@ class Rows:
     """How many keys each has before this token, (R,)."""
     longest: int
     """The largest of `lengths`, plus one."""
+    every: Tensor = field(init=False)
+    """Numbers of the rows, (R,)."""
+    absent: Tensor = field(init=False)
+    """Which of `longest` places hold no key of the row, (R, 1, 1, longest)."""
+
+    def __post_init__(self) -> None:
+        device = self.lengths.device
+        absent = torch.arange(self.longest, device=device) > self.lengths[:, None]
+        # Made once for all layers; a frozen dataclass leaves no other way to set what it derives.
+        object.__setattr__(self, "every", torch.arange(self.kv.shape[2], device=device))
+        object.__setattr__(self, "absent", absent[:, None, None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,15 +193,13 @@ def _attend_rows(
     """One new token per row against the row's own keys, its new one included."""
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
-    every = torch.arange(count, device=query.device)
     kept = rows.kv[layer]
-    kept[0, every, :, rows.lengths] = key[:, :count].transpose(0, 1)
-    kept[1, every, :, rows.lengths] = value[:, :count].transpose(0, 1)
+    kept[0, rows.every, :, rows.lengths] = key[:, :count].transpose(0, 1)
+    kept[1, rows.every, :, rows.lengths] = value[:, :count].transpose(0, 1)
     keys, values = kept[0, :, :, : rows.longest].flatten(0, 1), kept[1, :, :, : rows.longest].flatten(0, 1)
     folded = query[:count].reshape(count * groups, heads // groups, size)
     scores = torch.bmm(folded, keys.transpose(1, 2)).float() * scale
-    absent = torch.arange(rows.longest, device=query.device) > rows.lengths[:, None]
-    scores = scores.view(count, groups, -1, rows.longest).masked_fill(absent[:, None, None], -torch.inf).flatten(0, 1)
+    scores = scores.view(count, groups, -1, rows.longest).masked_fill(rows.absent, -torch.inf).flatten(0, 1)
     lse = scores.logsumexp(-1)
     output = torch.bmm((scores - lse[..., None]).exp().to(values.dtype), values)
     return output.view(count, heads, size).float(), lse.view(count, heads)
@@ -246,7 +257,14 @@ def _forward(
     shared_prefix: Pass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out."""
+    """What transformers calls: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+
+    Raises:
+        NotImplementedError: the model asks for other than plain causal attention.
+    """
+    asked = [name for name in _BENDING if others.get(name) is not None]
+    if asked:
+        raise NotImplementedError(f"its attention has {', '.join(asked)}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = shared_prefix.attend(module.layer_idx, query[0].transpose(0, 1), key[0], value[0], scale)
     return output[None].to(query.dtype), None

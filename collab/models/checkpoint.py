@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ from collab.models.kv_cache import Shape
 from collab.models.vision import FAMILIES
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_PROBE_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.float16: 0.05}
 """Largest difference of log-probabilities that rounding explains."""
+_LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
+"""Names under which a configuration tells the longest sequence."""
+_STRETCHING = {"longrope", "dynamic"}
+"""Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
 
 
 class Checkpoint:
@@ -51,8 +56,8 @@ class Checkpoint:
         self._stale = False
         """Whether `_active` has to be set anew: adapters have come or gone."""
         config = self.model.config.get_text_config()
-        self.context: int = config.max_position_embeddings
-        """Longest sequence in tokens."""
+        self.context: int = next(filter(None, (getattr(config, name, None) for name in _LENGTHS)), sys.maxsize)
+        """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.ends: frozenset[int] = chat.turn_ends.union(_configured_ends(self.model))
         """Ids that end a reply."""
         if chat.size > config.vocab_size:
@@ -116,25 +121,60 @@ class Checkpoint:
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
+        if self.stretches:
+            return "its positions depend on the longest sequence beside them"
         if "logits_to_keep" not in inspect.signature(self.model.forward).parameters:
             return "its forward pass takes no logits_to_keep"
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
-        ids = torch.arange(24, device=self.device) * 7 % min(config.vocab_size, self.chat.size)
-        expected = self.model(input_ids=ids[None], use_cache=False).logits[0].float().log_softmax(-1)
+        ids = torch.arange(48, device=self.device).view(2, 24) * 7 % min(config.vocab_size, self.chat.size)
+        ids[1, :8] = ids[0, :8]
+        expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
         install()
-        self.model.set_attn_implementation(IMPLEMENTATION)
         try:
-            found = self.forward(ids, torch.arange(24, device=self.device), None, _probe(self.shape))
-        except (TypeError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+            self.model.set_attn_implementation(IMPLEMENTATION)
+            found = self._probe(ids)
+        except NotImplementedError as error:
+            reason: str | None = str(error)
+        except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+            reason = f"its attention cannot be replaced ({type(error).__name__})"
+        else:
+            apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
+            fits = apart <= TOLERANCE[self.model.dtype]
+            reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
+        if reason is not None:
             self.model.set_attn_implementation(own)
-            return f"its attention cannot be replaced ({type(error).__name__})"
-        apart = float((found.log_softmax(-1) - expected).abs().max())
-        if not apart <= _PROBE_TOLERANCE[self.model.dtype]:
-            self.model.set_attn_implementation(own)
-            return f"its log-probabilities would differ by {apart:.2g}"
-        return None
+        return reason
+
+    @property
+    def stretches(self) -> bool:
+        """Whether a token's position depends on the longest sequence that is computed with it."""
+        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
+        kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+        return not kinds.isdisjoint(_STRETCHING)
+
+    def _probe(self, ids: Tensor) -> Tensor:
+        """Log-probabilities of two sequences that begin alike, in one pass: all 24 tokens, then the second's last 16.
+
+        Args:
+            ids: (2, 24), of which both begin with the same 8.
+
+        Raises:
+            NotImplementedError: a layer did not compute as told.
+        """
+        lengths = (8, 8, 8, 16)  # what is in common, two more pieces of the first sequence, one of the second
+        parts = [Segment(first=sum(lengths[:n]), length=lengths[n], kv=self.shape.empty(lengths[n])) for n in range(4)]
+        for part in parts:
+            part.kv.fill_(torch.nan)
+        every = torch.arange(40, device=self.device)
+        shared = [Shared(kv=parts[0].kv, tokens=every[8:]), Shared(kv=parts[1].kv, tokens=every[16:24])]
+        places = places_of([*(part.tokens for part in shared), *(every[part.tokens] for part in parts)], 40)
+        plan = Pass(rows=None, segments=parts, shared=shared, places=places)
+        logits = self.forward(torch.cat([ids[0], ids[1, 8:]]), torch.cat([every[:24], every[8:24]]), None, plan)
+        if not all(part.kv.isfinite().all() for part in parts):
+            raise NotImplementedError("some of its layers compute attention of their own")
+        return logits.log_softmax(-1)
 
     def forward(self, ids: Tensor, positions: Tensor, keep: Tensor | None, plan: Pass) -> Tensor:
         """One packed pass.
@@ -164,17 +204,8 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
 
 
-def _probe(shape: Shape) -> Pass:
-    """A pass of one sequence in three pieces, each of which attends to those before it."""
-    segments = [Segment(first=8 * piece, length=8, kv=shape.empty(8)) for piece in range(3)]
-    every = torch.arange(24, device=shape.device)
-    shared = [Shared(kv=segments[piece].kv, tokens=every[8 * piece + 8 :]) for piece in range(2)]
-    tokens = [*(part.tokens for part in shared), *(every[segment.tokens] for segment in segments)]
-    return Pass(rows=None, segments=segments, shared=shared, places=places_of(tokens, 24))
-
-
 def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:
-    heads = config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", 1)  # a model without attention will not pass the probe
     return Shape(
         layers=config.num_hidden_layers,
         groups=getattr(config, "num_key_value_heads", None) or heads,

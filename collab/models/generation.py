@@ -39,7 +39,8 @@ class Answer:
     """"stop" or "length"."""
     prompt_tokens: int
     computed_tokens: int
-    """Prompt tokens that were computed for this job; the others were there already."""
+    """Tokens that were computed for this job before it was sampled on: prompt tokens that were not there already, and
+    those that were computed again after memory ran out."""
     sampled: int
     """How many tokens were sampled, the end of the turn included."""
     tokens: tuple[int, ...]
@@ -65,6 +66,8 @@ class Generation:
     limit: int
     """Tokens that may be sampled."""
     rng: random.Random
+    uniform: float = field(init=False)
+    """In [0, 1), what the next token is drawn with; the same one until that token is taken."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     behaviour: list[float] = field(default_factory=list)
@@ -77,6 +80,9 @@ class Generation:
     result: Answer | ModelFailure | None = None
     """None while it goes on."""
 
+    def __post_init__(self) -> None:
+        self.uniform = self.rng.random()
+
     @classmethod
     def of(cls, job: Job, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
         """A job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
@@ -88,6 +94,8 @@ class Generation:
                 f"{chat.path}: the prompt has {len(job.prompt)} tokens, the model's context is {context}; "
                 "lower context_tokens in the agents file"
             )
+        elif not len(job.prompt):
+            new.result = ModelFailure(f"{chat.path}: the prompt is empty")
         return new
 
     def start(self) -> None:
@@ -99,6 +107,7 @@ class Generation:
     def restart(self) -> None:
         """Begin anew: the seed draws as it did the first time."""
         self.rng = random.Random(self.job.seed)
+        self.uniform = self.rng.random()
         self.widths = 0
         for sampled in (self.tokens, self.logprobs, self.behaviour):
             sampled.clear()
@@ -112,6 +121,7 @@ class Generation:
 
     def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
         """Note the next sampled token; it may be the last."""
+        self.uniform = self.rng.random()
         self.widths += width
         if token in self.ends:
             self._finish("stop", sampled=len(self.tokens) + 1)

@@ -96,11 +96,12 @@ class PrefixCache:
         return node.kv
 
     def release(self, path: Sequence[Node]) -> None:
-        """One sequence fewer attends to these nodes; what was never computed is forgotten."""
+        """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
         for node in reversed(path):
             node.users -= 1
             if not node.users and not node.ready and not node.children:
                 self._drop(node)
+        self.shrink(self.budget_bytes)
 
     def forget(self, policy: Hashable) -> None:
         """Drop a policy's nodes that nobody uses: its weights have changed."""

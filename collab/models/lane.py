@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from collab.errors import ModelFailure
 from collab.models.attention import Pass, Rows, Segment, Shared, places_of
 from collab.models.checkpoint import Checkpoint
 from collab.models.generation import Generation
 from collab.models.kv_cache import Node, PrefixCache
 from collab.models.rows import RowStore
-from collab.models.sampling import draw
+from collab.models.sampling import sample
 
 LONG = 192
 """Pieces of so many tokens are attended to where they are; shorter ones are copied into the row, where one product
@@ -48,7 +47,14 @@ class _Work:
 
     nodes: list[Node] = field(default_factory=list)
     tails: list[Running] = field(default_factory=list)
+    shares: list[tuple[Generation, int]] = field(default_factory=list)
+    """For whom how many tokens are computed."""
     tokens: int = 0
+
+    def add(self, running: Running, tokens: int) -> None:
+        """Note that so many tokens are computed for a sequence."""
+        self.shares.append((running.generation, tokens))
+        self.tokens += tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,8 @@ class Lane:
         self.adapter = adapter
         self.compute_s = 0.0
         """Seconds in forward passes and in drawing tokens."""
+        self.computed = 0
+        """Prompt tokens of the last pass."""
         self._checkpoint = checkpoint
         self._cache = cache
         self._alone = alone
@@ -98,7 +106,7 @@ class Lane:
         self._entering.append(running)
 
     def step(self, prefill: int) -> list[Generation]:
-        """One pass.
+        """One pass. When memory runs out on the way, nothing has been sampled and everything can be put back.
 
         Args:
             prefill: prompt tokens that may be computed; a single piece may be longer.
@@ -107,34 +115,37 @@ class Lane:
             Generations that have their result now.
         """
         work = self._next_work(prefill)
+        self.computed = work.tokens
         rows = [] if self._alone and work.tokens else list(self._rows)
         self._checkpoint.use(self.adapter)
+        if work.tails:
+            self._store.reserve(len(self._rows) + len(work.tails), max(map(_room, work.tails)))
         layout = self._layout(rows, work)
         begun = time.perf_counter()
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
-        for node in work.nodes:
-            node.ready = True
-        if rows:
-            self._store.lengths[:] = [length + 1 for length in self._store.lengths]
         drawing = [running.generation for running in (*rows, *work.tails)]
         if drawing:
             sample(drawing, logits, self._checkpoint)
         self.compute_s += time.perf_counter() - begun
-        for running, kv in zip(work.tails, layout.tails, strict=True):
-            self._entering.remove(running)
-            self._begin(running, kv)
+        self._keep(rows, work, layout.tails)
         return self._leave()
 
-    def put_back(self, count: int) -> list[Generation]:
-        """Give up the newest `count` sequences, with what they have sampled, to be computed later."""
-        newest = [*self._rows, *self._entering][-count:]
-        for running in newest:
-            if running in self._entering:
-                self._entering.remove(running)
-                self._cache.release(running.path)
-            else:
-                self._remove(running)
-        return [running.generation for running in newest]
+    def forget_abandoned(self) -> None:
+        """Let go of sequences that came in and whose answer nobody waits for any more."""
+        for running in [running for running in self._entering if running.generation.job.abandoned()]:
+            self._entering.remove(running)
+            self._cache.release(running.path)
+
+    def put_back(self) -> list[Generation]:
+        """Give up all sequences, with what they have sampled, to be computed later; their memory is free then."""
+        everyone = [*self._rows, *self._entering]
+        for running in everyone:
+            self._cache.release(running.path)
+        self._rows.clear()
+        self._entering.clear()
+        self._store.clear()
+        self._held = None
+        return [running.generation for running in everyone]
 
     # ------------------------------------------------------------------------------------------------- planning
 
@@ -148,13 +159,11 @@ class Lane:
                 if not self._fits(work, len(node.ids), prefill):
                     return work
                 work.nodes.append(node)
-                work.tokens += len(node.ids)
-                running.generation.computed_tokens += len(node.ids)
+                work.add(running, len(node.ids))
             if not self._fits(work, len(running.tail), prefill):
                 return work
             work.tails.append(running)
-            work.tokens += len(running.tail)
-            running.generation.computed_tokens += len(running.tail)
+            work.add(running, len(running.tail))
         return work
 
     def _fits(self, work: _Work, more: int, prefill: int) -> bool:
@@ -227,12 +236,19 @@ class Lane:
 
     # ------------------------------------------------------------------------------------------- coming and going
 
-    def _begin(self, running: Running, tail: Tensor) -> None:
-        short = [self._cache.allocate(node) for node in running.path if len(node.ids) < LONG]
-        left = running.generation.limit - len(running.generation.tokens) + 1
-        self._store.add([*short, tail], more=max(left, 1))
-        self._rows.append(running)
-        self._held = None
+    def _keep(self, rows: list[Running], work: _Work, tails: list[Tensor]) -> None:
+        """Take over what a pass has computed; takes no memory."""
+        for generation, tokens in work.shares:
+            generation.computed_tokens += tokens
+        for node in work.nodes:
+            node.ready = True
+        if rows:
+            self._store.lengths[:] = [length + 1 for length in self._store.lengths]
+        for running, tail in zip(work.tails, tails, strict=True):
+            self._entering.remove(running)
+            self._store.add([*map(self._cache.allocate, _short(running)), tail])
+            self._rows.append(running)
+            self._held = None
 
     def _leave(self) -> list[Generation]:
         done = [running for running in self._rows if running.generation.result is not None]
@@ -257,38 +273,17 @@ def _ancestors(node: Node) -> list[Node]:
     return nodes[::-1]
 
 
+def _short(running: Running) -> list[Node]:
+    """Those pieces of its prompt that are copied into its row."""
+    return [node for node in running.path if len(node.ids) < LONG]
+
+
+def _room(running: Running) -> int:
+    """Tokens that its row will hold at most."""
+    begun = sum(len(node.ids) for node in _short(running)) + len(running.tail)
+    return begun + running.generation.limit - len(running.generation.tokens)
+
+
 def _length(running: Running) -> int:
     """Tokens of prompt and reply so far."""
     return len(running.generation.job.prompt) + len(running.generation.tokens)
-
-
-def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) -> Tensor:
-    """Draw one token for each generation and note it.
-
-    Args:
-        drawing: n of them.
-        logits: (n, vocabulary).
-        checkpoint: for messages.
-
-    Returns:
-        The tokens, (n,).
-    """
-    broken = (~logits.isfinite().all(-1)).tolist()
-    samplings = [generation.job.sampling for generation in drawing]
-    device = logits.device
-    drawn = draw(
-        logits.nan_to_num(0.0),
-        temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
-        top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
-        uniforms=torch.tensor([generation.rng.random() for generation in drawing], dtype=torch.float64, device=device),
-    )
-    values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
-    for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
-        if bad:
-            generation.result = ModelFailure(
-                f"{checkpoint.chat.path}: the model computed NaN or infinite logits after {len(generation.tokens)} "
-                f"tokens ({checkpoint.dtype} on {checkpoint.device}); try dtype: float32, or check the weights"
-            )
-        else:
-            generation.take(token, logprob, behaviour, width=len(drawing))
-    return drawn.tokens

@@ -6,18 +6,25 @@ attention and cache; rows leave when they are done, nobody comes in between.
 
 from __future__ import annotations
 
-from collections import deque
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from collab.errors import ModelFailure
-from collab.models.checkpoint import Checkpoint, out_of_memory
+from collab.errors import ConfigError, ModelFailure
+from collab.models.chat import PromptIds
+from collab.models.checkpoint import TOLERANCE, Checkpoint, out_of_memory
 from collab.models.first_pass import first_pass
 from collab.models.generation import Answer, Generation, Job
-from collab.models.lane import sample
+from collab.models.line import Bound, Line
+from collab.models.sampling import sample
+from collab.types import Sampling
 
+_PATIENCE = 4
+"""Whole batches that must fit before a larger one is tried again."""
+_CACHES = ("past_key_values", "cache_params")
+"""Names under which models take and return what they have read so far."""
 _PAD = 0
 """Padding is masked, so any id will do."""
 
@@ -27,41 +34,42 @@ class PaddedEngine:
 
     Args:
         checkpoint: any causal language model, with or without sight.
-        width: sequences computed together at most; 1 makes a reply depend on its request alone.
+        width: sequences computed together at most, where memory allows it; 1 makes a reply depend on its request alone.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, width: int) -> None:
         self.checkpoint = checkpoint
-        self._width = width
-        self._waiting: deque[Generation] = deque()
-        self._done: list[Generation] = []
+        self._width = Bound(most=width, patience=_PATIENCE)
+        self._line = Line(checkpoint)
+        known = inspect.signature(checkpoint.model.forward).parameters
+        self._cache = next((name for name in _CACHES if name in known), _CACHES[0])
         self.peak_bytes = 0
         """Not known here: the model keeps its own cache."""
 
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._waiting or self._done)
+        return bool(self._line)
 
     def submit(self, job: Job) -> None:
         """Put a job in line."""
-        generation = Generation.of(job, self.checkpoint.chat, self.checkpoint.ends, self.checkpoint.context)
-        (self._waiting if generation.result is None else self._done).append(generation)
+        self._line.submit(job)
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Job, Answer | ModelFailure]]:
         """Answer one batch; returns its jobs with their results."""
-        done, self._done = self._done, []
+        done = self._line.over()
         batch = self._next_batch()
         if batch:
             self.checkpoint.use(batch[0].job.adapter)
             try:
-                self._run(batch)
+                self.run(batch)
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error):
                     raise
                 done += self._smaller(batch)
             else:
+                self._width.fitted(len(batch))
                 done += batch
         return [(one.job, one.result) for one in done if one.result is not None]
 
@@ -71,23 +79,19 @@ class PaddedEngine:
 
     def clear(self) -> None:
         """Give up all jobs."""
-        self._waiting.clear()
-        self._done.clear()
+        self._line.clear()
 
     def _next_batch(self) -> list[Generation]:
         """Waiting generations of one policy, first come, first served."""
         batch: list[Generation] = []
         later: list[Generation] = []
-        while self._waiting and len(batch) < self._width:
-            generation = self._waiting.popleft()
-            if generation.job.abandoned():
-                continue
+        while len(batch) < self._width.size and (generation := self._line.next()) is not None:
             if batch and generation.job.adapter != batch[0].job.adapter:
                 later.append(generation)
                 continue
             generation.start()
             batch.append(generation)
-        self._waiting.extendleft(reversed(later))
+        self._line.put_back(later)
         return batch
 
     def _smaller(self, batch: list[Generation]) -> list[Generation]:
@@ -97,14 +101,14 @@ class PaddedEngine:
         for one in rest:
             if self.checkpoint.image_token in one.tokens:  # in a first pass it would want a picture
                 one.restart()
-        if len(batch) > 1:
-            self._width = len(batch) // 2
-            self._waiting.extendleft(reversed(rest))
+        if self._width.halve(len(batch)):
+            self._line.put_back(rest)
             return done
-        rest[0].too_big(str(self.checkpoint.device))
-        return rest
+        for one in rest:
+            one.too_big(str(self.checkpoint.device))
+        return batch
 
-    def _run(self, batch: list[Generation]) -> None:
+    def run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
         ids, mask = self._padded([(*one.job.prompt.ids, *one.tokens) for one in batch])
         positions, inputs = first_pass(self.checkpoint, batch, ids, mask)
@@ -114,14 +118,14 @@ class PaddedEngine:
         while True:
             output = self.checkpoint.model(
                 input_ids=ids,
-                attention_mask=mask,
+                attention_mask=mask if cache is None or self._cache == _CACHES[0] else None,  # a state holds no padding
                 position_ids=positions,
-                past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **{self._cache: cache},
                 **inputs,
             )
-            cache, inputs = output.past_key_values, {}  # what is seen stands in the cache from now on
+            cache, inputs = getattr(output, self._cache), {}  # what is seen stands in the cache from now on
             tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)
             going = [index for index, one in enumerate(batch) if one.result is None]
             if not going:
@@ -142,3 +146,53 @@ class PaddedEngine:
         mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         device = self.checkpoint.device
         return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def trusted_width(checkpoint: Checkpoint, width: int) -> int:
+    """How many sequences can be computed together so that each is answered as it would be alone.
+
+    Args:
+        checkpoint: any, in its own attention.
+        width: that is wanted.
+
+    Returns:
+        `width`, or 1 where padding or longer companions would change what is said.
+
+    Raises:
+        ConfigError: not even one sequence is continued as the model does it by itself.
+    """
+    if checkpoint.family is not None:
+        return width
+    if width > 1 and not checkpoint.stretches and _differs(checkpoint, 2) is None:
+        return width
+    reason = _differs(checkpoint, 1)
+    if reason is not None:
+        kind = checkpoint.model.config.model_type
+        raise ConfigError(f"{checkpoint.chat.path}: models of type {kind} cannot be computed here: {reason}; serve it")
+    return 1
+
+
+@torch.inference_mode()
+def _differs(checkpoint: Checkpoint, width: int) -> str | None:
+    """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
+    size = checkpoint.chat.size
+    greedy = Sampling(temperature=0.0, max_tokens=3)
+    batch = []
+    for number in range(width):
+        ids = tuple(index * 7 % size for index in range(24 - 11 * number))
+        job = Job(prompt=PromptIds(pieces=(ids,)), sampling=greedy, seed=0)
+        batch.append(Generation.of(job, checkpoint.chat, frozenset(), checkpoint.context))
+    try:
+        PaddedEngine(checkpoint, width=width).run(batch)
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+        return f"its forward pass fails ({type(error).__name__})"
+    for one in batch:
+        if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
+            continue
+        ids = (*one.job.prompt.ids, *one.tokens)
+        logits = checkpoint.model(input_ids=torch.tensor([ids], device=checkpoint.device), use_cache=False).logits[0]
+        found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
+        apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
+        if not apart <= TOLERANCE[checkpoint.model.dtype]:
+            return f"its log-probabilities would differ by {apart:.2g}"
+    return None

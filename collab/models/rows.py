@@ -37,38 +37,11 @@ class RowStore:
         """Memory held."""
         return 0 if self._kv is None else self._kv.numel() * self._kv.element_size()
 
-    def add(self, pieces: Sequence[Tensor], more: int) -> None:
-        """Append a row.
-
-        Args:
-            pieces: what it starts with, (L, 2, G, tokens, D) each.
-            more: how many tokens it may grow by.
-        """
-        length = sum(piece.shape[3] for piece in pieces)
-        kv = self._with_room(len(self.lengths) + 1, length + more)
-        at = 0
-        for piece in pieces:
-            kv[:, :, len(self.lengths), :, at : at + piece.shape[3]] = piece
-            at += piece.shape[3]
-        self.lengths.append(length)
-
-    def remove(self, row: int) -> int:
-        """Take a row out; returns the number of the row that took its place (itself when it was the last)."""
-        last = len(self.lengths) - 1
-        if row != last:
-            assert self._kv is not None, "there is a row"
-            length = self.lengths[last]
-            self._kv[:, :, row, :, :length] = self._kv[:, :, last, :, :length]
-            self.lengths[row] = self.lengths[last]
-        self.lengths.pop()
-        if not self.lengths:
-            self._kv = None
-        return last
-
-    def _with_room(self, rows: int, tokens: int) -> Tensor:
+    def reserve(self, rows: int, tokens: int) -> None:
+        """Make room for so many rows, of so many tokens or as many as there is room for: what is added takes none."""
         old = self._kv
         if old is not None and rows <= old.shape[2] and tokens <= old.shape[4]:
-            return old
+            return
         held = (0, 0) if old is None else (old.shape[2], old.shape[4])
         if rows > held[0]:
             rows = max(rows, 2 * held[0])
@@ -82,4 +55,38 @@ class RowStore:
         if old is not None:
             new[:, :, : held[0], :, : held[1]] = old
         self._kv = new
-        return new
+
+    def add(self, pieces: Sequence[Tensor]) -> None:
+        """Append a row, for which room was reserved.
+
+        Args:
+            pieces: what it starts with, (L, 2, G, tokens, D) each.
+        """
+        assert self._kv is not None, "room was reserved"
+        row, at = len(self.lengths), 0
+        for piece in pieces:
+            self._kv[:, :, row, :, at : at + piece.shape[3]] = piece
+            at += piece.shape[3]
+        self.lengths.append(at)
+
+    def remove(self, row: int) -> int:
+        """Take a row out; returns the number of the row that took its place (itself when it was the last).
+
+        What it held is wiped: a product reads beyond a row's end with weight zero, and zero times NaN is NaN.
+        """
+        assert self._kv is not None, "there is a row"
+        last, gone = len(self.lengths) - 1, self.lengths[row]
+        length = self.lengths.pop()
+        if row != last:
+            self._kv[:, :, row, :, :length] = self._kv[:, :, last, :, :length]
+            self._kv[:, :, row, :, length:gone] = 0
+            self.lengths[row] = length
+        self._kv[:, :, last, :, :length] = 0
+        if not self.lengths:
+            self._kv = None
+        return last
+
+    def clear(self) -> None:
+        """Take all rows out and give back the memory."""
+        self.lengths.clear()
+        self._kv = None

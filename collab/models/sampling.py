@@ -1,4 +1,4 @@
-"""Draw one token per row from logits: temperature and top-p, each row by its own settings and its own random number.
+"""Draw one token per sequence from logits: temperature and top-p, each by its own settings and its own random number.
 
 A row's draw is a function of its logits, its settings and its number alone (inverse of the cumulative distribution),
 so its companions in the batch cannot change it.
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from collab.errors import ModelFailure
+from collab.models.checkpoint import Checkpoint
+from collab.models.generation import Generation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
@@ -21,6 +25,38 @@ class Drawn:
     """Plain policy: temperature 1, nothing left out; in nats."""
     behaviour: Tensor
     """Under the distribution drawn from; 0 where greedy."""
+
+
+def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) -> Tensor:
+    """Draw one token for each generation and note it; whatever takes memory is done before anything is noted.
+
+    Args:
+        drawing: n of them.
+        logits: (n, vocabulary).
+        checkpoint: for messages.
+
+    Returns:
+        The tokens, (n,).
+    """
+    broken = (~logits.isfinite().all(-1)).tolist()
+    samplings = [generation.job.sampling for generation in drawing]
+    device = logits.device
+    drawn = draw(
+        logits.nan_to_num(0.0),
+        temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
+        top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
+        uniforms=torch.tensor([generation.uniform for generation in drawing], dtype=torch.float64, device=device),
+    )
+    values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
+    for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
+        if bad:
+            generation.result = ModelFailure(
+                f"{checkpoint.chat.path}: the model computed NaN or infinite logits after {len(generation.tokens)} "
+                f"tokens ({checkpoint.dtype} on {checkpoint.device}); try dtype: float32, or check the weights"
+            )
+        else:
+            generation.take(token, logprob, behaviour, width=len(drawing))
+    return drawn.tokens
 
 
 def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -> Drawn:
@@ -38,7 +74,8 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -
     behaviour = torch.zeros_like(tokens, dtype=torch.float32)
     for rows, pick in ((~greedy & (top_p >= 1), _any), (~greedy & (top_p < 1), _nucleus)):
         if rows.any():
-            bent = (logits[rows].float() / temperature[rows, None]).softmax(-1, dtype=torch.float64)
+            below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0: no temperature makes it overflow
+            bent = (below / temperature[rows, None]).softmax(-1, dtype=torch.float64)
             tokens[rows], chosen = pick(bent, top_p[rows], uniforms[rows])
             behaviour[rows] = chosen.log().float()
     return Drawn(tokens=tokens, logprobs=plain.gather(-1, tokens[:, None])[:, 0], behaviour=behaviour)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -114,9 +115,9 @@ class Worker:
     def describe(self) -> tuple[str, ...]:
         """Runs in the thread; loads the weights when that has not happened yet."""
         checkpoint = self._loaded().checkpoint
+        context = "of any length" if checkpoint.context == sys.maxsize else f"{checkpoint.context} tokens"
         return (
-            f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, "
-            f"context {checkpoint.context} tokens",
+            f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, context {context}",
             "replies depend on the request alone" if self._exact else "replies may differ in the last bits by batch",
             self._note or "prompts share what they begin with",
         )
@@ -184,12 +185,12 @@ class Worker:
 
     def _engine_of(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:
         from collab.models.engine import Engine
-        from collab.models.padded import PaddedEngine
+        from collab.models.padded import PaddedEngine, trusted_width
 
         reason = checkpoint.share_prefixes()
         if reason is not None:
             self._note = f"every prompt is computed by itself: {reason}"
-            return PaddedEngine(checkpoint, width=1 if self._exact else self._width)
+            return PaddedEngine(checkpoint, width=trusted_width(checkpoint, 1 if self._exact else self._width))
         return Engine(
             checkpoint, exact=self._exact, width=self._width, prefill=self._prefill, cache_bytes=self._cache_bytes
         )

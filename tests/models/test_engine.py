@@ -1,6 +1,7 @@
 """The scheduler against a model's own one-by-one generation."""
 
 import copy
+import inspect
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +11,12 @@ import pytest
 import torch
 import transformers
 
-from collab.errors import ModelFailure
+from collab.errors import ConfigError, ModelFailure
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.checkpoint import Checkpoint
 from collab.models.engine import Engine
 from collab.models.generation import Answer, Job
-from collab.models.padded import PaddedEngine
+from collab.models.padded import PaddedEngine, trusted_width
 from collab.models.tiny import make_tiny_checkpoint
 from collab.types import Sampling
 
@@ -126,7 +127,33 @@ FAMILIES: dict[str, Any] = {
     "gpt_neox": transformers.GPTNeoXConfig(**SMALL),
     "gemma2": transformers.Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=16, sliding_window=64),
     "mixtral": transformers.MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4),
+    "mistral": transformers.MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=64),
+    "phi3 of two scales": transformers.Phi3Config(
+        **SMALL,
+        num_key_value_heads=2,
+        pad_token_id=0,
+        max_position_embeddings=1200,
+        original_max_position_embeddings=300,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "long_factor": [8.0, 4.0] * 4,
+            "short_factor": [1.0] * 8,
+        },
+    ),
+    "gptj": transformers.GPTJConfig(n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=1200),
+    "bloom": transformers.BloomConfig(hidden_size=64, n_layer=2, n_head=4),
+    "mamba": transformers.MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=8),
 }
+APART = {
+    "gemma2": "its layers are not all full attention",
+    "mistral": "its attention has sliding_window",
+    "phi3 of two scales": "its positions depend on the longest sequence",
+    "gptj": "some of its layers compute attention of their own",
+    "bloom": "some of its layers compute attention of their own",
+    "mamba": "its layers are not all full attention",
+}
+"""Those whose prompts are computed one by one, and why."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -142,13 +169,41 @@ def test_any_family_is_answered_as_by_its_own_generate(family: str, folder: Path
     tokenizer.save_pretrained(tmp_path)
     checkpoint = load(tmp_path)
     reason = checkpoint.share_prefixes()
-    assert (reason is None) == (family != "gemma2"), reason
-    engine = PaddedEngine(checkpoint, width=4) if reason else engine_of(checkpoint)
-    asked = jobs(prompts(4, seed=2))
+    assert (reason or "").startswith(APART.get(family, "")), reason
+    assert (reason is None) == (family not in APART)
+    engine = engine_of(checkpoint) if reason is None else PaddedEngine(checkpoint, width=trusted_width(checkpoint, 4))
+    asked = jobs(prompts(6, seed=2))
     for job, found in zip(asked, answers(engine, asked), strict=True):
         expected = generated(tmp_path, job.prompt)
         assert list(found.tokens) == expected[: len(found.tokens)]
         assert found.finish == "length" or expected[len(found.tokens)] in checkpoint.ends
+
+
+def test_a_family_that_cannot_be_continued_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    config = transformers.RwkvConfig(vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    checkpoint = load(tmp_path)
+    assert checkpoint.share_prefixes() is not None
+    with pytest.raises(ConfigError, match="models of type rwkv cannot be computed here: its forward pass fails"):
+        trusted_width(checkpoint, 4)
+
+
+def test_sequences_that_change_one_another_are_computed_one_by_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where padding is not masked."""
+    checkpoint = load(folder)
+    assert trusted_width(checkpoint, 4) == 4
+    forward = checkpoint.model.forward
+
+    def unmasked(*, attention_mask: Any = None, **options: Any) -> Any:
+        return forward(attention_mask=None if attention_mask is None else torch.ones_like(attention_mask), **options)
+
+    unmasked.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    monkeypatch.setattr(checkpoint.model, "forward", unmasked)
+    assert trusted_width(checkpoint, 4) == 1
 
 
 def test_sampling_is_the_requests_own(folder: Path) -> None:

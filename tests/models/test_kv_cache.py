@@ -102,7 +102,10 @@ def test_rows_keep_what_was_put_in(steps: list[tuple[str, int, int]]) -> None:
     for kind, length, number in steps:
         if kind == "add":
             pieces = [torch.randn(2, 2, 2, part, 4, generator=generator) for part in (length, number) if part]
-            store.add(pieces, more=5)
+            store.reserve(len(mirror) + 1, length + number + 5)
+            held = store.bytes
+            store.add(pieces)
+            assert store.bytes == held
             mirror.append(torch.cat(pieces, 3))
         elif mirror and kind == "remove":
             row = number % len(mirror)
@@ -120,4 +123,5 @@ def test_rows_keep_what_was_put_in(steps: list[tuple[str, int, int]]) -> None:
         assert store.lengths == [one.shape[3] for one in mirror]
         for row, expected in enumerate(mirror):
             assert torch.equal(store.kv[:, :, row, :, : expected.shape[3]], expected)
+            assert not store.kv[:, :, row, :, expected.shape[3] :].any(), "what was there before is wiped"
     assert (store.bytes == 0) == (not mirror)
