@@ -92,7 +92,7 @@ async def explore(
     Mostly taps on what was not tapped before, and apps that are opened by name.
 
     Args:
-        environment: of the suite; it is reset, with a budget that is not smaller than `steps`.
+        environment: of the suite; it is reset, with a budget that lasts for all steps and a trial on the last screen.
         steps: actions at most.
 
     Yields:
@@ -101,7 +101,7 @@ async def explore(
     Raises:
         EnvironmentFailure: the environment broke.
     """
-    roomy = replace(task, max_steps=max(task.max_steps, steps + 1))
+    roomy = replace(task, max_steps=max(task.max_steps, steps + 2))
     walk = await _Walk.begin(suite, environment, roomy, seed, "exploration")
     explorer = _Explorer(space=suite.space, apps=app_names(suite))
     yield walk.scene("exploration")

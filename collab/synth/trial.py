@@ -25,8 +25,8 @@ async def tried(scene: Scene, action: Action) -> StepResult | None:
 
 
 def changes(scene: Scene, result: StepResult) -> bool:
-    """Whether it made any difference that can be seen."""
-    return result.done or result.observation.digest != scene.observation.digest
+    """Whether it made any difference that can be seen; that the budget ran out is none."""
+    return result.terminated or result.observation.digest != scene.observation.digest
 
 
 def consequence(scene: Scene, action: Action, result: StepResult) -> str:

@@ -1,0 +1,90 @@
+"""A phone as it is for training, a reader with the shipped prompts, and scenes of both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from collab.envs.phone.suite import SimPhoneSuite
+from collab.library import root
+from collab.prompts.render import Template, read_templates
+from collab.synth.oracle import OracleTeacher
+from collab.synth.reader import Reader
+from collab.synth.rows import Level, Row
+from collab.synth.scenes import explore, follow
+from collab.synth.talk import Talk
+from collab.synth.teacher import Lesson, Scene
+
+Visit: TypeAlias = Callable[[Scene], Awaitable[None]]
+
+
+@pytest.fixture(scope="session")
+def phones() -> SimPhoneSuite:
+    """Phones without the unseen app, as in the train split."""
+    return SimPhoneSuite(without=["pro expense"])
+
+
+@pytest.fixture(scope="session")
+def reader() -> Reader:
+    return Reader(template=Template("default", read_templates(root() / "prompts" / "default")))
+
+
+@pytest.fixture(scope="session")
+def teacher(reader: Reader) -> OracleTeacher:
+    return OracleTeacher(talk=Talk(reader=reader))
+
+
+@pytest.fixture(scope="session")
+def exploring(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
+    """Explore from a task's start and do something on every scene; how many there were."""
+
+    async def walk(task: str, visit: Visit, steps: int, seed: int) -> int:
+        environment, count = await phones.open(), 0
+        async for scene in explore(phones, environment, phones.instance(task, 5), seed=seed, steps=steps):
+            await visit(scene)
+            count += 1
+        return count
+
+    return lambda task, visit, steps=15, seed=1: asyncio.run(walk(task, visit, steps, seed))
+
+
+@pytest.fixture(scope="session")
+def following(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
+    """Follow a task's solution and do something on every scene; how many there were."""
+
+    async def walk(task: str, visit: Visit, wrong: float, seed: int) -> int:
+        environment, count = await phones.open(), 0
+        async for scene in follow(phones, environment, phones.instance(task, 5), seed=seed, mistakes=wrong):
+            await visit(scene)
+            count += 1
+        return count
+
+    return lambda task, visit, wrong=0.0, seed=1: asyncio.run(walk(task, visit, wrong, seed))
+
+
+@pytest.fixture(scope="session")
+def lessons(
+    exploring: Callable[[str, Visit], int], following: Callable[[str, Visit], int], teacher: OracleTeacher
+) -> Callable[[str, Level], list[Lesson]]:
+    """What the oracle teaches on some scenes of a task."""
+
+    def make(task: str, level: Level) -> list[Lesson]:
+        found: list[Lesson] = []
+
+        async def visit(scene: Scene) -> None:
+            found.append(await teacher.teach(scene, level))
+
+        (exploring if level in ("basic", "instruction") else following)(task, visit)
+        return found
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def rows(lessons: Callable[[str, Level], list[Lesson]]) -> tuple[Row, ...]:
+    """Rows of all levels."""
+    levels: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
+    return tuple(row for level in levels for lesson in lessons("SystemWifiTurnOn", level) for row in lesson.rows)

@@ -1,0 +1,260 @@
+"""What the oracle teaches is true: answers agree with what really happens, replies with the solution."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from collab.agents.agent import Agent
+from collab.agents.agent import Scene as Deliberation
+from collab.credit.oracle import GOOD, OracleCritic
+from collab.envs.phone.suite import SimPhoneSuite
+from collab.envs.text import line
+from collab.graphs.network import Network
+from collab.models.scripted import ScriptedModel
+from collab.prompts.parse import read_reply
+from collab.prompts.render import Context, Said, prefix_text, rebuild
+from collab.seeds import generator
+from collab.synth import facts
+from collab.synth.instructions import proposals
+from collab.synth.oracle import Amounts, OracleTeacher
+from collab.synth.reader import Reader, Seat
+from collab.synth.rows import Level
+from collab.synth.scenes import follow
+from collab.synth.talk import Talk
+from collab.synth.teacher import Lesson, Scene
+from collab.types import CellRef, Prompt, Sampling
+
+INDEX = re.compile(r"\[(\d+)\]")
+
+
+def test_the_effects_that_are_taught_are_those_of_really_tapping(exploring, teacher: OracleTeacher) -> None:  # type: ignore[no-untyped-def]
+    checked: Counter[str] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        for row in (await teacher.teach(scene, "basic")).rows:
+            if row.kind != "element-effect":
+                continue
+            named, _, answer = row.reply.partition("\n")
+            index = int(INDEX.findall(row.prompt.suffix)[-1])
+            assert named == line(scene.observation.elements[index])
+            result = await (await scene.environment.fork()).step(scene.suite.space.make("click", index=index))  # type: ignore[attr-defined]
+            effect = result.info["effect"]
+            assert answer.casefold().startswith(effect.casefold().rstrip("."))
+            if result.observation.title != scene.observation.title:
+                assert result.observation.title in answer
+            checked["moved" if result.observation.title != scene.observation.title else "stayed"] += 1
+
+    for task in ("SystemWifiTurnOn", "ContactsAddContact", "SimpleCalendarAddOneEvent"):
+        exploring(task, visit, 25)
+    assert min(checked["moved"], checked["stayed"]) >= 5
+
+
+def test_teaching_never_moves_the_scene_and_is_the_same_twice(following, teacher: OracleTeacher) -> None:  # type: ignore[no-untyped-def]
+    async def visit(scene: Scene) -> None:
+        before = scene.environment.oracle()  # type: ignore[attr-defined]
+        for level in sorted(teacher.levels):
+            first, second = await teacher.teach(scene, level), await teacher.teach(scene, level)
+            assert first == second
+        assert scene.environment.oracle() == before  # type: ignore[attr-defined]
+
+    assert following("ContactsAddContact", visit) == 7
+
+
+@pytest.mark.parametrize("task", ["SystemWifiTurnOn", "MarkorCreateNote", "SimpleSmsSend", "ClockTimerEntry"])
+def test_instructions_are_fulfilled_by_what_is_taught(exploring, teacher: OracleTeacher, task: str) -> None:  # type: ignore[no-untyped-def]
+    kinds: Counter[str] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        for row in (await teacher.teach(scene, "instruction")).rows:
+            kinds[row.kind] += 1
+            read = read_reply(row.reply, scene.suite.space, scene.observation)
+            assert read.action is not None
+            assert read.action.type == row.action_type
+            if row.kind == "one-step":
+                result = await (await scene.environment.fork()).step(read.action)  # type: ignore[attr-defined]
+                assert result.observation.digest != scene.observation.digest
+            elif row.kind == "one-step-complete":
+                assert read.action == scene.suite.space.make("status", goal_status="complete")
+            else:
+                assert str(read.action["text"]) in scene.observation.text or read.action["text"] in ("on", "off")
+
+    exploring(task, visit)
+    assert set(kinds) == {"one-step", "one-step-complete", "one-step-answer"}
+
+
+def test_no_instruction_could_mean_two_elements(exploring) -> None:  # type: ignore[no-untyped-def]
+    async def visit(scene: Scene) -> None:
+        found = proposals(scene, generator(1))
+        for one in found["do"]:
+            aimed = one.action.target
+            if aimed is None:
+                continue
+            element = scene.observation.elements[aimed.index]  # type: ignore[union-attr]
+            alike = [e for e in scene.observation.elements if (e.role, e.label) == (element.role, element.label)]
+            assert alike == [element]
+            assert element.label in one.goal or facts.flat(element.label) in one.goal
+
+    exploring("SystemWifiTurnOn", visit, 30)
+
+
+# ------------------------------------------------------------------------------------------ demonstrations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening(Reader):
+    """A reader that remembers from which seats it was asked, and what was heard there."""
+
+    asked: list[tuple[Seat, dict[CellRef, str]]] = field(default_factory=list)
+
+    def decision(self, context: Context, seat: Seat, heard: Mapping[CellRef, Said]) -> Prompt:
+        self.asked.append((seat, {cell: heard[cell].text for cell in heard}))
+        return super().decision(context, seat, heard)
+
+
+async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: dict[CellRef, str]) -> Prompt:
+    """What a real network asks in a seat, its peers saying what they are said to have said."""
+
+    def speak(prompt: Prompt, seed: int) -> str:
+        return heard.get(seat.dag.conversation(seat.rounds)[seed], "Reason: none\nAction: none")
+
+    agents = {
+        name: Agent(
+            slot=name,
+            definition="scripted",
+            model=ScriptedModel(rule=speak),
+            template=reader.template,
+            sampling=Sampling(max_tokens=reader.max_tokens),
+            context_tokens=reader.context_tokens,
+            history=reader.history,
+        )
+        for name in seat.dag.slots
+    }
+    context = Context(
+        goal=scene.task.goal, space=scene.suite.space, observation=scene.observation, history=scene.history
+    )
+    order = seat.dag.conversation(seat.rounds)
+    deliberation = Deliberation(context=context, seed_of=lambda slot, round: order.index(CellRef(slot, round)))
+    network = Network(dag=seat.dag, agents=agents, rounds=seat.rounds)
+    matrix, (shared,) = await network.deliberate(deliberation)
+    return rebuild(prefix_text(shared.system, shared.text), matrix[seat.cell].prompt)
+
+
+@pytest.mark.parametrize("context_tokens", [8192, 1150])
+def test_a_demonstration_asks_what_real_agents_ask(following, reader: Reader, context_tokens: int) -> None:  # type: ignore[no-untyped-def]
+    listening = Listening(template=reader.template, context_tokens=context_tokens, max_tokens=48)
+    teacher = OracleTeacher(talk=Talk(reader=listening, share=0.7), amounts=Amounts(seats=4))
+    heard: Counter[bool] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        listening.asked.clear()
+        lesson = await teacher.teach(scene, "demonstration")
+        assert not lesson.refused
+        for row, (seat, said) in zip(lesson.rows, listening.asked, strict=True):
+            heard[bool(said)] += 1
+            real = await asked_by_agents(scene, listening, seat, said)
+            assert (real.system, real.user, real.layout) == (row.prompt.system, row.prompt.user, row.prompt.layout)
+            assert "".join(segment.text for segment in row.prompt.segments) == row.prompt.suffix
+
+    following("SimpleSmsSend", visit)
+    assert min(heard[True], heard[False]) >= 3
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.3])
+def test_demonstrations_are_the_solution_and_say_the_element_first(  # type: ignore[no-untyped-def]
+    following, teacher: OracleTeacher, wrong: float
+) -> None:
+    kinds: Counter[str] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        lesson = await teacher.teach(scene, "demonstration")
+        (row,) = lesson.rows
+        kinds[row.kind] += 1
+        read = read_reply(row.reply, scene.suite.space, scene.observation)
+        assert read.action == scene.environment.oracle()[0]  # type: ignore[attr-defined, index]
+        if read.action.target is not None:  # type: ignore[union-attr]
+            assert f"\n{read.reason}\n" in f"{row.prompt.shared}\n"
+            assert read.reason == line(scene.observation.elements[read.action.target.index])  # type: ignore[union-attr]
+
+    following("ContactsAddContact", visit, wrong, 7)
+    assert set(kinds) == ({"solution", "recovery"} if wrong else {"solution"})
+
+
+def test_peers_are_right_wrong_and_unreadable(following, reader: Reader) -> None:  # type: ignore[no-untyped-def]
+    teacher = OracleTeacher(talk=Talk(reader=reader, share=1.0), amounts=Amounts(seats=12))
+    heard: Counter[str] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        for row in (await teacher.teach(scene, "demonstration")).rows:
+            right = read_reply(row.reply, scene.suite.space, scene.observation).action
+            assert len(row.prompt.segments) > 1
+            for said in row.prompt.segments[1:-1:3]:
+                action = read_reply(said.text, scene.suite.space, scene.observation).action
+                heard["unreadable" if action is None else "right" if action == right else "wrong"] += 1
+
+    following("ContactsAddContact", visit)
+    total = heard.total()
+    assert 0.45 < heard["right"] / total < 0.8
+    assert 0.15 < heard["wrong"] / total < 0.55
+    assert heard["unreadable"] >= 1
+
+
+def test_preferences_share_the_demonstrations_prompts_and_reject_what_is_worse(  # type: ignore[no-untyped-def]
+    following, teacher: OracleTeacher
+) -> None:
+    async def visit(scene: Scene) -> None:
+        (shown,) = (await teacher.teach(scene, "demonstration")).rows
+        (row,) = (await teacher.teach(scene, "preference")).rows
+        assert (row.prompt, row.reply) == (shown.prompt, shown.reply)
+        assert row.rejected is not None
+        critic = OracleCritic(scene.environment)  # type: ignore[arg-type]
+        chosen, rejected = (
+            read_reply(text, scene.suite.space, scene.observation).action for text in (row.reply, row.rejected)
+        )
+        assert (await critic(chosen)).score == GOOD
+        assert rejected is not None
+        assert (await critic(rejected)).score < GOOD
+
+    following("ContactsAddContact", visit)
+
+
+def test_what_cannot_be_taught_is_counted(phones: SimPhoneSuite, reader: Reader) -> None:
+    """A prompt too small for the screen: what it does not show is not pointed at; a lost task has no next action."""
+
+    async def check() -> tuple[Counter[str], int]:
+        least = reader.count_tokens(reader.template.system(phones.space)) + 32 + 2 * (32 + 16)
+        narrow = replace(reader, slots=("ada",), context_tokens=least + 75, max_tokens=32)
+        small = OracleTeacher(talk=Talk(reader=narrow, share=0.0))
+        tiny = OracleTeacher(talk=Talk(reader=replace(reader, context_tokens=300)))
+        environment, refused, made = await phones.open(), Counter[str](), 0
+        async for scene in follow(phones, environment, phones.instance("SystemBrightnessMax", 5), seed=1):
+            for teacher in (small, tiny):
+                lesson = await teacher.teach(scene, "demonstration")
+                refused.update(lesson.refused)
+                made += len(lesson.rows)
+        lesson = await small.teach(scene, "demonstration")  # the episode is over
+        refused.update(lesson.refused)
+        return refused, made
+
+    refused, made = asyncio.run(check())
+    assert made >= 1
+    assert refused["the prompt does not fit into the context"] == 5
+    assert refused["its element is not in the prompt"] >= 1
+    assert refused["the episode is over"] == 1
+
+
+def test_every_row_says_where_it_comes_from(lessons: Callable[[str, Level], list[Lesson]]) -> None:
+    for level in ("basic", "instruction", "demonstration", "preference"):
+        rows = [row for lesson in lessons("MarkorCreateNote", level) for row in lesson.rows]
+        assert rows
+        assert {row.level for row in rows} == {level}
+        assert {(row.provenance.task, row.provenance.seed, row.provenance.teacher) for row in rows} == {
+            ("MarkorCreateNote", 5, "oracle")
+        }
+        assert all(row.provenance.apps[0] == "markor" for row in rows)
+        assert all((row.rejected is not None) == (level == "preference") for row in rows)
