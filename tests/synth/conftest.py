@@ -38,7 +38,7 @@ def teacher(reader: Reader) -> OracleTeacher:
 
 
 @pytest.fixture(scope="session")
-def exploring(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
+def exploring(phones: SimPhoneSuite) -> Callable[..., int]:
     """Explore from a task's start and do something on every scene; how many there were."""
 
     async def walk(task: str, visit: Visit, steps: int, seed: int) -> int:
@@ -48,11 +48,14 @@ def exploring(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
             count += 1
         return count
 
-    return lambda task, visit, steps=15, seed=1: asyncio.run(walk(task, visit, steps, seed))
+    def run(task: str, visit: Visit, steps: int = 15, seed: int = 1) -> int:
+        return asyncio.run(walk(task, visit, steps, seed))
+
+    return run
 
 
 @pytest.fixture(scope="session")
-def following(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
+def following(phones: SimPhoneSuite) -> Callable[..., int]:
     """Follow a task's solution and do something on every scene; how many there were."""
 
     async def walk(task: str, visit: Visit, wrong: float, seed: int) -> int:
@@ -62,12 +65,15 @@ def following(phones: SimPhoneSuite) -> Callable[[str, Visit], int]:
             count += 1
         return count
 
-    return lambda task, visit, wrong=0.0, seed=1: asyncio.run(walk(task, visit, wrong, seed))
+    def run(task: str, visit: Visit, wrong: float = 0.0, seed: int = 1) -> int:
+        return asyncio.run(walk(task, visit, wrong, seed))
+
+    return run
 
 
 @pytest.fixture(scope="session")
 def lessons(
-    exploring: Callable[[str, Visit], int], following: Callable[[str, Visit], int], teacher: OracleTeacher
+    exploring: Callable[..., int], following: Callable[..., int], teacher: OracleTeacher
 ) -> Callable[[str, Level], list[Lesson]]:
     """What the oracle teaches on some scenes of a task."""
 

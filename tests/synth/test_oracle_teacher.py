@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pytest
 
@@ -14,13 +15,12 @@ from collab.agents.agent import Agent
 from collab.agents.agent import Scene as Deliberation
 from collab.credit.oracle import GOOD, OracleCritic
 from collab.envs.phone.suite import SimPhoneSuite
-from collab.envs.text import line
+from collab.envs.text import flat, line
 from collab.graphs.network import Network
 from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Context, Said, prefix_text, rebuild
 from collab.seeds import generator
-from collab.synth import facts
 from collab.synth.instructions import proposals
 from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.reader import Reader, Seat
@@ -30,10 +30,11 @@ from collab.synth.talk import Talk
 from collab.synth.teacher import Lesson, Scene
 from collab.types import CellRef, Prompt, Sampling
 
+Walk: TypeAlias = Callable[..., int]
 INDEX = re.compile(r"\[(\d+)\]")
 
 
-def test_the_effects_that_are_taught_are_those_of_really_tapping(exploring, teacher: OracleTeacher) -> None:  # type: ignore[no-untyped-def]
+def test_the_effects_that_are_taught_are_those_of_really_tapping(exploring: Walk, teacher: OracleTeacher) -> None:
     checked: Counter[str] = Counter()
 
     async def visit(scene: Scene) -> None:
@@ -55,7 +56,7 @@ def test_the_effects_that_are_taught_are_those_of_really_tapping(exploring, teac
     assert min(checked["moved"], checked["stayed"]) >= 5
 
 
-def test_teaching_never_moves_the_scene_and_is_the_same_twice(following, teacher: OracleTeacher) -> None:  # type: ignore[no-untyped-def]
+def test_teaching_never_moves_the_scene_and_is_the_same_twice(following: Walk, teacher: OracleTeacher) -> None:
     async def visit(scene: Scene) -> None:
         before = scene.environment.oracle()  # type: ignore[attr-defined]
         for level in sorted(teacher.levels):
@@ -67,7 +68,7 @@ def test_teaching_never_moves_the_scene_and_is_the_same_twice(following, teacher
 
 
 @pytest.mark.parametrize("task", ["SystemWifiTurnOn", "MarkorCreateNote", "SimpleSmsSend", "ClockTimerEntry"])
-def test_instructions_are_fulfilled_by_what_is_taught(exploring, teacher: OracleTeacher, task: str) -> None:  # type: ignore[no-untyped-def]
+def test_instructions_are_fulfilled_by_what_is_taught(exploring: Walk, teacher: OracleTeacher, task: str) -> None:
     kinds: Counter[str] = Counter()
 
     async def visit(scene: Scene) -> None:
@@ -88,7 +89,7 @@ def test_instructions_are_fulfilled_by_what_is_taught(exploring, teacher: Oracle
     assert set(kinds) == {"one-step", "one-step-complete", "one-step-answer"}
 
 
-def test_no_instruction_could_mean_two_elements(exploring) -> None:  # type: ignore[no-untyped-def]
+def test_no_instruction_could_mean_two_elements(exploring: Walk) -> None:
     async def visit(scene: Scene) -> None:
         found = proposals(scene, generator(1))
         for one in found["do"]:
@@ -98,7 +99,7 @@ def test_no_instruction_could_mean_two_elements(exploring) -> None:  # type: ign
             element = scene.observation.elements[aimed.index]  # type: ignore[union-attr]
             alike = [e for e in scene.observation.elements if (e.role, e.label) == (element.role, element.label)]
             assert alike == [element]
-            assert element.label in one.goal or facts.flat(element.label) in one.goal
+            assert element.label in one.goal or flat(element.label) in one.goal
 
     exploring("SystemWifiTurnOn", visit, 30)
 
@@ -146,7 +147,7 @@ async def asked_by_agents(scene: Scene, reader: Listening, seat: Seat, heard: di
 
 
 @pytest.mark.parametrize("context_tokens", [8192, 1150])
-def test_a_demonstration_asks_what_real_agents_ask(following, reader: Reader, context_tokens: int) -> None:  # type: ignore[no-untyped-def]
+def test_a_demonstration_asks_what_real_agents_ask(following: Walk, reader: Reader, context_tokens: int) -> None:
     listening = Listening(template=reader.template, context_tokens=context_tokens, max_tokens=48)
     teacher = OracleTeacher(talk=Talk(reader=listening, share=0.7), amounts=Amounts(seats=4))
     heard: Counter[bool] = Counter()
@@ -166,8 +167,8 @@ def test_a_demonstration_asks_what_real_agents_ask(following, reader: Reader, co
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.3])
-def test_demonstrations_are_the_solution_and_say_the_element_first(  # type: ignore[no-untyped-def]
-    following, teacher: OracleTeacher, wrong: float
+def test_demonstrations_are_the_solution_and_say_the_element_first(
+    following: Walk, teacher: OracleTeacher, wrong: float
 ) -> None:
     kinds: Counter[str] = Counter()
 
@@ -176,7 +177,7 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(  # type: ign
         (row,) = lesson.rows
         kinds[row.kind] += 1
         read = read_reply(row.reply, scene.suite.space, scene.observation)
-        assert read.action == scene.environment.oracle()[0]  # type: ignore[attr-defined, index]
+        assert read.action == scene.environment.oracle()[0]  # type: ignore[attr-defined]
         if read.action.target is not None:  # type: ignore[union-attr]
             assert f"\n{read.reason}\n" in f"{row.prompt.shared}\n"
             assert read.reason == line(scene.observation.elements[read.action.target.index])  # type: ignore[union-attr]
@@ -185,7 +186,7 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(  # type: ign
     assert set(kinds) == ({"solution", "recovery"} if wrong else {"solution"})
 
 
-def test_peers_are_right_wrong_and_unreadable(following, reader: Reader) -> None:  # type: ignore[no-untyped-def]
+def test_peers_are_right_wrong_and_unreadable(following: Walk, reader: Reader) -> None:
     teacher = OracleTeacher(talk=Talk(reader=reader, share=1.0), amounts=Amounts(seats=12))
     heard: Counter[str] = Counter()
 
@@ -204,8 +205,8 @@ def test_peers_are_right_wrong_and_unreadable(following, reader: Reader) -> None
     assert heard["unreadable"] >= 1
 
 
-def test_preferences_share_the_demonstrations_prompts_and_reject_what_is_worse(  # type: ignore[no-untyped-def]
-    following, teacher: OracleTeacher
+def test_preferences_share_the_demonstrations_prompts_and_reject_what_is_worse(
+    following: Walk, teacher: OracleTeacher
 ) -> None:
     async def visit(scene: Scene) -> None:
         (shown,) = (await teacher.teach(scene, "demonstration")).rows

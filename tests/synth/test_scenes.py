@@ -13,7 +13,7 @@ from collab.envs.phone.suite import SimPhoneSuite
 from collab.prompts.parse import read_reply
 from collab.synth.replies import reply
 from collab.synth.scenes import explore, follow
-from collab.synth.teacher import Scene
+from collab.synth.teacher import Met, Scene
 
 
 async def explored(suite: SimPhoneSuite, task: str, seed: int, steps: int) -> list[Scene]:
@@ -91,7 +91,7 @@ def test_history_tells_what_a_policy_that_says_it_would_have_told(phones: SimPho
 
 
 def test_other_environments_are_walked_in_the_same_way() -> None:
-    async def check() -> tuple[list[str], int]:
+    async def check() -> tuple[list[Met], int]:
         suite = CorridorSuite()
         environment = await suite.open()
         task = suite.instance("OpenDoors", 3)
