@@ -2,7 +2,7 @@
 
     python scripts/bench_deliberation.py --quick                     # under a minute
     python scripts/bench_deliberation.py --out deliberation.json     # P = 500, 2000, 8000
-    python scripts/bench_deliberation.py --hidden 896 --layers 24 --device cuda --dtype bfloat16
+    python scripts/bench_deliberation.py --shape 0.5b --device cuda --dtype bfloat16     # also 1.5b
 
 One environment step is a deliberation of four agents in three rounds, twelve calls, on a graph drawn anew (an edge
 with probability 1/2), greedy. All calls of a step begin with the same P tokens and end with what they heard and a line
@@ -14,7 +14,9 @@ limit     What no scheduler can beat: every distinct prompt token of the 16 envi
           decode passes as the replies need at the width that was reached, in a bare loop.
 
 Arms alternate in one process; figures are medians over repetitions. The replies of all arms are compared token by
-token. Tokens, passes and the peak of matrix products are printed beside the ratios.
+token; in float32 a single different one ends the benchmark with exit code 1 (in bfloat16 sums of another order may tip
+the balance between two tokens; how many did is printed). Tokens, passes and the peak of matrix products are printed
+beside the ratios.
 """
 
 from __future__ import annotations
@@ -46,6 +48,12 @@ from collab.models.tiny import make_tiny_checkpoint
 from collab.types import CellRef, Prompt, Sampling
 from collab.types import Segment as Message
 
+SHAPES: dict[str, dict[str, int]] = {
+    "0.5b": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
+    "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+}
+"""Sizes of published Qwen2 models; both have two key-value heads and the same vocabulary."""
+VOCABULARY = 151_936
 SLOTS = ("ada", "ben", "cyd", "dee")
 ROUNDS = 3
 
@@ -108,6 +116,30 @@ def make_steps(model: LocalModel, count: int, tokens: int, seed: int) -> list[St
         dag = sample(EdgeSampler(sampler="ordered", p=0.5), SLOTS, rng.getrandbits(32))
         steps.append(Step(shared=text, dag=dag))
     return steps
+
+
+def make_checkpoint(folder: Path, options: argparse.Namespace) -> Path:
+    """A random model; of a published shape where one is asked for, with the tiny one's tokenizer."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    context = max(options.prefix) + 2048
+    make_tiny_checkpoint(folder, hidden=options.hidden, layers=options.layers, context=context)
+    if options.shape is not None:
+        tiny = Qwen2Config.from_pretrained(folder)
+        config = Qwen2Config(
+            **SHAPES[options.shape],
+            vocab_size=VOCABULARY,
+            num_key_value_heads=2,
+            max_position_embeddings=context,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tiny.eos_token_id,
+            pad_token_id=tiny.pad_token_id,
+            dtype=torch.bfloat16,
+        )
+        torch.manual_seed(0)
+        Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
 
 
 # ------------------------------------------------------------------------------------------------------------ arms
@@ -222,6 +254,7 @@ async def measure(options: argparse.Namespace, folder: Path, prefix: int) -> dic
     sampling = Sampling(temperature=0.0, max_tokens=options.reply)
     arms: dict[str, list[Spoken]] = {}
     different = compared = 0
+    single = engine.checkpoint.model.dtype == torch.float32
     overheads = []
     for repetition in range(options.repeat + 1):
         steps = make_steps(model, 16 * options.steps, prefix, repetition)
@@ -231,10 +264,9 @@ async def measure(options: argparse.Namespace, folder: Path, prefix: int) -> dic
             played[str(environments)] = await ours(model, steps[: options.steps * environments], environments, sampling)
         overheads.append(1 - engine.compute_s / played["16"].seconds)
         played["limit"] = limit(engine, played["16"], prefix, 4096)
-        for name in ("1", "4", "16"):
-            for mine, theirs in zip(played[name].replies[0], played["serial"].replies[0], strict=True):
-                compared += 1
-                different += mine != theirs
+        for one, other in (("1", "serial"), ("4", "serial"), ("16", "serial"), ("1", "16"), ("4", "16")):
+            pairs = differences(played[one], played[other])
+            compared, different = compared + len(pairs), different + sum(pairs)
         if repetition:  # the first is the warm-up
             for name, spoken in played.items():
                 arms.setdefault(name, []).append(spoken)
@@ -257,7 +289,16 @@ async def measure(options: argparse.Namespace, folder: Path, prefix: int) -> dic
         "peak_cache_mb": round(engine.peak_bytes / 1e6, 1),
         "replies_compared": compared,
         "replies_different": different,
+        "replies_must_be_equal": single,
     }
+
+
+def differences(one: Spoken, other: Spoken) -> list[bool]:
+    """For every reply of the steps that both arms played, whether they differ."""
+    steps = one.replies.keys() & other.replies.keys()
+    return [
+        mine != theirs for step in steps for mine, theirs in zip(one.replies[step], other.replies[step], strict=True)
+    ]
 
 
 def unique_tokens(spoken: Spoken, model: LocalModel, steps: Sequence[Step]) -> int:
@@ -302,6 +343,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2, help="steps of each environment")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument(
+        "--shape", choices=sorted(SHAPES), help="of a published Qwen2, instead of --hidden and --layers"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--out", type=Path, help="also write the JSON here")
@@ -309,11 +353,10 @@ def main() -> None:
     if options.quick:
         options.prefix, options.repeat, options.steps = [500], 1, 1
     device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device.replace("auto", "cpu")
-    report: dict[str, Any] = {"machine": machine(device), "model": {"hidden": options.hidden, "layers": options.layers}}
+    shape = SHAPES[options.shape] if options.shape else {"hidden": options.hidden, "layers": options.layers}
+    report: dict[str, Any] = {"machine": machine(device), "model": shape}
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = make_tiny_checkpoint(
-            Path(folder), hidden=options.hidden, layers=options.layers, context=max(options.prefix) + 2048
-        )
+        checkpoint = make_checkpoint(Path(folder), options)
         report["prefixes"] = []
         for prefix in options.prefix:
             figures = asyncio.run(measure(options, checkpoint, prefix))
@@ -328,6 +371,9 @@ def main() -> None:
     print(json.dumps(report))
     if options.out is not None:
         options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    wrong = sum(one["replies_different"] for one in report["prefixes"] if one["replies_must_be_equal"])
+    if wrong:
+        raise SystemExit(f"{wrong} replies differ from those of another arm: these figures are worth nothing")
 
 
 if __name__ == "__main__":
