@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import collab
-from collab.cli import agents, demo, doctor, env, evaluate, graph, phone, rollout, runs, serve
+from collab.cli import agents, checkpoint, demo, doctor, env, evaluate, finetune, graph, phone, rollout, runs, serve
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
 
@@ -52,6 +52,8 @@ def _top(
 app.command("demo")(demo.demo)
 app.command("rollout")(rollout.rollout)
 app.command("eval")(evaluate.evaluate)
+app.command("finetune")(finetune.finetune)
+app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(runs.app, name="runs")
 app.add_typer(env.app, name="env")
 app.add_typer(graph.app, name="graph")

@@ -104,7 +104,10 @@ class ChatTokenizer:
         """Id that begins a text; None when texts begin with nothing."""
         self.size: int = max(self._tokenizer.get_vocab().values()) + 1
         """One more than the largest id."""
-        self.turn_ends = self._turn_ends()
+        own, closing = self._tokenizer.eos_token_id, self._reply_closing()
+        self.turn_end: int | None = own if closing is None else closing
+        """Id to end a reply with: the template's, else the tokenizer's own; None when there is neither."""
+        self.turn_ends: frozenset[int] = frozenset({own, closing} - {None})
         """Ids that end a reply: the tokenizer's own, and the one that the template closes a reply with."""
 
     def prompt_ids(self, prompt: Prompt, places: Places | None = None) -> PromptIds:
@@ -177,11 +180,10 @@ class ChatTokenizer:
             use = "has no place for pictures" if pictures else "cannot be used"
             raise ConfigError(f"{self.path}: the chat template {use}: {_first_line(error)}") from None
 
-    def _turn_ends(self) -> frozenset[int]:
+    def _reply_closing(self) -> int | None:
+        """The control token that the template closes a reply with; None when it uses none."""
         closing = self._encode_template(self._after_reply())
-        by_template = {closing[0]} & self.control if closing else set()
-        own = self._tokenizer.eos_token_id
-        return frozenset(by_template if own is None else by_template | {own})
+        return closing[0] if closing and closing[0] in self.control else None
 
     def _after_reply(self) -> str:
         user = {"role": "user", "content": "Hello."}

@@ -81,7 +81,7 @@ class LocalModel:
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra.of(package, "train", "a local model")
         path = str(Path(path).expanduser()) if path.startswith("~") else path
-        _check_files(path)
+        check_files(path)
         self._worker = Worker(
             ChatTokenizer(path, download),
             device=device,
@@ -212,7 +212,7 @@ class LocalModel:
         return self._worker
 
 
-def _check_files(path: str) -> None:
+def check_files(path: str) -> None:
     """What can be seen to be wrong without loading anything."""
     folder = Path(path)
     if folder.is_dir():

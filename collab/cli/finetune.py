@@ -1,0 +1,334 @@
+"""`collab finetune`: make a better checkpoint from a checkpoint and rows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data as as_data
+from collab.cli.output import emit, note, say
+
+if TYPE_CHECKING:
+    from collab.learn.data import Data
+    from collab.learn.finetune import Prepared, Result, Task
+    from collab.learn.folder import RunFolder
+    from collab.learn.watch import Progress
+    from collab.library import Library
+    from collab.synth.rows import Row
+
+WHAT, HOW = "What is trained", "How it is trained"
+"""Headings in the help."""
+
+LINE_S = 5.0
+"""Between two lines of progress."""
+
+Stage = Annotated[str | None, typer.Option("--stage", metavar="STAGE", help="copy, sft or dpo.", rich_help_panel=WHAT)]
+Base = Annotated[
+    Path | None,
+    typer.Option("--base", metavar="DIR", help="Checkpoint to start from, with a chat template.", rich_help_panel=WHAT),
+]
+DataFolders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data", metavar="DIRS", help="Rows: directories, comma-separated or repeated.", rich_help_panel=WHAT
+    ),
+]
+PresetName = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="NAME|FILE",
+        help="Recipes: paper-qwen2-7b, qwen2.5-0.5b, pocket or a YAML file.",
+        rich_help_panel=WHAT,
+    ),
+]
+Levels = Annotated[
+    list[str] | None,
+    typer.Option("--levels", metavar="NAMES", help="Levels of sft, in this order.", rich_help_panel=WHAT),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="OUT", help="Run directory to make.", rich_help_panel=WHAT)]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="OUT", help="Go on with a run that was stopped or killed.", rich_help_panel=WHAT),
+]
+OnlyPlan = Annotated[
+    bool,
+    typer.Option("--plan", help="Print tokens, steps, memory and time, and train nothing.", rich_help_panel=HOW),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="a=b", help="Override one setting of the recipe. May be repeated.", rich_help_panel=HOW
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of order and adapters.", rich_help_panel=HOW)]
+MaxMinutes = Annotated[
+    float | None,
+    typer.Option("--max-minutes", metavar="M", help="Stop then, with a checkpoint to resume.", rich_help_panel=HOW),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
+]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option("--report-to", metavar="NAMES", help="Also tensorboard or trackio.", rich_help_panel=HOW),
+]
+MaxBroken = Annotated[
+    int,
+    typer.Option("--max-broken", metavar="N", min=0, help="Broken rows to leave out at most.", rich_help_panel=HOW),
+]
+AllowOverlap = Annotated[
+    bool,
+    typer.Option("--allow-overlap", help="Train on rows that are kept for evaluation, too.", rich_help_panel=HOW),
+]
+
+
+def finetune(
+    *,
+    stage: Stage = None,
+    base: Base = None,
+    data: DataFolders = None,
+    preset: PresetName = "pocket",
+    levels: Levels = None,
+    out: Out = None,
+    resume: Resume = None,
+    plan: OnlyPlan = False,
+    settings: Settings = None,
+    seed: Seed = 0,
+    max_minutes: MaxMinutes = None,
+    device: Device = "auto",
+    report_to: ReportTo = None,
+    max_broken: MaxBroken = 0,
+    allow_overlap: AllowOverlap = False,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a better checkpoint from a checkpoint and rows."""
+    from collab.learn.finetune import begin, check_installed
+    from collab.learn.folder import RunFolder
+
+    check_installed()
+    definitions = options.library(library)
+    if resume is None:
+        folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
+        task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
+        prepared = _prepared(task, definitions, allow_overlap)
+    else:
+        said = {"--stage": stage, "--base": base, "--data": data, "--levels": levels, "--out": out, "--set": settings}
+        prepared = _as_before(RunFolder(resume), [option for option, value in said.items() if value is not None])
+    if plan:
+        _show_plan(prepared, device, as_json)
+        return
+    folder = RunFolder(resume) if resume is not None else begin(prepared, _needed("--out", out))
+    told = {"device": device, "report_to": options.listed("--report-to", report_to)}
+    with _stopping(max_minutes) as stopping:
+        result = _trained(prepared, folder, stopping, **told)
+    _finish(result, folder, as_json)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _asked(
+    stage: str | None,
+    base: Path | None,
+    data: Sequence[str],
+    preset: str,
+    levels: Sequence[str],
+    settings: Sequence[str] | None,
+    seed: int,
+    max_broken: int,
+) -> Task:
+    """The task that options describe.
+
+    Raises:
+        UsageError: one is missing or does not fit.
+    """
+    from collab.config import override
+    from collab.errors import UsageError
+    from collab.learn.finetune import Task
+    from collab.learn.preset import STAGES, load_preset
+
+    name = _needed("--stage", stage)
+    if name not in STAGES:
+        raise UsageError(f"--stage {name}: allowed are {', '.join(STAGES)}")
+    recipe = load_preset(preset).recipe(name)
+    if levels and name != "sft":
+        raise UsageError(f"--levels means nothing to --stage {name}; it is for sft")
+    chosen = [f"levels=[{', '.join(levels)}]"] if levels else []
+    recipe = override(recipe, [*chosen, *(settings or [])])
+    if (name == "copy") == bool(data):
+        advice = "makes its own sequences, leave --data out" if data else "needs --data"
+        raise UsageError(f"--stage {name}: {advice}")
+    folder = str(_needed("--base", base))
+    return Task(
+        stage=name, base=folder, preset=preset, recipe=recipe, seed=seed, data=tuple(data), max_broken=max_broken
+    )
+
+
+def _needed(option: str, value: Any) -> Any:
+    from collab.errors import UsageError
+
+    if value is None:
+        raise UsageError(f"{option} is missing; see collab finetune --help")
+    return value
+
+
+def _prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
+    """Rows read, checked and tokenised; what is worth knowing about them is said."""
+    from collab.learn.finetune import prepare
+
+    read = _read(task)
+    rows = read.rows if read is not None else ()
+    _refuse_leaks(rows, definitions, allow_overlap)
+    prepared = prepare(task, rows)
+    _note(f"base: {prepared.base}")
+    if read is not None:
+        counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
+        _note(f"data: {len(rows)} rows ({counts}), {read.repeated} repetitions left out")
+        for field, count in read.broken.items():
+            _note(f"left out: {count} broken rows, {field}")
+    for level, count in prepared.encoded.dropped.items():
+        _note(f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}")
+    return prepared
+
+
+def _as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
+    """What a run was asked when it began.
+
+    Raises:
+        UsageError: options say something else, or base, data or order are no longer what they were.
+    """
+    from collab.errors import UsageError
+    from collab.learn.finetune import check_same, prepare, task_of
+
+    if said:
+        raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
+    manifest = folder.manifest()
+    if folder.final.is_dir():
+        raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
+    task = task_of(manifest)
+    read = _read(task)
+    prepared = prepare(task, read.rows if read is not None else ())
+    check_same(prepared, manifest)
+    _note(f"base: {prepared.base}")
+    checkpoint = folder.checkpoint()
+    _note(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
+    return prepared
+
+
+def _read(task: Task) -> Data | None:
+    """Rows of the task's levels; None for a stage that makes its own."""
+    from collab.learn.data import read_data
+    from collab.learn.finetune import levels_of
+
+    if not task.data:
+        return None
+    folders = [Path(folder).expanduser() for folder in task.data]
+    return read_data(folders, levels_of(task), max_broken=task.max_broken)
+
+
+def _refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
+    """Refuse rows that are kept for evaluation in the environment that they come from.
+
+    Raises:
+        OverlapError: there are some, and that was not allowed.
+    """
+    from collab.config import load_environment
+    from collab.resolve import splits_in
+    from collab.splits.overlap import kept_by, refuse_overlap
+
+    for name in sorted({row.provenance.environment.partition("[")[0] for row in rows}):
+        if name not in definitions.names("envs"):
+            _note(f"not checked against evaluation splits: no environment called {name!r} is defined here")
+            continue
+        splits = asyncio.run(splits_in(name, load_environment(definitions, name)))
+        mine = (row.instance for row in rows if row.provenance.environment.partition("[")[0] == name)
+        found = refuse_overlap(mine, kept_by(splits.values()), allow_overlap=allowed)
+        if found.offenders:
+            _note(str(found))
+
+
+# --------------------------------------------------------------------------------------------------- what happens
+
+
+def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
+    from collab.learn.plan import plan, told
+
+    found = plan(prepared, device)
+    if as_json:
+        emit(as_data(found))
+    else:
+        say(told(found))
+
+
+def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool], **options: Any) -> Result:
+    from collab.learn.finetune import train
+
+    last = -LINE_S
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_S or progress.step == progress.steps:
+            last = now
+            _note(str(progress))
+
+    return train(prepared, folder, watch=watch, stopping=stopping, **options)
+
+
+@contextlib.contextmanager
+def _stopping(max_minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Whether it is time to stop: the minutes are over, or Ctrl-C or SIGTERM came. The second one ends at once."""
+    until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        for one in before:
+            signal.signal(one, before[one])
+        _note("stopping with a checkpoint after this step; once more to leave at once")
+
+    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked or (until is not None and time.monotonic() >= until)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
+    """Print how a run ended; one that stopped early ends the command with exit code 1."""
+    from collab.learn.finetune import world
+
+    if world()[0] != 0:
+        return
+    if as_json:
+        emit(as_data(result))
+    elif result.final is not None:
+        say(f"trained {result.steps} steps, loss {result.loss:.4g}: {result.final}")
+    if result.final is None:
+        note(f"stopped after step {result.step} of {result.steps}; go on with: {_resume(folder)}")
+        raise typer.Exit(1)
+
+
+def _resume(folder: RunFolder) -> str:
+    return f"collab finetune --resume {shlex.quote(str(folder.path))}"
+
+
+def _note(text: str) -> None:
+    """One line on stderr, of the first process alone."""
+    from collab.learn.finetune import world
+
+    if world()[0] == 0:
+        note(text)

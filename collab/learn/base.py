@@ -1,0 +1,103 @@
+"""The checkpoint that training starts from: checked, named by its digest, loaded for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab.errors import ConfigError, MissingExtra
+from collab.learn.folder import weights_digest
+from collab.learn.preset import Recipe
+from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.local import check_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A checkpoint to start from."""
+
+    path: str
+    """Directory."""
+    digest: str
+    """SHA-256 over its weights."""
+    chat: ChatTokenizer
+    config: Any
+    """transformers' configuration of its text part."""
+
+    def __str__(self) -> str:
+        return f"{self.path} (digest {self.digest[:12]})"
+
+
+def open_base(path: str, recipe: Recipe) -> Base:
+    """Check a checkpoint before anything is loaded.
+
+    Args:
+        path: directory with config.json, safetensors weights, tokenizer and chat template.
+        recipe: whose context it must bear.
+
+    Raises:
+        ConfigError: something of it is missing or does not fit; says what.
+        MissingExtra: transformers is not installed.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"--base {path}: no such model directory; a model hub id must be downloaded first")
+    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
+        raise ConfigError(f"--base {path}: an adapter, not a whole checkpoint; train it with lora.merge: true")
+    check_files(str(folder))
+    chat = ChatTokenizer(str(folder))
+    try:
+        from transformers import AutoConfig
+    except ImportError:
+        raise MissingExtra.of("transformers", "train", "fine-tuning") from None
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"--base {path}: config.json cannot be used: {str(error).splitlines()[0]}") from None
+    if recipe.context > config.max_position_embeddings:
+        raise ConfigError(
+            f"--base {path}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
+            f"--set context={config.max_position_embeddings}"
+        )
+    if chat.size > config.vocab_size:
+        raise ConfigError(
+            f"--base {path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
+            "the tokenizer belongs to another model"
+        )
+    return Base(path=str(folder), digest=weights_digest(folder), chat=chat, config=config)
+
+
+def load_weights(base: Base, dtype: str) -> Any:
+    """The causal LM in memory, on the processor.
+
+    Args:
+        dtype: what its weights are held in, "float32" or "bfloat16".
+
+    Raises:
+        ConfigError: the weights cannot be read.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with quiet_transformers():
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                base.path,
+                local_files_only=True,
+                use_safetensors=True,
+                dtype=getattr(torch, dtype),
+                attn_implementation="sdpa",
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"--base {base.path}: the weights cannot be loaded: {first}") from None
+    return model
+
+
+def load_tokenizer(base: Base) -> Any:
+    """The transformers tokenizer that is saved with every checkpoint."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(base.path, local_files_only=True)

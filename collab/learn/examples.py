@@ -1,0 +1,164 @@
+"""Rows as token ids: exactly what the local engine reads when it is asked, and the reply that it should give.
+
+An `Example` is one sequence of which only the end is scored; a `Pair` is one prompt with two ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collab.errors import ConfigError
+from collab.synth.rows import Row
+
+if TYPE_CHECKING:
+    from collab.models.chat import ChatTokenizer
+
+Ids = NDArray[np.int64]
+IGNORED = -100
+"""Label of a token that is not scored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Example:
+    """A sequence to learn."""
+
+    group: str
+    """What it belongs to: the level of its row, or "copy"."""
+    ids: Ids
+    """All tokens."""
+    scored_from: int
+    """Position of the first token that is scored; those before it are read only."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are scored."""
+        return len(self.ids) - self.scored_from
+
+    @property
+    def labels(self) -> Ids:
+        """`ids` where they are scored, `IGNORED` elsewhere."""
+        labels = self.ids.copy()
+        labels[: self.scored_from] = IGNORED
+        return labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A prompt with a good and a bad reply."""
+
+    group: str
+    prompt: Ids
+    chosen: Ids
+    rejected: Ids
+
+    def __len__(self) -> int:
+        """Of the longer of the two sequences."""
+        return len(self.prompt) + max(len(self.chosen), len(self.rejected))
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are scored, of both replies."""
+        return len(self.chosen) + len(self.rejected)
+
+
+ItemT = TypeVar("ItemT", Example, Pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded(Generic[ItemT]):
+    """What rows became."""
+
+    items: Sequence[ItemT]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Rows longer than the context, by level."""
+    longest: int = 0
+    """Tokens of the longest row, dropped ones included."""
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """Positions in `items`, by group."""
+        found: dict[str, list[int]] = {}
+        for index, item in enumerate(self.items):
+            found.setdefault(item.group, []).append(index)
+        return found
+
+
+def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Example]:
+    """Prompts with the reply to learn, for next-token loss.
+
+    Args:
+        rows: of any level; of a preference, the chosen reply is learned.
+        context: longest sequence; what is longer is left out and counted.
+
+    Raises:
+        ConfigError: the checkpoint has no token that ends a reply, or not one row fits.
+    """
+    end = _turn_end(chat)
+
+    def one(row: Row) -> Example:
+        prompt = chat.prompt_ids(row.prompt).ids
+        ids = np.array((*prompt, *chat.encode(row.reply), end), np.int64)
+        return Example(group=row.level, ids=ids, scored_from=len(prompt))
+
+    return _fitting(map(one, rows), context)
+
+
+def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Encoded[Pair]:
+    """Preferences as pairs; rows without a rejected reply are no preferences and are passed over.
+
+    Raises:
+        ConfigError: as `encode_replies`.
+    """
+    end = _turn_end(chat)
+
+    def one(row: Row, rejected: str) -> Pair:
+        prompt, sides = chat.prompt_ids(row.prompt).ids, (row.reply, rejected)
+        chosen_ids, rejected_ids = (np.array((*chat.encode(text), end), np.int64) for text in sides)
+        return Pair(group=row.level, prompt=np.array(prompt, np.int64), chosen=chosen_ids, rejected=rejected_ids)
+
+    return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
+
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{row.level}\x1f{row.id}\n".encode())
+    return digest.hexdigest()
+
+
+def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
+    kept: list[ItemT] = []
+    dropped: Counter[str] = Counter()
+    longest = 0
+    for item in items:
+        longest = max(longest, len(item))
+        if len(item) <= context:
+            kept.append(item)
+        else:
+            dropped[item.group] += 1
+    if dropped and not kept:
+        raise ConfigError(
+            f"none of {dropped.total()} rows fits into context {context}, the longest has {longest} tokens; "
+            "raise context (--set context=…) as far as the model allows, or use shorter rows"
+        )
+    return Encoded(items=kept, dropped=dict(dropped), longest=longest)
+
+
+def _turn_end(chat: ChatTokenizer) -> int:
+    if chat.turn_end is None:
+        raise ConfigError(
+            f"{chat.path}: neither the chat template nor the tokenizer says what ends a reply; "
+            "use a checkpoint made for chat"
+        )
+    return chat.turn_end

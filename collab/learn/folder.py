@@ -1,0 +1,159 @@
+"""The directory of a fine-tuning run: what it was asked, what it measured, where it can go on from.
+
+A checkpoint is written under a temporary name and renamed when all of it is on the disk, so one that is there is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from collab.errors import RunFormatError, UsageError
+from collab.store.files import sync_directory, write_atomic, writing
+
+FORMAT = 1
+"""Version of `finetune.json`."""
+_STATE = "trainer_state.json"
+"""Trainer's own state; written last into a checkpoint."""
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: of the run directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.final = path / "final"
+        """The result; a directory once the run is done."""
+        self.partial = path / "checkpoints" / ".partial"
+        """Where a checkpoint is written before it is whole."""
+        self.metrics = path / "metrics.jsonl"
+
+    @property
+    def manifest_path(self) -> Path:
+        """What the run was asked."""
+        return self.path / "finetune.json"
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Begin a run.
+
+        Raises:
+            UsageError: something is there already.
+            StoreFailure: it cannot be written.
+        """
+        if self.manifest_path.exists():
+            raise UsageError(f"{self.path}: a run is there already; go on with --resume {self.path}, or name another")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UsageError(f"{self.path}: something is there already; name a new directory")
+        with writing(self.path, "start again"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.manifest_path, {"format": FORMAT, **manifest})
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run was asked.
+
+        Raises:
+            RunFormatError: there is no run, or another version wrote it.
+        """
+        try:
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFormatError(f"{self.path}: no finetune.json in it, so it is no fine-tuning run") from None
+        except (OSError, ValueError) as error:
+            raise RunFormatError(f"{self.manifest_path}: cannot be read: {error}") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
+        return manifest
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; None when there is none yet."""
+        found = self._checkpoints()
+        return found[-1][1] if found else None
+
+    def keep_checkpoint(self, step: int, keep: int) -> None:
+        """Make what was written for `step` a checkpoint of the run, and remove the oldest ones beyond `keep`."""
+        written = self.partial / f"checkpoint-{step}"
+        target = self.path / "checkpoints" / f"step-{step}"
+        for file in written.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        sync_directory(written)
+        shutil.rmtree(target, ignore_errors=True)
+        written.rename(target)
+        sync_directory(target.parent)
+        for _, old in self._checkpoints()[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def clear_partial(self) -> None:
+        """Remove what a killed run left half-written."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        for left in self.path.glob(".final*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        folders = (self.path / "checkpoints").glob("step-*")
+        whole = [folder for folder in folders if (folder / _STATE).is_file()]
+        return sorted((int(folder.name.removeprefix("step-")), folder) for folder in whole)
+
+    # --------------------------------------------------------------------------------------------------- metrics
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop lines of steps that will be trained again, and half a line at the end."""
+        if self.metrics.is_file():
+            lines = [line for line in _lines(self.metrics) if line["step"] <= step]
+            write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        """Append one line."""
+        with writing(self.metrics, f"collab finetune --resume {self.path}"), self.metrics.open("a") as file:
+            file.write(json.dumps(dict(line)) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        return list(_lines(self.metrics)) if self.metrics.is_file() else []
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file at once."""
+    write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 over the names and digests of a checkpoint's weights."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(f"{file.name}\x1f{digest_of(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue  # written when the run was killed; the step is trained again
+        yield line
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""The output layer on scored positions only, and no padding mask.
+
+TRL's trainers ask a model for log-probabilities of labels (`fused_lm_head=True`). On a GPU TRL computes the output
+layer only where there is a label; on a processor it computes it everywhere, which for a prompt of 400 tokens and a
+reply of 30 is ten times too much. `score_labels_only` computes it where there is a label on a processor, too.
+
+Rows are padded on the right and attention looks back only, so no token that counts ever sees padding: the padding mask
+is left out, and attention can use its fastest form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl.trainer.utils import FusedCausalLMOutput
+
+_SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+"""Settings of models whose logits are more than a product; TRL knows what to do with them."""
+
+
+def score_labels_only(model: Any) -> None:
+    """Replace the forward pass that TRL has given a causal LM, for training on rows padded on the right.
+
+    Args:
+        model: the innermost causal LM, after `add_fused_lm_head`.
+    """
+    model.forward = MethodType(_forward_over(model.forward, plain=_is_plain(model)), model)
+
+
+def _is_plain(model: Any) -> bool:
+    config = model.config.get_text_config()
+    return not any(getattr(config, name, None) for name in _SCALED)
+
+
+def _forward_over(theirs: Callable[..., Any], plain: bool) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
+        if not fused_lm_head or labels is None:
+            return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
+        kwargs.pop("attention_mask", None)
+        if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
+            return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
+        hidden = self.base_model(*args, **kwargs).last_hidden_state
+        return _score(hidden, labels, self.get_output_embeddings())
+
+    return forward
+
+
+def _score(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
+    """Log-probabilities of labels and what TRL's metrics want.
+
+    Args:
+        hidden: (rows, tokens, width).
+        labels: (rows, tokens), -100 where nothing is scored.
+        head: the output layer.
+    """
+    mask = labels[:, 1:] != -100
+    wanted = labels[:, 1:][mask]
+    logits = head(hidden[:, :-1][mask]).float()
+    logps = logits.log_softmax(-1)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    with torch.no_grad():
+        entropy = -(logps.exp() * logps).sum(-1)
+        top = logits.argmax(-1) == wanted
+        mean = logits.mean(-1)
+    return FusedCausalLMOutput(
+        loss=-chosen.sum() / mask.sum().clamp(min=1),
+        log_probs=_spread(chosen, mask),
+        entropy=_spread(entropy, mask),
+        mean_logits=_spread(mean, mask),
+        is_top1=_spread(top, mask),
+        label_mask=mask,
+    )
+
+
+def _spread(values: Tensor, mask: Tensor) -> Tensor:
+    """One value per scored position as (rows, tokens − 1), zero elsewhere; keeps the gradient."""
+    return values.new_zeros(mask.shape).masked_scatter(mask, values)

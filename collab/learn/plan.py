@@ -1,0 +1,184 @@
+"""What a run will take, before anything is trained: rows, tokens, steps, memory, time.
+
+Tokens and steps are counted on the very order that will be trained, so they are exact. Memory is a formula (`memory`).
+Time is measured on a few real steps on this machine (`clock`), or estimated from the machine's speed at multiplying
+matrices where the run would not fit into its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from collab.learn.finetune import Prepared, step_tokens
+from collab.learn.order import padded
+from collab.learn.preset import DpoRecipe
+
+GIB = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes that one process holds at most, in parts; what libraries take for themselves is not among them."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """How long a run takes."""
+
+    seconds: float
+    measured: bool
+    """Whether real steps were timed; else it is an estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run in numbers."""
+
+    rows: Mapping[str, int]
+    """By level, each counted once."""
+    dropped: Mapping[str, int]
+    """Rows longer than the context, by level."""
+    longest: int
+    """Tokens of the longest row that is trained."""
+    steps: int
+    passes: int
+    """Forward passes, over all processes."""
+    tokens: int
+    """Over the whole run, padding left out."""
+    scored: int
+    """Of them, those that the loss counts."""
+    padding: int
+    """Tokens that are computed for nothing."""
+    parameters: int
+    trainable: int
+    memory: Memory
+    time: Time
+
+
+def plan(prepared: Prepared, device: str) -> Plan:
+    """Count, measure and estimate.
+
+    Args:
+        device: as `finetune.train`.
+    """
+    from collab.learn.clock import measure
+
+    lengths, items = prepared.lengths, prepared.encoded.items
+    sides = 2 if isinstance(prepared.task.recipe, DpoRecipe) else 1
+    tokens = sum(step_tokens(prepared))
+    computed = sum(sides * padded(lengths, part) for step in prepared.steps for part in step.parts)
+    parameters, trainable = sizes(prepared)
+    needed = memory(prepared)
+    return Plan(
+        rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
+        dropped=dict(prepared.encoded.dropped),
+        longest=max(lengths),
+        steps=len(prepared.steps),
+        passes=sum(len(step.parts) for step in prepared.steps),
+        tokens=tokens,
+        scored=sum(items[row].scored for step in prepared.steps for row in step.rows),
+        padding=computed - tokens,
+        parameters=parameters,
+        trainable=trainable,
+        memory=needed,
+        time=measure(prepared, device, needed.total),
+    )
+
+
+def sizes(prepared: Prepared) -> tuple[int, int]:
+    """Parameters of the base, and how many are trained. Nothing is loaded."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    lora = prepared.task.recipe.lora
+    if lora is None:
+        return parameters, parameters
+    shapes = [
+        module.weight.shape
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and (name != "lm_head" if lora.targets == "all-linear" else name.rpartition(".")[2] in lora.targets)
+    ]
+    return parameters, sum(lora.rank * (rows + columns) for rows, columns in shapes)
+
+
+def memory(prepared: Prepared) -> Memory:
+    """What the largest forward and backward pass needs.
+
+    With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
+    the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
+
+        weights      P b, twice for DPO on full weights (the reference), and 4 T for an adapter
+        gradients    4 T
+        optimizer    8 T                      two moments of AdamW
+        activations  c N L (8 h + 2 k + 4 f)  what a layer keeps for its backward pass
+                     c N (L h + 8 h + 2 k + 4 f) with checkpointing
+                     + 12 S V                 logits, log-probabilities and their gradient, float32
+
+    Attention keeps no scores (it computes them anew). DPO computes both sides of a pair in one pass.
+    """
+    recipe, config = prepared.task.recipe, prepared.base.config
+    parameters, trainable = sizes(prepared)
+    is_dpo = isinstance(recipe, DpoRecipe)
+    reference = 2 if is_dpo and recipe.lora is None else 1
+    held = 4 if recipe.weights == "float32" else 2
+    computed = 4 if recipe.precision == "float32" else 2
+    sides = 2 if is_dpo else 1
+    head = config.hidden_size // config.num_attention_heads
+    layer = 8 * config.hidden_size + 2 * config.num_key_value_heads * head + 4 * config.intermediate_size
+    kept = config.num_hidden_layers * layer
+    if recipe.checkpointing:
+        kept = config.num_hidden_layers * config.hidden_size + layer
+    lengths, items = prepared.lengths, prepared.encoded.items
+    activations = max(
+        computed * kept * sides * padded(lengths, part)
+        + 12 * config.vocab_size * sum(items[row].scored for row in part)
+        for step in prepared.steps
+        for part in step.parts
+    )
+    return Memory(
+        weights=reference * held * parameters + (4 * trainable if recipe.lora is not None else 0),
+        gradients=4 * trainable,
+        optimizer=8 * trainable,
+        activations=activations,
+    )
+
+
+def told(plan: Plan) -> str:
+    """The plan in lines for people."""
+    rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
+    dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
+    share = 100 * plan.padding / (plan.tokens + plan.padding)
+    held = plan.memory
+    parts = ", ".join(
+        f"{name} {getattr(held, name) / GIB:.2f}" for name in ("weights", "gradients", "optimizer", "activations")
+    )
+    how = "measured on this machine" if plan.time.measured else "estimated: too large to try on this machine"
+    return "\n".join(
+        [
+            f"rows        {rows}",
+            f"dropped     {dropped}",
+            f"longest     {plan.longest:,} tokens",
+            f"tokens      {plan.tokens:,} ({plan.scored:,} scored), padding {plan.padding:,} ({share:.1f} %)",
+            f"steps       {plan.steps:,} in {plan.passes:,} forward passes",
+            f"parameters  {plan.parameters:,} ({plan.trainable:,} trained)",
+            f"memory      {held.total / GIB:.2f} GiB per process ({parts})",
+            f"time        {timedelta(seconds=round(plan.time.seconds))} ({how})",
+        ]
+    )

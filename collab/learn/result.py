@@ -1,0 +1,42 @@
+"""What a run leaves behind: a checkpoint that the local engine plays, with a card that says how it was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collab.learn.folder import RunFolder, digest_of, write_json
+from collab.models.chat import quiet_transformers
+from collab.models.layout import write_layout
+from collab.store.files import sync_directory, writing
+
+if TYPE_CHECKING:
+    from collab.learn.finetune import Prepared
+
+CARD = "card.json"
+
+
+def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
+    """Write `OUT/final` under a temporary name and rename it.
+
+    With LoRA it is the adapter alone, or (`lora.merge`) the base with the adapter added to its weights.
+
+    Raises:
+        StoreFailure: it cannot be written; the last checkpoint is kept.
+    """
+    import torch
+
+    recipe = prepared.task.recipe
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if recipe.lora is not None and recipe.lora.merge:
+        model = model.merge_and_unload()
+    model = model.to(getattr(torch, recipe.saved))
+    target = folder.path / ".final"
+    with writing(folder.path, f"collab finetune --resume {folder.path}"), quiet_transformers():
+        model.save_pretrained(target)
+        trainer.processing_class.save_pretrained(target)
+        write_layout(target)
+        weights = {file.name: digest_of(file) for file in sorted(target.glob("*.safetensors"))}
+        write_json(target / CARD, {**prepared.manifest(), "weights": weights})
+        sync_directory(target)
+        target.rename(folder.final)
+        sync_directory(folder.path)

@@ -1,0 +1,213 @@
+"""TRL's trainers, taught three things: to follow a written order, to save whole checkpoints, to say nothing to anyone.
+
+TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
+everything else (losses, references, adapters, schedules, several processes) is TRL's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from datasets import Dataset  # type: ignore[import-untyped]
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer
+from transformers.utils import logging
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+from collab.learn.base import load_tokenizer, load_weights
+from collab.learn.examples import Example, Pair
+from collab.learn.folder import RunFolder
+from collab.learn.head import score_labels_only
+from collab.learn.preset import DpoRecipe, Recipe
+from collab.models.chat import quiet_transformers
+from collab.seeds import derive
+
+if TYPE_CHECKING:
+    from collab.learn.finetune import Prepared
+
+
+class _Written:
+    """The part of both trainers that is ours."""
+
+    batches: Sequence[tuple[int, ...]] = ()
+    """Forward passes of this process, in order."""
+    folder: RunFolder
+    keep: int = 1
+
+    def get_train_dataloader(self: Any) -> Any:
+        """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
+        return DataLoader(self.train_dataset, batch_sampler=list(self.batches), collate_fn=self.data_collator)
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        """All processes write into the temporary folder; the first one renames it when all are done."""
+        Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
+        self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            self.folder.keep_checkpoint(self.state.global_step, self.keep)
+        self.accelerator.wait_for_everyone()
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves the machine."""
+
+
+class WrittenSft(_Written, SFTTrainer):  # type: ignore[misc]
+    """Next-token loss in a written order."""
+
+
+class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
+    """Preferences in a written order, as they were tokenised here."""
+
+    def _prepare_dataset(self, dataset: Dataset, *rest: Any) -> Dataset:
+        """TRL would tokenise texts; these are token ids."""
+        return dataset
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without progress bars, and without what transformers and TRL say to each other."""
+    verbosity = logging.get_verbosity()
+    with quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        logging.set_verbosity_error()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+
+
+def trainer_of(
+    prepared: Prepared, folder: RunFolder, device: str, report_to: Sequence[str], **changes: Any
+) -> WrittenSft | WrittenDpo:
+    """The trainer of a run, its weights loaded.
+
+    Args:
+        device: "auto" takes a GPU when there is one, or "cpu".
+        changes: fields of TRL's config in place of the recipe's.
+
+    Raises:
+        ConfigError: the weights cannot be loaded.
+    """
+    task, recipe, base = prepared.task, prepared.task.recipe, prepared.base
+    options = {
+        **settings(recipe),
+        "output_dir": str(folder.partial),
+        "gradient_accumulation_steps": prepared.parts // prepared.world,
+        "per_device_train_batch_size": recipe.rows_at_once or recipe.batch_rows,
+        "warmup_steps": round(recipe.warmup * len(prepared.steps)),
+        "seed": derive(task.seed, "trainer"),
+        "use_cpu": device == "cpu" or not torch.cuda.is_available(),
+        "report_to": list(report_to) or "none",
+        **changes,
+    }
+    model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
+    items: Sequence[Any] = prepared.encoded.items
+    if not isinstance(recipe, DpoRecipe):
+        return sft_trainer(model, tokenizer, items, recipe, options)
+    reference = None if recipe.lora is not None else load_weights(base, recipe.weights)
+    return dpo_trainer(model, reference, tokenizer, items, recipe, options)
+
+
+def sft_trainer(
+    model: Any, tokenizer: Any, examples: Sequence[Example], recipe: Recipe, options: Mapping[str, Any]
+) -> WrittenSft:
+    """A trainer of scored sequences.
+
+    Args:
+        model: a causal LM.
+        tokenizer: the transformers tokenizer that is saved with it.
+        options: fields of TRL's config; see `settings`.
+    """
+    columns = {"input_ids": [one.ids for one in examples], "labels": [one.labels for one in examples]}
+    config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
+    trainer = WrittenSft(
+        model=model,
+        args=config,
+        train_dataset=Dataset.from_dict(columns).with_format("numpy"),
+        processing_class=tokenizer,
+        peft_config=_adapter(recipe),
+    )
+    score_labels_only(_innermost(trainer.model))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def dpo_trainer(
+    model: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair], recipe: DpoRecipe, options: Mapping[str, Any]
+) -> WrittenDpo:
+    """A trainer of preferences.
+
+    Args:
+        model: a causal LM.
+        reference: a frozen one; None with LoRA, where it is the base with the adapter off.
+    """
+    columns = {
+        "prompt_ids": [one.prompt.tolist() for one in pairs],
+        "chosen_ids": [one.chosen.tolist() for one in pairs],
+        "rejected_ids": [one.rejected.tolist() for one in pairs],
+    }
+    losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
+    weights = [1.0, recipe.anchor][: len(losses)]
+    config = DPOConfig(
+        **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
+    )
+    trainer = WrittenDpo(
+        model=model,
+        ref_model=reference,
+        args=config,
+        train_dataset=Dataset.from_dict(columns),
+        processing_class=tokenizer,
+        peft_config=_adapter(recipe),
+    )
+    score_labels_only(_innermost(trainer.model))
+    if trainer.ref_model is not None:
+        score_labels_only(_innermost(trainer.ref_model))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as fields of transformers' training arguments; nothing is left to their defaults that matters."""
+    return {
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": recipe.schedule if recipe.schedule != "constant" else "constant_with_warmup",
+        "weight_decay": recipe.weight_decay,
+        "adam_beta1": recipe.betas[0],
+        "adam_beta2": recipe.betas[1],
+        "max_grad_norm": recipe.max_grad_norm,
+        "num_train_epochs": 1,  # the order holds all epochs
+        "bf16": recipe.precision == "bfloat16",
+        "gradient_checkpointing": recipe.checkpointing,
+        "logging_steps": recipe.log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_steps": recipe.save_every,
+        "eval_strategy": "no",
+        "disable_tqdm": True,
+        "optim": "adamw_torch",
+    }
+
+
+def _adapter(recipe: Recipe) -> Any:
+    """PEFT's configuration of the recipe's adapter; None for full weights."""
+    if recipe.lora is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=recipe.lora.rank,
+        lora_alpha=recipe.lora.alpha,
+        lora_dropout=recipe.lora.dropout,
+        target_modules=recipe.lora.targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _innermost(model: Any) -> Any:
+    """The causal LM itself, without wrappers of processes and adapters."""
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "peft_config") else model

@@ -1,0 +1,122 @@
+"""What is told and heard while a trainer works: metrics, progress, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from collab.learn.folder import RunFolder
+from collab.learn.order import Step
+
+_OURS = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "entropy": "entropy",
+    "mean_token_accuracy": "token_accuracy",
+    "logps/chosen": "logp_chosen",
+    "logps/rejected": "logp_rejected",
+    "rewards/chosen": "reward_chosen",
+    "rewards/rejected": "reward_rejected",
+    "rewards/margins": "margin",
+    "rewards/accuracies": "preference_accuracy",
+}
+"""Trainer's names of metrics and ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is."""
+
+    step: int
+    steps: int
+    group: str
+    """Level that is trained."""
+    loss: float | None
+    tokens_per_s: float
+    """Since this process began, padding left out."""
+    left_s: float
+    """At the speed so far."""
+
+    def __str__(self) -> str:
+        loss = "-" if self.loss is None else f"{self.loss:.4g}"
+        left = timedelta(seconds=round(self.left_s))
+        return (
+            f"step {self.step}/{self.steps}  {self.group}  loss {loss}  {self.tokens_per_s:,.0f} tokens/s  {left} left"
+        )
+
+
+class Watcher(TrainerCallback):  # type: ignore[misc]
+    """Writes metrics, reports progress, stops in time.
+
+    Args:
+        tokens: tokens of each step, padding left out.
+        watch: called with every logged step.
+        stopping: asked after every step; True ends the run with a checkpoint.
+        writes: whether this is the process that writes.
+        gather: of all processes: True when one of them says so.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        steps: Sequence[Step],
+        tokens: Sequence[int],
+        *,
+        watch: Callable[[Progress], None],
+        stopping: Callable[[], bool],
+        writes: bool,
+        gather: Callable[[bool], bool],
+    ) -> None:
+        self._folder, self._steps, self._watch = folder, steps, watch
+        self._total = [0]
+        for count in tokens:
+            self._total.append(self._total[-1] + count)
+        self._stopping, self._writes, self._gather = stopping, writes, gather
+        self._began, self._first = time.perf_counter(), 0
+        self.stopped = False
+        """Whether the run was ended before its last step."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note when this process began."""
+        self._began, self._first = time.perf_counter(), state.global_step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask whether to go on."""
+        if state.global_step == len(self._steps):
+            control.should_log = True
+        elif self._gather(self._stopping()):
+            self.stopped = control.should_save = control.should_training_stop = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Write a line of metrics and report."""
+        if not self._writes or not logs or "loss" not in logs:
+            return
+        step = state.global_step
+        seconds = time.perf_counter() - self._began
+        group = self._steps[step - 1].group
+        values = {ours: logs[theirs] for theirs, ours in _OURS.items() if theirs in logs}
+        line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
+        self._folder.add_metrics(line)
+        speed = (self._total[step] - self._total[self._first]) / max(seconds, 1e-9)
+        left = seconds / max(step - self._first, 1) * (len(self._steps) - step)
+        self._watch(
+            Progress(step=step, steps=len(self._steps), group=group, loss=logs["loss"], tokens_per_s=speed, left_s=left)
+        )
+
+
+def any_process(accelerator: Any) -> Callable[[bool], bool]:
+    """Says of all processes whether one of them says so; costs nothing when there is one."""
+    if accelerator.num_processes == 1:
+        return lambda said: said
+
+    def gather(said: bool) -> bool:
+        return bool(accelerator.gather(torch.tensor([said], device=accelerator.device)).any())
+
+    return gather
