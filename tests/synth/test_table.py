@@ -164,5 +164,5 @@ def test_a_file_with_damaged_pages_is_named(tmp_path: Path, rows: tuple[Row, ...
     content = bytearray(path.read_bytes())
     content[4 : len(content) // 2] = b"\xff" * (len(content) // 2 - 4)
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="basic.parquet: is damaged"):
+    with pytest.raises(UsageError, match=r"basic\.parquet: is damaged"):
         list(read_rows(path))
