@@ -72,14 +72,27 @@ class Instruction:
 
 
 def proposals(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
-    """All that could be asked on a scene, in random order."""
+    """All that could be asked on a scene, in random order: what is rare on screens tends to come first."""
     maker = _Maker(scene, rng)
     found: dict[Sort, list[Instruction]] = {"do": [], "complete": [], "answer": []}
     for instruction in (*maker.about_elements(), *maker.about_the_screen(), *maker.just_done()):
         found[instruction.sort].append(instruction)
-    for instructions in found.values():
-        rng.shuffle(instructions)
-    return found
+    return {sort: _shuffled(instructions, rng) for sort, instructions in found.items()}
+
+
+def _shuffled(instructions: list[Instruction], rng: random.Random) -> list[Instruction]:
+    """A weighted order without replacement (Efraimidis and Spirakis, 2006): each next one in proportion to its weight.
+
+    Every screen can be left, scrolled and exchanged for an app in the same few ways, while few have a field.
+    """
+    keyed = [(rng.random() ** (1 / _weight(one.action)), place) for place, one in enumerate(instructions)]
+    return [instructions[place] for _, place in sorted(keyed, reverse=True)]
+
+
+def _weight(action: Action) -> float:
+    if action.target is None:
+        return 0.4
+    return 1.0 if action.type == "click" else 3.0
 
 
 class _Maker:
