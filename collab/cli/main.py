@@ -15,7 +15,21 @@ from typing import Annotated
 import typer
 
 import collab
-from collab.cli import agents, checkpoint, demo, doctor, env, evaluate, finetune, graph, phone, rollout, runs, serve
+from collab.cli import (
+    agents,
+    checkpoint,
+    demo,
+    doctor,
+    env,
+    evaluate,
+    finetune,
+    graph,
+    phone,
+    rollout,
+    runs,
+    serve,
+    synth,
+)
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
 
@@ -54,6 +68,7 @@ app.command("rollout")(rollout.rollout)
 app.command("eval")(evaluate.evaluate)
 app.command("finetune")(finetune.finetune)
 app.add_typer(checkpoint.app, name="checkpoint")
+app.command("synth")(synth.synth)
 app.add_typer(runs.app, name="runs")
 app.add_typer(env.app, name="env")
 app.add_typer(graph.app, name="graph")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-Watch = Callable[["Progress"], None]
+Watch = Callable[[Any], None]
+"""Told once of a live object; of which kind, the one who shows it must know."""
 Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
 
 BLINK_S = 0.2
@@ -34,20 +35,29 @@ LINE_S = 5.0
 """Between two plain lines."""
 
 
-def work(job: Job[ResultT], run: Path, *, opening: str = "") -> ResultT:
+def work(
+    job: Job[ResultT],
+    run: Path,
+    *,
+    opening: str = "",
+    tell: Callable[[Any], str] | None = None,
+    resume: str | None = None,
+) -> ResultT:
     """Run a job to its end with progress shown and signals heard.
 
     Args:
         run: where it is recorded.
         opening: said once the work has really begun; empty for nothing.
+        tell: the line for what the job lets be watched; None for a collection's `Progress`.
+        resume: what to type to go on; None for a run.
 
     Raises:
         RunError: it was left at once; says how to go on.
     """
     try:
-        return asyncio.run(_work(job, opening))
+        return asyncio.run(_work(job, opening, tell or describe))
     except KeyboardInterrupt:
-        raise RunError(f"interrupted; go on with: {resume_command(run)}") from None
+        raise RunError(f"interrupted; go on with: {resume or resume_command(run)}") from None
 
 
 def resume_command(run: Path) -> str:
@@ -55,17 +65,17 @@ def resume_command(run: Path) -> str:
     return f"collab runs resume {shlex.quote(str(run))}"
 
 
-async def _work(job: Job[ResultT], opening: str) -> ResultT:
+async def _work(job: Job[ResultT], opening: str, tell: Callable[[Any], str]) -> ResultT:
     stop = asyncio.Event()
-    seen: list[Progress] = []
+    seen: list[Any] = []
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: Any) -> None:
         seen.append(progress)
         if opening:
             note(opening)
 
     with _interruptible(stop), _display() as display:
-        ticker = asyncio.create_task(_tick(seen, display))
+        ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
             return await job(watch, stop)
         finally:
@@ -117,12 +127,12 @@ def _display() -> Iterator[_Display]:
         yield _Live(update)
 
 
-async def _tick(seen: list[Progress], display: _Display) -> None:
+async def _tick(seen: list[Any], display: _Display, tell: Callable[[Any], str]) -> None:
     """Show the newest progress every so often, and only when there is something to tell."""
     shown = ""
     while True:
         await asyncio.sleep(display.interval_s)
-        text = describe(seen[-1]) if seen else shown
+        text = tell(seen[-1]) if seen else shown
         if text != shown:
             display.show(text)
             shown = text
@@ -138,7 +148,7 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
         stop.set()
         for number in signals:
             loop.remove_signal_handler(number)
-        note("stopping: what was played is recorded; press Ctrl-C again to leave at once")
+        note("stopping: what was done is recorded; press Ctrl-C again to leave at once")
 
     try:
         for number in signals:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
-from collab.config import EnvironmentDefinition, RunConfig, SplitChoice
+from collab.config import EnvironmentDefinition, SplitChoice
 from collab.errors import UsageError
 from collab.splits.overlap import Instance, kept_by, refuse_overlap
 from collab.splits.split import EVALUATION_SEEDS, INSTANCES, Split
@@ -14,11 +15,37 @@ WITHOUT = "without"
 """Option of a backend: apps that its phones do not have."""
 
 
-def within(config: RunConfig, split: Split) -> RunConfig:
+class Seeded(Protocol):
+    """A configuration that plays tasks with a run seed: of a run, of a synthesis."""
+
+    @property
+    def environment_name(self) -> str:
+        """As the user asks for it."""
+
+    @property
+    def environment(self) -> EnvironmentDefinition:
+        """Where the tasks are played."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names."""
+
+    @property
+    def seed(self) -> int:
+        """The run seed."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """The same with other fields; a pydantic model has it."""
+
+
+SeededT = TypeVar("SeededT", bound=Seeded)
+
+
+def within(config: SeededT, split: Split) -> SeededT:
     """The run, kept to a split.
 
     Args:
-        config: with its tasks written out.
+        config: with its tasks written out and a field `split`.
 
     Raises:
         UsageError: its seed is not one of the split's, or none of its tasks is.

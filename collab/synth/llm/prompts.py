@@ -13,15 +13,14 @@ The built-in folder is `prompts/teacher`; a folder of that name in the user's ow
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import jinja2
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError
+from collab.synth.hands import Hands
 from collab.types import Prompt
 
 FOLDER = "teacher"
@@ -68,8 +67,6 @@ class TeacherPrompts:
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"prompts/{FOLDER}/{error.name}:{error.lineno}: {error.message}") from None
         self._space = space
-        self.hashes = {name: hashlib.sha256(texts[name].encode()).hexdigest() for name in FILES}
-        """SHA-256 of each template's text."""
         self._system = self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
 
     def screen(self, screen: str, questions: Sequence[str]) -> Prompt:
@@ -106,9 +103,14 @@ class TeacherPrompts:
             raise ConfigError(f"prompts/{FOLDER}/{name}.jinja: {error.message}") from None
 
 
+def text_hash(text: str) -> str:
+    """SHA-256 of a template's text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def prompt_hash(prompt: Prompt) -> str:
     """SHA-256 of a prompt as it was asked."""
-    return hashlib.sha256("\f".join([prompt.system, prompt.user]).encode("utf-8", "surrogatepass")).hexdigest()
+    return text_hash("\f".join([prompt.system, prompt.user]))
 
 
 def action_form(space: ActionSpace) -> str:
@@ -116,10 +118,8 @@ def action_form(space: ActionSpace) -> str:
     return '{"action_type": "…"}' if space.syntax == "json" else f'"{space.types[0]}(…)"'
 
 
-@lru_cache(maxsize=8)
 def endings(space: ActionSpace) -> tuple[str, str]:
     """How a space says that a task is done, and how it answers a question; empty where it has no such action."""
-    if space.name == "mobile":
-        forms = {"action_type": "status", "goal_status": "complete"}, {"action_type": "answer", "text": "…"}
-        return json.dumps(forms[0]), json.dumps(forms[1], ensure_ascii=False)
-    return "", ""
+    hands = Hands(space)
+    done, answer = (None if action is None else space.format(action) for action in (hands.done(), hands.answer("…")))
+    return done or "", answer or ""

@@ -1,0 +1,273 @@
+"""`collab synth`: make fine-tuning data from an environment and a teacher."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.watch import clock, short, work
+
+if TYPE_CHECKING:
+    from collab.config import Budget
+    from collab.synth.plan import SynthConfig
+    from collab.synth.report import Report
+    from collab.synth.synth import Progress
+    from collab.synthesis.estimate import Estimate
+    from collab.synthesis.run import SynthResult
+
+_WHAT, _HOW = "What is made", "How it is made"
+
+Environment = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="Where; default: androidworld.", rich_help_panel=_WHAT),
+]
+Levels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--levels",
+        metavar="NAMES",
+        help="Of basic, instruction, demonstration and preference, comma-separated; default: all.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Teacher = Annotated[
+    str | None,
+    typer.Option(
+        "--teacher",
+        metavar="oracle|NAME",
+        help="oracle (default): what the environment knows; or an agents file whose model teaches.",
+        rich_help_panel=_WHAT,
+    ),
+]
+PromptName = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt",
+        metavar="NAME",
+        help="Prompt of the policy that will learn; default: default.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes", metavar="N", min=0, help="Tasks that are gone through; default: each once.", rich_help_panel=_WHAT
+    ),
+]
+Screens = Annotated[
+    int | None,
+    typer.Option(
+        "--screens", metavar="N", min=0, help="Screens met by exploring; default: 200.", rich_help_panel=_WHAT
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="S", help="Decides every draw; default: 0.", rich_help_panel=_WHAT)
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=_HOW)]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with a synthesis that stopped; only --budget, --concurrency and --json may stand beside it.",
+        rich_help_panel=_HOW,
+    ),
+]
+Plan = Annotated[
+    bool,
+    typer.Option("--plan", help="Tell screens, calls and rows to be expected, and make nothing.", rich_help_panel=_HOW),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", metavar="K", min=1, help="Walks and episodes at once; default: 4.", rich_help_panel=_HOW
+    ),
+]
+
+
+def synth(
+    *,
+    env: Environment = None,
+    levels: Levels = None,
+    teacher: Teacher = None,
+    prompt: PromptName = None,
+    tasks: options.Tasks = None,
+    backend: options.Backend = None,
+    episodes: Episodes = None,
+    screens: Screens = None,
+    seed: Seed = None,
+    out: Out = None,
+    resume: Resume = None,
+    plan: Plan = False,
+    concurrency: Concurrency = None,
+    budget: options.BudgetText = None,
+    settings: options.Settings = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.
+
+    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card. One
+    that was stopped or killed is gone on with by --resume.
+    """
+    from collab.config import Budget
+
+    limits = Budget.parse(budget) if budget is not None else None
+    chosen = {
+        "env": env,
+        "teacher": teacher,
+        "levels": options.listed("--levels", levels) or None,
+        "prompt": prompt,
+        "tasks": options.listed("--tasks", tasks) or None,
+        "backend": backend,
+        "episodes": episodes,
+        "screens": screens,
+        "seed": seed,
+        "settings": settings,
+    }
+    if resume is not None:
+        _refuse_beside_resume({**chosen, "out": out, "plan": plan or None})
+        finish(_go_on(resume, limits, concurrency), as_json=as_json)
+        return
+    config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
+    if plan:
+        _show_plan(config, as_json=as_json)
+    else:
+        finish(_start(config, out), as_json=as_json)
+
+
+def _refuse_beside_resume(given: dict[str, Any]) -> None:
+    from collab.errors import UsageError
+
+    said = ["--set" if name == "settings" else f"--{name}" for name, value in given.items() if value is not None]
+    if said:
+        raise UsageError(f"--resume goes on with what its directory says; leave out {', '.join(said)}")
+
+
+def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
+    from collab.synthesis.configure import Wish, configure
+
+    asked = {name: value for name, value in chosen.items() if value is not None}
+    wish = Wish(**{"env": "androidworld", **asked})
+    return asyncio.run(configure(options.library(library), wish))
+
+
+def _start(config: SynthConfig, out: Path | None) -> SynthResult:
+    from collab.errors import UsageError
+    from collab.synth.journal import resume_command
+    from collab.synthesis.run import start
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    what = f"{config.screens} screens and {config.episodes} episodes of {config.environment_name}"
+    return work(
+        lambda watch, stop: start(config, out, watch=watch, stop=stop),
+        out,
+        opening=f"{config.teacher_name} teaches {', '.join(config.levels)} on {what}, recorded in {out}",
+        tell=describe,
+        resume=resume_command(out),
+    )
+
+
+def _go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
+    from collab.synth.journal import resume_command
+    from collab.synthesis.run import resume
+
+    return work(
+        lambda watch, stop: resume(path, budget=budget, concurrency=concurrency, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        resume=resume_command(path),
+    )
+
+
+def describe(progress: Progress) -> str:
+    """One line: units, rows, calls, tokens, time left."""
+    calls = progress.calls
+    rows = ", ".join(f"{count} {level}" for level, count in progress.rows.items())
+    parts = [f"{calls.done}/{calls.planned} walks and episodes", f"rows: {rows or 'none yet'}"]
+    if progress.refused:
+        parts.append(f"{progress.refused} refused")
+    if calls.broken:
+        parts.append(f"{calls.broken} broken")
+    if calls.calls:
+        parts.append(f"{short(calls.calls)} calls, {short(calls.tokens)} tokens, {calls.calls_per_s:.1f} calls/s")
+    if calls.cost_usd:
+        parts.append(f"{calls.cost_usd:.2f} USD")
+    if calls.seconds_left is not None:
+        parts.append(f"{clock(calls.seconds_left)} left")
+    return " | ".join(parts)
+
+
+def finish(result: SynthResult, *, as_json: bool) -> None:
+    """Print how a synthesis went; one that stopped early ends the command with exit code 1.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.synth.journal import resume_command
+
+    again = resume_command(result.path)
+    if as_json:
+        emit(result_data(result))
+    elif result.report is not None:
+        _show(result, result.report)
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; go on with: {again}")
+        raise typer.Exit(1)
+    if result.report is not None and result.report.broken:
+        count, why = len(result.report.broken), next(iter(result.report.broken.values()))
+        note(f"{count} of {result.report.units} walks and episodes broke ({why}); make them again with: {again}")
+
+
+def result_data(result: SynthResult) -> dict[str, Any]:
+    """A finished or stopped synthesis as JSON data."""
+    from collab.synth.journal import resume_command
+
+    calls = result.progress.calls
+    return {
+        "out": str(result.path),
+        "environment": result.label,
+        "stopped": result.stopped,
+        "resume": resume_command(result.path) if result.stopped else None,
+        "units": {"planned": calls.planned, "done": calls.done, "broken": calls.broken},
+        "rows_so_far": dict(result.progress.rows),
+        "report": data(result.report),
+        "seconds": calls.seconds,
+        "spent": data(calls.spent),
+    }
+
+
+def _show(result: SynthResult, report: Report) -> None:
+    calls = result.progress.calls
+    say(result.label)
+    say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
+    dropped = ", ".join(f"{count} {cause}" for cause, count in report.dropped.items())
+    say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
+    refused = sum(sum(causes.values()) for causes in report.refused.values())
+    say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
+    say(f"spent    {clock(calls.seconds)}, {calls.calls} calls, {short(calls.tokens)} tokens")
+    say(f"card     {result.path / 'card.md'}")
+
+
+def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
+    from collab.synthesis.estimate import estimate
+
+    found: Estimate = asyncio.run(estimate(config))
+    if as_json:
+        emit(data(found))
+        return
+    say(f"{config.screens} screens on {found.walks} walks, {found.episodes} episodes of {found.steps:.1f} steps")
+    if found.calls:
+        say(
+            f"calls  {sum(found.calls.values())}: "
+            + ", ".join(f"{count} {role}" for role, count in found.calls.items())
+        )
+    table(["level", "rows"], list(found.rows.items()))
+    say(f"\n{found.basis}; equal rows are dropped in the end")

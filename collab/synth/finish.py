@@ -1,0 +1,80 @@
+"""The end of a synthesis: journal → rows that are kept → one Parquet file per level, the card and the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from collab.errors import RunError
+from collab.splits.split import Split
+from collab.store.files import write_atomic, writing
+from collab.store.manifest import now
+from collab.synth.card import write_card
+from collab.synth.journal import Head, read_done, resume_command, write_head
+from collab.synth.plan import SynthConfig, Unit
+from collab.synth.report import Made, Report, gather, report
+from collab.synth.rows import Row
+from collab.synth.select import refuse_leaks, select
+from collab.synth.table import RowWriter
+
+CARD = "card.md"
+
+
+def finish(
+    directory: Path, head: Head, config: SynthConfig, units: Sequence[Unit], splits: Mapping[str, Split]
+) -> Report:
+    """Select, check and write what the journal holds; writing it again gives the same files.
+
+    Raises:
+        RunError: no row came out, because units broke.
+        UsageError: no row came out, although none broke.
+        OverlapError: a row holds what is kept for evaluation; no table is written.
+        StoreFailure: the disk is full.
+    """
+    made = gather(read_done(directory))
+    _check_something(directory, made)
+    selection = select(made.rows(units), seed=config.seed, cap=config.at_most)
+    refuse_leaks(selection.rows, splits.values())
+    found = report(made, selection)
+    files = _write_tables(directory, config, selection.rows)
+    card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
+    with writing(directory, _go_on(directory)):
+        write_atomic(directory / CARD, card.encode("utf-8", "replace"))
+        files[CARD] = {"sha256": _sha256(directory / CARD)}
+        write_head(directory, replace(head, finished=now(), files=files, report=asdict(found)))
+    return found
+
+
+def _check_something(directory: Path, made: Made) -> None:
+    if made.broken and not any(done.rows for done in made.units.values()):
+        last = list(made.broken.values())[-1]
+        raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; {_go_on(directory)}")
+
+
+def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """One file per level that has rows; those of an earlier end that has fewer levels are removed."""
+    kept = list(rows)
+    files: dict[str, dict[str, Any]] = {}
+    for level in config.levels:
+        path = directory / f"{level}.parquet"
+        own = [row for row in kept if row.level == level]
+        if not own:
+            path.unlink(missing_ok=True)
+            continue
+        with RowWriter(path) as out:
+            for row in own:
+                out.add(row)
+        files[path.name] = {"sha256": _sha256(path), "rows": len(own)}
+    return files
+
+
+def _go_on(directory: Path) -> str:
+    return f"go on with: {resume_command(directory)}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

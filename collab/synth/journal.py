@@ -1,0 +1,209 @@
+"""The directory of a synthesis: what is made, and every unit of work that is done, before the next begins.
+
+    DIR/synth.json      what is made: configuration, versions, models; in the end also the files with their hashes
+    DIR/events/*.jsonl  one line per unit: its rows, what was refused and what it cost; they only ever grow
+    DIR/lock            held by the one process that writes
+
+A killed process loses the units that were in flight and nothing else. Lines are written with the store's own log, so
+half a line at the end does not count, and secrets are hidden in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.redact import hide, known_secrets
+from collab.store import log
+from collab.store.files import write_atomic, writing
+from collab.store.lock import RunLock, owner
+from collab.store.manifest import now, versions
+from collab.synth.rows import Row
+from collab.types import Spent
+
+FORMAT = 1
+"""Version of the directory that this code reads and writes."""
+FILE = "synth.json"
+
+NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Level → cause → how often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A unit that is over, or what units that were never finished cost."""
+
+    unit: str
+    """Empty for what was spent on units that were given up when a process stopped."""
+    rows: tuple[Row, ...] = ()
+    refused: Counts = field(default_factory=dict)
+    screens: int = 0
+    """Scenes that were taught."""
+    spent: Spent = NOTHING
+    broken: str | None = None
+    """Why the unit broke; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """`synth.json`: what a synthesis makes, and once it is over what it made."""
+
+    config: Mapping[str, Any]
+    environment: str
+    """Label, as results are labelled."""
+    environment_version: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The teacher's policy and capabilities; empty for the oracle."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    finished: str | None = None
+    """When the tables were written; None while units are left."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """File name → {"sha256", "rows"}; empty before the end."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers of the card (`collab.synth.report.Report`); empty before the end."""
+    format: int = FORMAT
+
+
+_HEAD: TypeAdapter[Head] = TypeAdapter(Head)
+_DONE: TypeAdapter[Done] = TypeAdapter(Done)
+
+
+def resume_command(directory: Path) -> str:
+    """What to type to go on with a synthesis."""
+    return f"collab synth --resume {shlex.quote(str(directory))}"
+
+
+def create(directory: Path, head: Head) -> None:
+    """Make the directory of a new synthesis.
+
+    Raises:
+        UsageError: something is there already.
+        StoreFailure: the file system refuses.
+    """
+    if (directory / FILE).exists():
+        raise UsageError(
+            f"{directory}: holds another synthesis; give another --out, or go on with: {resume_command(directory)}"
+        )
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory}: is there already and holds something else; give another --out")
+    with writing(directory, "start the synthesis again"):
+        (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
+        write_head(directory, head)
+
+
+def write_head(directory: Path, head: Head) -> None:
+    """Write `synth.json` whole; OSError when the file system refuses."""
+    text = json.dumps(_HEAD.dump_python(head, mode="json"), indent=2, ensure_ascii=True).encode() + b"\n"
+    write_atomic(directory / FILE, hide(text, known_secrets()))
+
+
+def read_head(directory: Path) -> Head:
+    """Read `synth.json`; RunFormatError when there is none or it cannot be read by this version."""
+    path = directory / FILE
+    try:
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
+            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
+        return _HEAD.validate_python(content)
+    except FileNotFoundError:
+        raise RunFormatError(f"{directory}: not a synthesis (no {FILE}); name the --out of one") from None
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+    except ValueError as error:
+        raise RunFormatError(f"{path}: not JSON: {error}") from None
+
+
+def read_done(directory: Path) -> Iterator[Done]:
+    """All records, oldest first. A text that many prompts share is kept once.
+
+    Raises:
+        RunFormatError: a whole line is not what was written.
+    """
+    known: dict[str, str] = {}
+    for segment in log.segments(directory):
+        for line in log.scan(directory, segment):
+            try:
+                yield _DONE.validate_python(_shared(json.loads(line.content), known))
+            except (ValueError, LookupError, TypeError) as error:
+                reason = str(error).splitlines()[0]
+                raise RunFormatError(
+                    f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that "
+                    f"line, and its unit is made again by: {resume_command(directory)}"
+                ) from None
+
+
+def _shared(record: Any, known: dict[str, str]) -> Any:
+    """The record with what its prompts begin with replaced by equal texts that are in memory already."""
+    for prompt in (row["prompt"] for row in record["rows"]):
+        for part in ("system", "shared"):
+            prompt[part] = known.setdefault(prompt[part], prompt[part])
+    return record
+
+
+class Journal:
+    """The only writer of a synthesis, from construction to `close`.
+
+    Raises:
+        UsageError: another process writes it.
+        StoreFailure: from every method: the disk is full or the rights are missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._next_move = f"go on with: {resume_command(directory)}"
+        self._secrets = known_secrets()
+        with writing(directory, self._next_move):
+            self._lock = _locked(directory)
+        try:
+            with writing(directory, self._next_move):
+                self._log = log.Appender(directory)
+        except StoreFailure:
+            self._lock.release()
+            raise
+
+    def record(self, done: Done) -> None:
+        """Append one record: when this returns, no death of this process loses it."""
+        text = json.dumps(_DONE.dump_python(done, mode="json"), ensure_ascii=True, separators=(",", ":"))
+        with writing(self.directory, self._next_move):
+            self._log.append(hide(text.encode(), self._secrets) + b"\n")
+
+    def close(self) -> None:
+        """Bring everything to the disk and let others write."""
+        try:
+            with writing(self.directory, self._next_move):
+                self._log.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _locked(directory: Path) -> RunLock:
+    try:
+        return RunLock(directory)
+    except UsageError:
+        holder = owner(directory)
+        who = f"process {holder.pid} since {holder.since}" if holder else "another process"
+        raise UsageError(
+            f"{directory}: is being written by {who}; wait for it or stop it, then: {resume_command(directory)}"
+        ) from None

@@ -1,0 +1,213 @@
+"""From units of work to rows on the disk: many at once, each kept whole or not at all.
+
+    stopped = await work(config, workshop, journal, units, ledger)
+
+A few workers, each with an environment of its own, take units from one queue. A unit that breaks (a dead browser, a
+model server that does not answer) is recorded with its reason and made again by the next resume. Work ends when the
+queue is empty, when somebody asks it to stop, when a budget is used up, or after ten broken units in a row; the last
+three leave the units in flight undone, and nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+from collab.collector import PATIENCE
+from collab.collector import Progress as Calls
+from collab.envs.base import Bounded, Environment
+from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.models.base import Reply
+from collab.redact import redact
+from collab.synth.journal import Done, Journal
+from collab.synth.plan import SynthConfig, Unit
+from collab.synth.unit import Workshop, make
+from collab.types import Spent
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a synthesis is; a live object, read by whoever shows it."""
+
+    calls: Calls
+    """Units (planned, done, broken), model calls and what they cost."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """By level, those of earlier processes included; before anything is left out at the end."""
+    refused: int = 0
+
+
+_spent: ContextVar[Calls | None] = ContextVar("spent", default=None)
+"""What the unit of this task has cost so far."""
+
+
+class Ledger:
+    """Counts every reply twice: for the whole process, and for the unit that asked."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.changed: Callable[[], None] = lambda: None
+
+    def count(self, reply: Reply) -> None:
+        """One reply, whether or not its unit is ever finished."""
+        self.progress.calls.count_reply(reply)
+        unit = _spent.get()
+        if unit is not None:
+            unit.count_reply(reply)
+        self.changed()
+
+
+async def work(
+    config: SynthConfig,
+    workshop: Workshop,
+    journal: Journal,
+    units: Sequence[Unit],
+    ledger: Ledger,
+    stop: asyncio.Event | None = None,
+) -> str | None:
+    """Make all units; each is in the journal before the next one of its worker begins.
+
+    Args:
+        ledger: told of every reply by whoever asks the teacher's model.
+        stop: set from outside to end the work at once.
+
+    Returns:
+        Why it ended early; None when every unit was tried.
+
+    Raises:
+        StoreFailure: the journal cannot be written; units in flight are given up.
+    """
+    worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
+    ledger.changed = worker.check_budget
+    workers = min(config.concurrency, len(units))
+    if isinstance(workshop.suite, Bounded):
+        workers = min(workers, workshop.suite.most_environments)
+    try:
+        await worker.run(workers, stop or asyncio.Event())
+    finally:
+        journal.record(Done(unit="", spent=worker.unfinished()))
+    return worker.stopped if worker.left else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    config: SynthConfig
+    workshop: Workshop
+    journal: Journal
+    ledger: Ledger
+    units: deque[Unit]
+    stopped: str | None = None
+    _in_flight: int = 0
+    _in_a_row: int = 0
+    _recorded: Calls = field(default_factory=lambda: Calls(planned=0))
+    _halt: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def left(self) -> int:
+        """Units that were not tried to their end."""
+        return len(self.units) + self._in_flight
+
+    def unfinished(self) -> Spent:
+        """What this process spent on units that it did not finish."""
+        whole, kept = self.ledger.progress.calls.spent, self._recorded.spent
+        return Spent(
+            calls=whole.calls - kept.calls,
+            prompt_tokens=whole.prompt_tokens - kept.prompt_tokens,
+            completion_tokens=whole.completion_tokens - kept.completion_tokens,
+            cost_usd=max(0.0, whole.cost_usd - kept.cost_usd),
+        )
+
+    async def run(self, workers: int, stop: asyncio.Event) -> None:
+        """Run the workers until they are done or something says stop."""
+        working = asyncio.ensure_future(self._together(workers))
+        others = [asyncio.ensure_future(job) for job in (stop.wait(), self._halt.wait(), self._watch_clock())]
+        try:
+            await asyncio.wait({working, *others[:2]}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.stopped = self.stopped or "stopped on request"
+        finally:
+            for task in (working, *others):
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+    async def _together(self, workers: int) -> None:
+        tasks = [asyncio.ensure_future(self._work()) for _ in range(workers)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        environment: Environment | None = None
+        try:
+            while self.units:
+                unit = self.units.popleft()
+                self._in_flight += 1
+                try:
+                    with boundary(EnvironmentFailure, f"opening {self.workshop.suite.label}"):
+                        environment = environment or await self.workshop.suite.open()
+                    done = await self._make(unit, environment)
+                except (EnvironmentFailure, ModelFailure) as failure:
+                    done = Done(unit=unit.id, broken=redact(str(failure)))
+                    if environment is not None:
+                        await _discard(environment)
+                    environment = None
+                self._keep(done)
+                self._in_flight -= 1
+        finally:
+            if environment is not None:
+                await _discard(environment)
+
+    async def _make(self, unit: Unit, environment: Environment) -> Done:
+        spent = Calls(planned=0)
+        _spent.set(spent)
+        limit = self.config.environment.limits.episode_s
+        with boundary(EnvironmentFailure, f"{unit.id} of {self.workshop.suite.label} (limit {limit:g} s)"):
+            async with asyncio.timeout(limit):
+                done = await make(unit, environment, self.config, self.workshop)
+        return replace(done, spent=spent.spent)
+
+    def _keep(self, done: Done) -> None:
+        self.journal.record(done)
+        progress = self.ledger.progress
+        progress.calls.done += 1
+        progress.calls.broken += done.broken is not None
+        progress.rows.update(row.level for row in done.rows)
+        progress.refused += sum(sum(causes.values()) for causes in done.refused.values())
+        self._recorded.calls += done.spent.calls
+        self._recorded.prompt_tokens += done.spent.prompt_tokens
+        self._recorded.completion_tokens += done.spent.completion_tokens
+        self._recorded.cost_usd += done.spent.cost_usd
+        self._in_a_row = 0 if done.broken is None else self._in_a_row + 1
+        if self._in_a_row >= PATIENCE:
+            self._stop(f"{PATIENCE} units in a row broke, the last: {done.broken}")
+
+    def check_budget(self) -> None:
+        """Stop once a limit is reached."""
+        used_up = self.ledger.progress.calls.exceeded(self.config.budget)
+        if used_up is not None:
+            self._stop(used_up)
+
+    def _stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self._halt.set()
+
+    async def _watch_clock(self) -> None:
+        """Minutes run out between replies too."""
+        while self.config.budget.minutes is not None:
+            await asyncio.sleep(0.2)
+            self.check_budget()
+
+
+async def _discard(environment: Environment) -> None:
+    """Close an environment that may be broken: whatever it says, and however long it takes, work goes on."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10):
+            await environment.close()

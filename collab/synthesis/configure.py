@@ -1,0 +1,158 @@
+"""From names to the configuration of a synthesis; every mistake is found here or never."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collab.config import AgentDefinition, Budget, load_environment, override, validate
+from collab.envs.base import PicturesOnly, Suite
+from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
+from collab.library import Library
+from collab.prompts.render import read_templates
+from collab.resolve import build, splits_in, task_names
+from collab.splits.choose import check_plan, within
+from collab.splits.split import TRAIN, named
+from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
+from collab.synth.plan import ORACLE, SynthConfig, instances_of, units_of
+from collab.synth.rows import LEVELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for, in names."""
+
+    env: str
+    teacher: str = ORACLE
+    """"oracle", or an agents file."""
+    levels: Sequence[str] = LEVELS
+    prompt: str = "default"
+    """Folder in `prompts/` of the policy that rows are made for."""
+    backend: str | None = None
+    tasks: Sequence[str] = ()
+    episodes: int | None = None
+    """None for every task once."""
+    screens: int = 200
+    seed: int = 0
+    concurrency: int = 4
+    budget: Budget = field(default_factory=Budget)
+    settings: Sequence[str] = ()
+
+
+async def configure(library: Library, wish: Wish) -> SynthConfig:
+    """Put a synthesis together from names; nothing is asked, opened or written.
+
+    Raises:
+        UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
+        OverlapError: a unit would meet an instance that is kept for evaluation.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtra.of("pyarrow", "parquet", "a synthesis")
+    environment = load_environment(library, wish.env)
+    if wish.backend is not None:
+        if wish.backend not in environment.backends:
+            raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends)
+        environment = environment.model_copy(update={"backend": wish.backend})
+    asked_of_oracle = wish.teacher == ORACLE
+    data = {
+        "environment_name": _short(wish.env),
+        "environment": environment.model_dump(mode="json"),
+        "levels": _levels(wish.levels),
+        "teacher_name": _short(wish.teacher),
+        "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
+        "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.path("prompts", FOLDER)),
+        "prompt_name": wish.prompt,
+        "prompt": read_templates(library.path("prompts", wish.prompt)),
+        "tasks": list(wish.tasks) or _default_tasks(environment.tasks),
+        "asked_tasks": list(wish.tasks),
+        "settings": list(wish.settings),
+        "episodes": 1 if wish.episodes is None else wish.episodes,
+        "screens": wish.screens,
+        "seed": wish.seed,
+        "concurrency": wish.concurrency,
+        "budget": wish.budget.model_dump(),
+    }
+    config = override(validate(SynthConfig, data, "collab synth"), wish.settings)
+    return await _resolved(config, every_task_once=wish.episodes is None)
+
+
+def _levels(asked: Sequence[str]) -> list[str]:
+    unknown = [level for level in asked if level not in LEVELS]
+    if unknown:
+        raise UnknownName.of("level", unknown[0], LEVELS)
+    return [level for level in LEVELS if level in asked]
+
+
+def _default_tasks(tasks: str | Sequence[str]) -> list[str]:
+    return [tasks] if isinstance(tasks, str) else list(tasks)
+
+
+async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
+    """With tasks written out, within the training split, and able to be taught by this teacher."""
+    _check_place(config)
+    suite = suite_of(config)
+    try:
+        tasks = task_names(suite, config.tasks, config.environment_name)
+        config = config.model_copy(update={"tasks": _teachable(config, suite, tasks)})
+    finally:
+        await suite.close()
+    splits = await splits_in(config.environment_name, config.environment)
+    config = within(config, named(splits, TRAIN))
+    if every_task_once:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    _check_amounts(config)
+    check_plan(splits[TRAIN], splits.values(), instances_of(units_of(config)))
+    return config
+
+
+def _check_place(config: SynthConfig) -> None:
+    if config.environment.lasting:
+        raise UsageError(
+            f"{config.environment_name}: what is done there stays done, and exploring acts at random; "
+            "synthesise in an embedded environment: see collab env list"
+        )
+
+
+def _check_amounts(config: SynthConfig) -> None:
+    if not config.episodes and not config.screens:
+        raise ConfigError("neither screens nor episodes are asked for; give --screens or --episodes a number above 0")
+    if not config.episodes and not {"basic", "instruction"} & set(config.levels):
+        raise ConfigError(f"{' and '.join(config.levels)} are taught on episodes, and none is asked for: --episodes N")
+
+
+def _teachable(config: SynthConfig, suite: Suite, tasks: list[str]) -> list[str]:
+    """The tasks that the teacher can teach: of the environment's own choice the others are left out.
+
+    Raises:
+        UsageError: it can teach none, or not one that was asked for.
+    """
+    where = config.environment_name
+    if config.teacher is not None:
+        if isinstance(suite, PicturesOnly):
+            raise UsageError(f"{suite.label} shows pictures only, and teachers read text; {suite.pictures_only}")
+        return tasks
+    if "oracle" not in suite.capabilities:
+        raise UsageError(f"{where} knows no solutions, so it cannot teach by itself; give --teacher an agents file")
+    solved = {info.name for info in suite.tasks() if info.oracle}
+    without = [task for task in tasks if task not in solved]
+    if without and (config.asked_tasks or len(without) == len(tasks)):
+        raise UsageError(
+            f"{len(without)} of {len(tasks)} tasks of {where} have no known solution "
+            f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
+            "or give --teacher an agents file"
+        )
+    return [task for task in tasks if task in solved]
+
+
+def suite_of(config: SynthConfig) -> Suite:
+    """The environments of a synthesis; see `collab.resolve.build` for the errors."""
+    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
+    suite: Suite = build("environments", config.environment.part, where)
+    return suite
+
+
+def _short(name: str) -> str:
+    path = Path(name)
+    return path.stem if path.suffix in (".yaml", ".yml") else name

@@ -1,0 +1,135 @@
+"""What a synthesis will come to, told before anything is written and without asking any model.
+
+The oracle costs nothing, so a few units are really made and extrapolated. For a model, calls and rows are counted
+from what is asked per screen: the most that can come of it, as if every reply were whole and every proposal rewarded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collab.collector import Progress as Calls
+from collab.envs.base import Environment, HasOracle, Suite
+from collab.synth.plan import SynthConfig, Unit, units_of
+from collab.synth.questions import ELEMENT, SCREEN
+from collab.synth.rows import LEVELS
+from collab.synth.synth import Ledger, Progress
+from collab.synth.unit import Workshop, make
+from collab.synthesis.workshop import opened
+
+SAMPLED = 4
+"""Walks and episodes that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What is to be expected."""
+
+    walks: int
+    screens: int
+    """Of exploration that are taught."""
+    episodes: int
+    steps: float
+    """Per episode, on average."""
+    calls: Mapping[str, int]
+    """Role → calls of the teacher's model; empty for the oracle."""
+    rows: Mapping[str, int]
+    """Level → rows, before equal ones are dropped."""
+    basis: str
+    """Where the figures come from, in words."""
+
+
+async def estimate(config: SynthConfig) -> Estimate:
+    """Look ahead.
+
+    Raises:
+        UsageError: a part cannot be built.
+        EnvironmentFailure: the environment broke.
+    """
+    ledger = Ledger(Progress(calls=Calls(planned=0)))
+    units = units_of(config)
+    walks = _some([unit for unit in units if unit.kind == "walk"])
+    episodes = _some([unit for unit in units if unit.kind == "episode"])
+    async with opened(config, ledger, ask=False) as workplace:
+        shop = workplace.workshop
+        environment = await shop.suite.open()
+        try:
+            if config.teacher is None:
+                return await _tried(config, shop, environment, walks, episodes)
+            steps, basis = await _steps(shop.suite, environment, episodes)
+            return _counted(config, steps, basis)
+        finally:
+            await environment.close()
+
+
+async def _tried(
+    config: SynthConfig, shop: Workshop, environment: Environment, walks: Sequence[Unit], episodes: Sequence[Unit]
+) -> Estimate:
+    """Make a few units and extrapolate."""
+    rows: Counter[str] = Counter()
+    steps = 0.0
+    for sample, of_all in ((walks, config.screens), (episodes, config.episodes)):
+        done = [await make(unit, environment, config, shop) for unit in sample]
+        size = sum(len(unit.scenes) for unit in sample) if sample and sample[0].kind == "walk" else len(sample)
+        for level, count in Counter(row.level for one in done for row in one.rows).items():
+            rows[level] += round(count / size * of_all)
+        if sample and sample[0].kind == "episode":
+            steps = sum(one.screens for one in done) / size
+    basis = f"extrapolated from {len(walks)} walks and {len(episodes)} episodes"
+    return _estimate(config, steps=steps, calls={}, rows=rows, basis=basis)
+
+
+async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit]) -> tuple[float, str]:
+    """Steps per episode: of known solutions, or half of the budget where none is known."""
+    lengths: list[float] = []
+    solved = 0
+    for unit in episodes:
+        task = suite.instance(unit.task, unit.instance)
+        await environment.reset(task)
+        solution = environment.oracle() if isinstance(environment, HasOracle) else None
+        solved += solution is not None
+        lengths.append(len(solution) if solution is not None else task.max_steps / 2)
+    basis = f"at most; steps as in {solved} known solutions and half of {len(lengths) - solved} step budgets"
+    return (sum(lengths) / len(lengths) if lengths else 0.0), basis
+
+
+def _counted(config: SynthConfig, steps: float, basis: str) -> Estimate:
+    """Calls and rows of a model, from what is asked per screen."""
+    taken = round(config.episodes * steps)
+    met = config.screens + taken
+    wanted = set(config.levels)
+    calls = {
+        "questions": met * ("basic" in wanted),
+        "instructions": met * ("instruction" in wanted),
+        "steps": taken,
+        "critic": taken * ("preference" in wanted),
+        "adversary": taken * ("preference" in wanted),
+    }
+    rows = {
+        "basic": calls["questions"] * (len(SCREEN) + config.elements * len(ELEMENT)),
+        "instruction": calls["instructions"] * config.instructions,
+        "demonstration": taken * ("demonstration" in wanted),
+        "preference": calls["critic"],
+    }
+    return _estimate(config, steps=steps, calls=calls, rows=rows, basis=basis)
+
+
+def _estimate(
+    config: SynthConfig, *, steps: float, calls: Mapping[str, int], rows: Mapping[str, int], basis: str
+) -> Estimate:
+    return Estimate(
+        walks=sum(unit.kind == "walk" for unit in units_of(config)),
+        screens=config.screens,
+        episodes=config.episodes,
+        steps=steps,
+        calls={role: count for role, count in calls.items() if count},
+        rows={level: rows.get(level, 0) for level in LEVELS if level in config.levels},
+        basis=basis,
+    )
+
+
+def _some(units: Sequence[Unit]) -> list[Unit]:
+    """A few of them, spread over all."""
+    return list(units[:: max(1, len(units) // SAMPLED)][:SAMPLED])
