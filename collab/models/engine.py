@@ -12,8 +12,9 @@ loses what it has sampled.
 
 Two modes. "fast" packs whatever is there; sums then depend on the company in the last bits (about 1e-6 in float32).
 "exact" cuts every prompt into the same blocks, whoever wrote its pieces, and computes one block or one token of one
-sequence per pass: a reply is bit for bit a function of its request, and still finds blocks that were computed before.
-Its price is the width: twelve calls cost twelve times the tokens' time of one.
+sequence per pass: it runs one sequence at a time, and a pass has room for one block. A reply is bit for bit a function
+of its request then, and still finds blocks that were computed before. Its price is the width: twelve calls cost twelve
+times the tokens' time of one.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Engine:
 
     def _lane(self, adapter: str | None) -> Lane:
         if adapter not in self._lanes:
-            self._lanes[adapter] = Lane(self.checkpoint, self.cache, adapter, alone=self._exact)
+            self._lanes[adapter] = Lane(self.checkpoint, self.cache, adapter)
         return self._lanes[adapter]
 
     def _begun(self, generation: Generation) -> Running:

@@ -51,6 +51,10 @@ class _Work:
     """For whom how many tokens are computed."""
     tokens: int = 0
 
+    def fits(self, tokens: int, most: int) -> bool:
+        """Whether so many more can be computed; a single piece may be larger than the pass."""
+        return not self.tokens or self.tokens + tokens <= most
+
     def add(self, running: Running, tokens: int) -> None:
         """Note that so many tokens are computed for a sequence."""
         self.shares.append((running.generation, tokens))
@@ -75,10 +79,9 @@ class Lane:
 
     Args:
         adapter: which of the checkpoint's adapters computes; None for the base weights.
-        alone: compute one piece of one sequence per pass and nothing beside it, so that no sum depends on companions.
     """
 
-    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, adapter: str | None, *, alone: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, adapter: str | None) -> None:
         self.adapter = adapter
         self.compute_s = 0.0
         """Seconds in forward passes and in drawing tokens."""
@@ -86,7 +89,6 @@ class Lane:
         """Prompt tokens of the last pass."""
         self._checkpoint = checkpoint
         self._cache = cache
-        self._alone = alone
         self._entering: list[Running] = []
         self._rows: list[Running] = []
         self._store = RowStore(checkpoint.shape)
@@ -116,7 +118,7 @@ class Lane:
         """
         work = self._next_work(prefill)
         self.computed = work.tokens
-        rows = [] if self._alone and work.tokens else list(self._rows)
+        rows = list(self._rows)
         self._checkpoint.use(self.adapter)
         if work.tails:
             self._store.reserve(len(self._rows) + len(work.tails), max(map(_room, work.tails)))
@@ -156,18 +158,15 @@ class Lane:
             for node in running.path:
                 if node.ready or node in work.nodes:
                     continue
-                if not self._fits(work, len(node.ids), prefill):
+                if not work.fits(len(node.ids), prefill):
                     return work
                 work.nodes.append(node)
                 work.add(running, len(node.ids))
-            if not self._fits(work, len(running.tail), prefill):
+            if not work.fits(len(running.tail), prefill):
                 return work
             work.tails.append(running)
             work.add(running, len(running.tail))
         return work
-
-    def _fits(self, work: _Work, more: int, prefill: int) -> bool:
-        return not work.tokens or (not self._alone and work.tokens + more <= prefill)
 
     def _layout(self, rows: list[Running], work: _Work) -> _Layout:
         device = self._checkpoint.device

@@ -349,6 +349,30 @@ def test_abandoned_jobs_are_not_computed(folder: Path) -> None:
     assert not engine.busy
 
 
+@pytest.mark.parametrize("passes", [1, 2, 6], ids=["first part of the prompt", "second part", "reply"])
+def test_who_is_abandoned_on_the_way_is_let_go_at_once(passes: int, folder: Path) -> None:
+    left: list[bool] = []
+    sampling = Sampling(temperature=0.0, max_tokens=200)
+    gone = Job(prompt=PromptIds(pieces=((9,) * 250,)), sampling=sampling, seed=0, abandoned=lambda: bool(left))
+    [stays] = jobs([PromptIds(pieces=((9,) * 100, (4,)))], Sampling(temperature=0.0, max_tokens=20))
+    expected = answers(engine_of(load(folder), prefill=100), [stays])
+    engine = engine_of(load(folder), prefill=100)
+    engine.submit(gone)
+    for _ in range(passes):
+        assert engine.step() == []
+    left.append(True)
+    engine.submit(stays)
+    found, steps = {}, 0
+    while engine.busy:
+        found |= dict(engine.step())
+        steps += 1
+    assert steps <= 22, "200 tokens would have taken 200"
+    assert isinstance(found[stays], Answer)
+    assert found[stays].tokens == expected[0].tokens
+    assert gone not in found or isinstance(found[gone], Answer)
+    assert not any(node.users for node in engine.cache)
+
+
 # ----------------------------------------------------------------------------------------------------------- trouble
 
 

@@ -222,19 +222,28 @@ def test_a_cancelled_caller_does_not_break_its_batch(checkpoint: Path) -> None:
     assert [reply.tokens for reply in replies] == [reply.tokens for reply in expected[:2] + expected[3:]]
 
 
-def test_an_abandoned_reply_is_not_written_to_its_end(checkpoint: Path) -> None:
+def test_an_abandoned_reply_is_not_written_to_its_end(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = LocalModel(path=str(checkpoint))
     endless = Request(prompt=requests(1)[0].prompt, sampling=Sampling(temperature=0.0, max_tokens=500), seed=0)
+    passes: list[int] = []
 
     async def scene() -> None:
         await model.probe()
+        assert model.engine is not None
+        forward = model.engine.checkpoint.forward
+        monkeypatch.setattr(
+            model.engine.checkpoint, "forward", lambda *arguments: passes.append(1) or forward(*arguments)
+        )
         task = asyncio.create_task(model.generate(endless))
-        await asyncio.sleep(0.05)
+        while len(passes) < 5:
+            await asyncio.sleep(0.001)
         task.cancel()
-        async with asyncio.timeout(1.0):
-            await model.generate(requests(1)[0])
+        async with asyncio.timeout(10.0):
+            while model.engine.busy:
+                await asyncio.sleep(0.001)
 
     play(model, scene)
+    assert 5 <= len(passes) < 200
 
 
 def test_the_event_loop_stays_free_while_the_model_works(checkpoint: Path) -> None:

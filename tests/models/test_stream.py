@@ -1,0 +1,131 @@
+"""Many environments before one model in this process: one stream of batches, and nobody waits for anybody else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from collab.agents.agent import Agent, Scene
+from collab.collector import Progress, collect
+from collab.config import Limits
+from collab.envs.fake import CorridorSuite
+from collab.graphs.dag import Dag
+from collab.graphs.network import Network
+from collab.library import root
+from collab.models.base import Reply, Request
+from collab.models.local import LocalModel
+from collab.models.tiny import make_tiny_checkpoint
+from collab.prompts.render import Context, Template, read_templates
+from collab.recorder import Silent
+from collab.rollout import Episode, Stage
+from collab.seeds import Seeds
+from collab.types import CellRef, Sampling, Trajectory
+
+SLOTS = ("ada", "ben", "cyd", "dee")
+CHAIN = Dag(slots=SLOTS, edges=(("ada", "ben"), ("ben", "cyd")))
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return make_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), context=8192)
+
+
+class Diary(LocalModel):
+    """Remembers in which order replies came, and under which seeds."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.order: list[int] = []
+
+    async def generate(self, request: Request) -> Reply:
+        reply = await super().generate(request)
+        self.order.append(request.seed)
+        return reply
+
+
+def team(model: LocalModel, dag: Dag, lengths: dict[str, int] | int) -> Network:
+    template = Template("default", read_templates(root() / "prompts" / "default"))
+    agents = {
+        slot: Agent(
+            slot=slot,
+            definition="x",
+            model=model,
+            template=template,
+            sampling=Sampling(
+                temperature=1.0, max_tokens=lengths if isinstance(lengths, int) else lengths[slot], stop=()
+            ),
+        )
+        for slot in dag.slots
+    }
+    return Network(dag=dag, agents=agents, rounds=ROUNDS)
+
+
+async def deliberated(network: Network, number: int) -> dict[CellRef, int]:
+    """Let a team talk about the first screen of an episode; the seed of every cell."""
+    suite = CorridorSuite()
+    environment = await suite.open()
+    task = suite.instance("OpenDoors", number)
+    observation = await environment.reset(task)
+    seeds: dict[CellRef, int] = {}
+
+    def seed_of(slot: str, round: int) -> int:
+        return seeds.setdefault(CellRef(slot, round), Seeds(number).cell(0, task.name, number, 0, slot, round))
+
+    context = Context(goal=task.goal, space=suite.space, observation=observation)
+    matrix, _ = await network.deliberate(Scene(context=context, seed_of=seed_of))
+    assert len(list(matrix)) == ROUNDS * len(network.dag.slots)
+    return seeds
+
+
+def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -> None:
+    """Ada talks long. Dee hears nobody, so her three rounds are over before Ada's first; so is all of another team."""
+    model = Diary(path=str(checkpoint))
+
+    async def scene() -> tuple[dict[CellRef, int], dict[CellRef, int]]:
+        slow = team(model, CHAIN, {"ada": 150, "ben": 4, "cyd": 4, "dee": 4})
+        found = await asyncio.gather(deliberated(slow, 1), deliberated(team(model, CHAIN, 4), 2))
+        await model.close()
+        return found
+
+    slow, quick = asyncio.run(scene())
+    place = {seed: number for number, seed in enumerate(model.order)}
+    first_word = place[slow[CellRef("ada", 0)]]
+    assert place[slow[CellRef("dee", 2)]] < first_word
+    assert max(place[seed] for seed in quick.values()) < first_word
+    for seeds in (slow, quick):
+        for cell, seed in seeds.items():
+            assert all(place[seeds[other]] < place[seed] for other in CHAIN.dependencies(cell))
+
+
+def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Trajectory, ...]]:
+    model = LocalModel(path=str(checkpoint))
+    stage = Stage(suite=CorridorSuite(), seeds=Seeds(7), limits=Limits(max_steps=1))
+    plan = [Episode(task="OpenDoors", number=number, seed=Seeds(7).task("OpenDoors", number)) for number in range(4)]
+    progress = Progress(planned=len(plan))
+
+    async def scene() -> tuple[Trajectory, ...]:
+        network = team(model, CHAIN, 8)
+        found = await collect(plan, lambda _: network, stage, Silent(), concurrency=environments, progress=progress)
+        await model.close()
+        return found.trajectories
+
+    return progress, asyncio.run(scene())
+
+
+def test_environments_share_batches_and_nothing_else(checkpoint: Path) -> None:
+    one, alone = played(checkpoint, 1)
+    four, together = played(checkpoint, 4)
+    assert one.calls == four.calls == 4 * ROUNDS * len(SLOTS)
+    assert one.mean_width is not None
+    assert four.mean_width is not None
+    assert four.mean_width > 2 * one.mean_width
+    assert four.computed_tokens == one.computed_tokens
+    assert four.hit_rate is not None
+    assert four.hit_rate > 0.8
+    for trajectory, other in zip(alone, together, strict=True):
+        assert trajectory.error is None
+        for step, another in zip(trajectory.steps, other.steps, strict=True):
+            assert [cell.tokens for cell in step.matrix] == [cell.tokens for cell in another.matrix]
