@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shlex
 import signal
@@ -13,17 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collab.cli import options
+from collab.cli import options, rows
 from collab.cli.output import data as as_data
 from collab.cli.output import emit, note, say
 
 if TYPE_CHECKING:
-    from collab.learn.data import Data
-    from collab.learn.finetune import Prepared, Result, Task
+    from collab.learn.finetune import Result
     from collab.learn.folder import RunFolder
+    from collab.learn.prepare import Prepared, Task
     from collab.learn.watch import Progress
-    from collab.library import Library
-    from collab.synth.rows import Row
 
 WHAT, HOW = "What is trained", "How it is trained"
 """Headings in the help."""
@@ -113,18 +110,19 @@ def finetune(
     as_json: options.Json = False,
 ) -> None:
     """Make a better checkpoint from a checkpoint and rows."""
-    from collab.learn.finetune import begin, check_installed
+    from collab.learn.finetune import begin
     from collab.learn.folder import RunFolder
+    from collab.learn.prepare import check_installed
 
     check_installed()
     definitions = options.library(library)
     if resume is None:
         folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
-        prepared = _prepared(task, definitions, allow_overlap)
+        prepared = rows.prepared(task, definitions, allow_overlap)
     else:
         said = {"--stage": stage, "--base": base, "--data": data, "--levels": levels, "--out": out, "--set": settings}
-        prepared = _as_before(RunFolder(resume), [option for option, value in said.items() if value is not None])
+        prepared = rows.as_before(RunFolder(resume), [option for option, value in said.items() if value is not None])
     if plan:
         _show_plan(prepared, device, as_json)
         return
@@ -155,7 +153,7 @@ def _asked(
     """
     from collab.config import override
     from collab.errors import UsageError
-    from collab.learn.finetune import Task
+    from collab.learn.prepare import Task
     from collab.learn.preset import STAGES, load_preset
 
     name = _needed("--stage", stage)
@@ -183,81 +181,6 @@ def _needed(option: str, value: Any) -> Any:
     return value
 
 
-def _prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
-    """Rows read, checked and tokenised; what is worth knowing about them is said."""
-    from collab.learn.finetune import prepare
-
-    read = _read(task)
-    rows = read.rows if read is not None else ()
-    _refuse_leaks(rows, definitions, allow_overlap)
-    prepared = prepare(task, rows)
-    _note(f"base: {prepared.base}")
-    if read is not None:
-        counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
-        _note(f"data: {len(rows)} rows ({counts}), {read.repeated} repetitions left out")
-        for field, count in read.broken.items():
-            _note(f"left out: {count} broken rows, {field}")
-    for level, count in prepared.encoded.dropped.items():
-        _note(f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}")
-    return prepared
-
-
-def _as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
-    """What a run was asked when it began.
-
-    Raises:
-        UsageError: options say something else, or base, data or order are no longer what they were.
-    """
-    from collab.errors import UsageError
-    from collab.learn.finetune import check_same, prepare, task_of
-
-    if said:
-        raise UsageError(f"--resume goes on with the run as it is; leave out {', '.join(said)}")
-    manifest = folder.manifest()
-    if folder.final.is_dir():
-        raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
-    task = task_of(manifest)
-    read = _read(task)
-    prepared = prepare(task, read.rows if read is not None else ())
-    check_same(prepared, manifest)
-    _note(f"base: {prepared.base}")
-    checkpoint = folder.checkpoint()
-    _note(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
-    return prepared
-
-
-def _read(task: Task) -> Data | None:
-    """Rows of the task's levels; None for a stage that makes its own."""
-    from collab.learn.data import read_data
-    from collab.learn.finetune import levels_of
-
-    if not task.data:
-        return None
-    folders = [Path(folder).expanduser() for folder in task.data]
-    return read_data(folders, levels_of(task), max_broken=task.max_broken)
-
-
-def _refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
-    """Refuse rows that are kept for evaluation in the environment that they come from.
-
-    Raises:
-        OverlapError: there are some, and that was not allowed.
-    """
-    from collab.config import load_environment
-    from collab.resolve import splits_in
-    from collab.splits.overlap import kept_by, refuse_overlap
-
-    for name in sorted({row.provenance.environment.partition("[")[0] for row in rows}):
-        if name not in definitions.names("envs"):
-            _note(f"not checked against evaluation splits: no environment called {name!r} is defined here")
-            continue
-        splits = asyncio.run(splits_in(name, load_environment(definitions, name)))
-        mine = (row.instance for row in rows if row.provenance.environment.partition("[")[0] == name)
-        found = refuse_overlap(mine, kept_by(splits.values()), allow_overlap=allowed)
-        if found.offenders:
-            _note(str(found))
-
-
 # --------------------------------------------------------------------------------------------------- what happens
 
 
@@ -281,7 +204,7 @@ def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool]
         now = time.monotonic()
         if now - last >= LINE_S or progress.step == progress.steps:
             last = now
-            _note(str(progress))
+            rows.tell(str(progress))
 
     return train(prepared, folder, watch=watch, stopping=stopping, **options)
 
@@ -297,7 +220,7 @@ def _stopping(max_minutes: float | None) -> Iterator[Callable[[], bool]]:
         asked = True
         for one in before:
             signal.signal(one, before[one])
-        _note("stopping with a checkpoint after this step; once more to leave at once")
+        rows.tell("stopping with a checkpoint after this step; once more to leave at once")
 
     before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -309,7 +232,7 @@ def _stopping(max_minutes: float | None) -> Iterator[Callable[[], bool]]:
 
 def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     """Print how a run ended; one that stopped early ends the command with exit code 1."""
-    from collab.learn.finetune import world
+    from collab.learn.prepare import world
 
     if world()[0] != 0:
         return
@@ -324,11 +247,3 @@ def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
 
 def _resume(folder: RunFolder) -> str:
     return f"collab finetune --resume {shlex.quote(str(folder.path))}"
-
-
-def _note(text: str) -> None:
-    """One line on stderr, of the first process alone."""
-    from collab.learn.finetune import world
-
-    if world()[0] == 0:
-        note(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import RunFormatError, UsageError
+from collab.models.layout import sha256
 from collab.store.files import sync_directory, write_atomic, writing
 
 FORMAT = 1
@@ -128,17 +129,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def weights_digest(folder: Path) -> str:
     """SHA-256 over the names and digests of a checkpoint's weights."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{file.name}\x1f{digest_of(file)}\n".encode())
+        digest.update(f"{file.name}\x1f{sha256(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from collab.learn.finetune import Prepared, step_tokens
 from collab.learn.order import padded
+from collab.learn.prepare import Prepared
 from collab.learn.preset import DpoRecipe
 
 GIB = float(1 << 30)
@@ -78,7 +78,7 @@ def plan(prepared: Prepared, device: str) -> Plan:
 
     lengths, items = prepared.lengths, prepared.encoded.items
     sides = 2 if isinstance(prepared.task.recipe, DpoRecipe) else 1
-    tokens = sum(step_tokens(prepared))
+    tokens = sum(prepared.step_tokens)
     computed = sum(sides * padded(lengths, part) for step in prepared.steps for part in step.parts)
     parameters, trainable = sizes(prepared)
     needed = memory(prepared)

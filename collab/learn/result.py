@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collab.learn.folder import RunFolder, digest_of, write_json
+from collab.learn.folder import RunFolder, weights_digest, write_json
 from collab.models.chat import quiet_transformers
 from collab.models.layout import write_layout
 from collab.store.files import sync_directory, writing
 
 if TYPE_CHECKING:
-    from collab.learn.finetune import Prepared
+    from collab.learn.prepare import Prepared
 
 CARD = "card.json"
 
@@ -35,8 +35,7 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
         write_layout(target)
-        weights = {file.name: digest_of(file) for file in sorted(target.glob("*.safetensors"))}
-        write_json(target / CARD, {**prepared.manifest(), "weights": weights})
+        write_json(target / CARD, {**prepared.manifest(), "digest": weights_digest(target)})
         sync_directory(target)
         target.rename(folder.final)
         sync_directory(folder.path)

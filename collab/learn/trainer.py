@@ -27,7 +27,7 @@ from collab.models.chat import quiet_transformers
 from collab.seeds import derive
 
 if TYPE_CHECKING:
-    from collab.learn.finetune import Prepared
+    from collab.learn.prepare import Prepared
 
 
 class _Written:
@@ -188,7 +188,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "save_steps": recipe.save_every,
         "eval_strategy": "no",
         "disable_tqdm": True,
-        "optim": "adamw_torch",
+        "optim": "adamw_torch_fused",
     }
 
 

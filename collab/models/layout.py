@@ -1,12 +1,16 @@
-"""Which prompt layout a checkpoint was trained on: `collab.json` beside its weights.
+"""What a checkpoint made here says of itself: `collab.json` beside its weights.
 
-A policy that learned to read one layout does worse on another without any error to be seen, so a checkpoint that names
-a layout is only loaded where prompts have it. A checkpoint without the file was not trained here and reads any.
+It names the prompt layout that it was trained on: a policy that learned to read one layout does worse on another
+without any error to be seen, so it is only loaded where prompts have that layout. And it names its weights by their
+SHA-256, so that half a copy or another file under the same name is never taken for it. A checkpoint without the file
+was not trained here; it reads any layout.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from collab.errors import ConfigError
@@ -16,21 +20,42 @@ FILE = "collab.json"
 
 
 def write_layout(directory: Path) -> None:
-    """Note that what lies in `directory` was trained on the present layout."""
-    (directory / FILE).write_text(json.dumps({"prompt_layout": LAYOUT}) + "\n", encoding="utf-8")
+    """Note that what lies in `directory` was trained on the present layout, and which weights these are."""
+    weights = {path.name: sha256(path) for path in sorted(directory.glob("*.safetensors"))}
+    text = json.dumps({"prompt_layout": LAYOUT, "weights": weights}, indent=2)
+    (directory / FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def check_layout(directory: Path) -> None:
-    """Refuse a checkpoint of another layout; ConfigError names both."""
+    """Refuse a checkpoint of another layout, or with other weights than it was written with; ConfigError names both."""
     path = directory / FILE
     if not path.is_file():
         return
     try:
-        trained_on = json.loads(path.read_text(encoding="utf-8"))["prompt_layout"]
-    except (OSError, ValueError, KeyError, TypeError):
+        said = json.loads(path.read_text(encoding="utf-8"))
+        trained_on, weights = said["prompt_layout"], dict(said.get("weights", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f'{path}: cannot be read; it should hold {{"prompt_layout": "{LAYOUT}"}}') from None
     if trained_on != LAYOUT:
         raise ConfigError(
             f"{directory}: trained on prompt layout {trained_on!r}, prompts here have layout {LAYOUT!r}; "
             "use the Collab version that trained it, or train it again"
         )
+    _check_weights(directory, weights)
+
+
+def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
+    for name, digest in weights.items():
+        file = directory / name
+        found = sha256(file)[:12] if file.is_file() else "no file"
+        if found != digest[:12]:
+            raise ConfigError(
+                f"{file}: not the weights that this checkpoint was written with "
+                f"(SHA-256 {found}, expected {digest[:12]}); copy the whole directory again"
+            )
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

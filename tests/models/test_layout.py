@@ -32,6 +32,24 @@ def test_anything_else_is_refused(tmp_path: Path, content: str, message: str) ->
         check_layout(tmp_path)
 
 
+def test_weights_other_than_those_it_was_written_with_are_refused(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"these")
+    write_layout(tmp_path)
+    check_layout(tmp_path)
+    weights.write_bytes(b"those")
+    with pytest.raises(ConfigError, match="not the weights that this checkpoint was written with"):
+        check_layout(tmp_path)
+    weights.unlink()
+    with pytest.raises(ConfigError, match="no file"):
+        check_layout(tmp_path)
+
+
+def test_a_checkpoint_that_names_its_layout_only_is_fine(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"prompt_layout": "1"}')
+    check_layout(tmp_path)
+
+
 def test_a_local_model_checks_its_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     checkpoint = make_tiny_checkpoint(tmp_path)

@@ -1,0 +1,203 @@
+"""All that is decided before anything is trained: base, examples, order, and a record of them.
+
+    prepared = prepare(Task(stage="sft", base="base", preset="pocket", recipe=recipe), rows)
+
+The same task and rows give the same everything, on every process of a distributed run and whenever it is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import collab
+from collab.config import validate
+from collab.errors import ConfigError, MissingExtra
+from collab.learn.base import Base, open_base
+from collab.learn.copying import copy_sequences
+from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, rows_digest
+from collab.learn.order import Batch, Step, curriculum, mixed
+from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
+from collab.synth.rows import Level, Row
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+"""Whose versions a run notes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to train."""
+
+    stage: Stage
+    base: str
+    """Directory of the checkpoint to start from."""
+    preset: str
+    """Name of the preset, for the record."""
+    recipe: Recipe
+    seed: int = 0
+    data: tuple[str, ...] = ()
+    """Where the rows come from, for the record."""
+    max_broken: int = 0
+    """Broken rows that were allowed, for the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All that is decided before anything is trained."""
+
+    task: Task
+    base: Base
+    encoded: Encoded[Example] | Encoded[Pair]
+    steps: Sequence[Step]
+    rows: str | None
+    """Digest of the rows; None where there are none."""
+    world: int
+    """Processes that train together."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each item; of a pair, of its longer sequence."""
+        return [len(item) for item in self.encoded.items]
+
+    @property
+    def parts(self) -> int:
+        """Forward passes per step, over all processes."""
+        return _parts(self.task.recipe, self.world)
+
+    @property
+    def step_tokens(self) -> list[int]:
+        """Tokens of each step, padding left out; of a pair, of both sequences."""
+        sizes = [
+            len(item) if isinstance(item, Example) else 2 * len(item.prompt) + item.scored
+            for item in self.encoded.items
+        ]
+        return [sum(sizes[row] for row in step.rows) for step in self.steps]
+
+    def manifest(self) -> dict[str, Any]:
+        """What `finetune.json` holds."""
+        task = self.task
+        return {
+            "stage": task.stage,
+            "preset": task.preset,
+            "recipe": task.recipe.model_dump(mode="json"),
+            "base": {"path": task.base, "digest": self.base.digest},
+            "data": {
+                "paths": list(task.data),
+                "digest": self.rows,
+                "max_broken": task.max_broken,
+                "dropped": dict(self.encoded.dropped),
+            },
+            "seed": task.seed,
+            "steps": len(self.steps),
+            "order": _digest(self.steps),
+            "processes": self.world,
+            "versions": versions(),
+        }
+
+
+def check_installed() -> None:
+    """MissingExtra unless all that training needs is there."""
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra.of(package, "train", "fine-tuning")
+
+
+def world() -> tuple[int, int]:
+    """Number of this process and how many there are, as the launcher says; (0, 1) without one."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what trains."""
+    return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
+
+
+def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
+    """Tokenise and order; nothing is written and no weight is loaded.
+
+    Args:
+        rows: that the stage trains on; none for `copy`.
+
+    Raises:
+        ConfigError: base, rows and recipe do not fit together, or there is nothing to train.
+        MissingExtra: a package is not installed.
+    """
+    check_installed()
+    base = open_base(task.base, task.recipe)
+    processes = world()[1]
+    encoded = _encode(task, rows, base)
+    if not encoded.items:
+        raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
+    steps = _order(task, encoded, processes)
+    digest = rows_digest(rows) if task.stage != "copy" else None
+    return Prepared(task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes)
+
+
+def task_of(manifest: Mapping[str, Any]) -> Task:
+    """The task that a manifest holds."""
+    kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
+    stage = manifest["stage"]
+    return Task(
+        stage=stage,
+        base=manifest["base"]["path"],
+        preset=manifest["preset"],
+        recipe=validate(kinds[stage], manifest["recipe"], "finetune.json"),
+        seed=manifest["seed"],
+        data=tuple(manifest["data"]["paths"]),
+        max_broken=manifest["data"]["max_broken"],
+    )
+
+
+def levels_of(task: Task) -> tuple[Level, ...]:
+    """Which levels a stage trains, in order."""
+    if isinstance(task.recipe, SftRecipe):
+        return tuple(task.recipe.levels)
+    return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
+
+
+def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | Encoded[Pair]:
+    recipe = task.recipe
+    if isinstance(recipe, CopyRecipe):
+        return Encoded(items=copy_sequences(recipe, base.chat, task.seed))
+    if isinstance(recipe, DpoRecipe):
+        return encode_pairs(rows, base.chat, recipe.context)
+    return encode_replies(rows, base.chat, recipe.context)
+
+
+def _order(task: Task, encoded: Encoded[Any], processes: int) -> list[Step]:
+    recipe, groups = task.recipe, encoded.groups
+    lengths = [len(item) for item in encoded.items]
+    batch = Batch(
+        rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=_parts(recipe, processes)
+    )
+    if not isinstance(recipe, SftRecipe):
+        passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
+        return curriculum(lengths, groups, passes, batch=batch, seed=task.seed)
+    passes = {
+        level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
+    }
+    if recipe.order == "mixed":
+        return mixed(lengths, groups, passes, epochs=recipe.epochs, batch=batch, seed=task.seed)
+    return curriculum(lengths, groups, passes, batch=batch, seed=task.seed)
+
+
+def _parts(recipe: Recipe, processes: int) -> int:
+    """Forward passes per step, a multiple of the number of processes."""
+    at_once = recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)
+    return math.ceil(recipe.batch_rows / (at_once * processes)) * processes
+
+
+def _advice(task: Task) -> str:
+    levels = ", ".join(levels_of(task))
+    return f"the data has no rows of level {levels}; make some with collab synth, or name other levels"
+
+
+def _digest(steps: Sequence[Step]) -> str:
+    text = "\n".join(f"{step.group}:{step.parts}" for step in steps)
+    return hashlib.sha256(text.encode()).hexdigest()
