@@ -100,6 +100,7 @@ class _Maker:
 
     def __init__(self, scene: Scene, rng: random.Random) -> None:
         self._scene, self._rng, self._hands = scene, rng, Hands(scene.suite.space)
+        self._last = scene.history[-1:]
         elements = scene.observation.elements
         self._labels = Counter(flat(element.label).casefold() for element in elements)
         self._pairs = Counter((element.role, flat(element.label).casefold()) for element in elements)
@@ -131,10 +132,10 @@ class _Maker:
 
     def just_done(self) -> Iterator[Instruction]:
         """What the last action did: it need not be done again."""
-        if self._scene.history and self._scene.history[-1].effect not in _NOTHING:
-            last = self._scene.history[-1]
-            goal = f"{last.action[:1].upper()}{last.action[1:]}."
-            yield from self._over_with(goal, self._hands.done(), history=(last,))
+        done = self._hands.done()
+        if done is not None and self._last and self._last[0].effect not in _NOTHING:
+            goal = _plain(self._last[0].action)
+            yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
 
     def _about(self, element: Element, it: str) -> Iterator[Instruction]:
         hands, index = self._hands, element.index
@@ -174,25 +175,30 @@ class _Maker:
         yield from self._answer("is on", element, it, "on" if on else "off")
 
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
-        if action is not None:
-            yield Instruction(sort="do", goal=self._phrase(wanted, names), action=action)
+        """Something to do, with or without what was done before: neither words nor history give the answer away."""
+        if action is None:
+            return
+        words = self._scene.suite.space.describe(action, self._scene.observation)
+        history = () if self._last and self._last[0].action == words else self._before()
+        goal = _plain(words) if self._rng.random() < _PLAIN else self._phrase(wanted, names)
+        yield Instruction(sort="do", goal=goal, action=action, history=history)
 
     def _over(
         self, wanted: str, action: Action | None, because: str | None = None, **names: str
     ) -> Iterator[Instruction]:
-        yield from self._over_with(self._phrase(wanted, names), action, because=because)
-
-    def _over_with(
-        self, goal: str, action: Action | None, because: str | None = None, history: tuple[HistoryEntry, ...] = ()
-    ) -> Iterator[Instruction]:
         if action is not None:
+            goal, history = self._phrase(wanted, names), self._before()
             yield Instruction(sort="complete", goal=goal, action=action, because=because, history=history)
 
     def _answer(self, wanted: str, element: Element, it: str, text: str) -> Iterator[Instruction]:
         action = self._hands.answer(text)
         if action is not None:
-            goal = self._phrase(wanted, {"it": it})
-            yield Instruction(sort="answer", goal=goal, action=action, because=line(element))
+            goal, history = self._phrase(wanted, {"it": it}), self._before()
+            yield Instruction(sort="answer", goal=goal, action=action, because=line(element), history=history)
+
+    def _before(self) -> tuple[HistoryEntry, ...]:
+        """What the prompt tells of what was done: half of the time the last action, else nothing."""
+        return self._last if self._rng.random() < 0.5 else ()
 
     def _phrase(self, wanted: str, names: dict[str, str]) -> str:
         return self._rng.choice(PHRASES[wanted]).format(**names)
@@ -205,5 +211,12 @@ class _Maker:
         return f'"{name}"' if self._labels[name.casefold()] == 1 else f'the {element.role} "{name}"'
 
 
+def _plain(words: str) -> str:
+    """An action in words as an instruction."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+_PLAIN = 0.25
+"""Share of instructions in the words in which the history tells actions."""
 _NOTHING = frozenset({"nothing changed", "nothing visible changed", "one second passed"})
 """Effects of actions that did nothing."""
