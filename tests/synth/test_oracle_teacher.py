@@ -14,6 +14,7 @@ import pytest
 from collab.agents.agent import Agent
 from collab.agents.agent import Scene as Deliberation
 from collab.credit.oracle import GOOD, OracleCritic
+from collab.envs.base import Environment
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.text import flat, line
 from collab.graphs.network import Network
@@ -25,10 +26,10 @@ from collab.synth.instructions import proposals
 from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.reader import Reader, Seat
 from collab.synth.rows import Level
-from collab.synth.scenes import follow
+from collab.synth.scenes import explore, follow
 from collab.synth.talk import Talk
 from collab.synth.teacher import Lesson, Scene
-from collab.types import CellRef, Prompt, Sampling
+from collab.types import Action, CellRef, Observation, Prompt, Sampling, StepResult, Task
 
 Walk: TypeAlias = Callable[..., int]
 INDEX = re.compile(r"\[(\d+)\]")
@@ -266,6 +267,43 @@ def test_what_cannot_be_taught_is_counted(phones: SimPhoneSuite, reader: Reader)
     assert refused["the prompt does not fit into the context"] == 5
     assert refused["its element is not in the prompt"] >= 1
     assert refused["the episode is over"] == 1
+
+
+class Opaque:
+    """A phone that can neither be copied nor knows solutions."""
+
+    def __init__(self, phone: Environment) -> None:
+        self._phone = phone
+
+    async def reset(self, task: Task) -> Observation:
+        return await self._phone.reset(task)
+
+    async def step(self, action: Action | None) -> StepResult:
+        return await self._phone.step(action)
+
+    async def close(self) -> None:
+        await self._phone.close()
+
+
+def test_an_environment_that_can_do_less_is_asked_for_less(phones: SimPhoneSuite, reader: Reader) -> None:
+    teacher = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(elements=8))
+
+    async def check() -> tuple[Counter[str], Counter[str]]:
+        environment, task = Opaque(await phones.open()), phones.instance("ContactsAddContact", 5)
+        kinds, refused = Counter[str](), Counter[str]()
+        async for scene in explore(phones, environment, task, seed=1, steps=6):
+            for level in sorted(teacher.levels):
+                lesson = await teacher.teach(scene, level)
+                kinds.update(row.kind for row in lesson.rows)
+                refused.update(lesson.refused)
+        assert [scene async for scene in follow(phones, environment, task, seed=1)] == []
+        return kinds, refused
+
+    kinds, refused = asyncio.run(check())
+    assert {"one-step", "element-function", "element-information", "element-action"} <= set(kinds)
+    assert not {"element-effect", "solution", "process"} & set(kinds)
+    assert refused["the environment knows no solutions"] == 14
+    assert refused["what a tap does cannot be tried here"] > 3
 
 
 def test_every_row_says_where_it_comes_from(lessons: Callable[[str, Level], list[Lesson]]) -> None:
