@@ -6,8 +6,8 @@
         refused += lesson.refused
 
 Two teachers fill the protocol: `oracle.OracleTeacher`, which knows the environment's solutions, and
-`llm.LanguageTeacher`, which asks a model. What one draws on a scene depends on the scene's seed and the level alone,
-never on the order of the calls.
+`llm.teacher.LanguageTeacher`, which asks a model. What one draws on a scene depends on the scene's seed and the level
+alone, never on the order of the calls.
 """
 
 from __future__ import annotations
