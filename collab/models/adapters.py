@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _READ_BY = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 """Layers whose input is as wide as the model."""
 _WRITTEN_BY = ("o_proj", "down_proj")
 """Layers whose output is as wide as the model."""
+_LAYER = re.compile(r"\.layers\.(\d+)\.")
+"""In the name of a weight, the number of its layer; towers that see count their layers apart."""
 _HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
@@ -47,7 +50,7 @@ def check_adapter(adapter: str) -> Path | None:
 
 
 def check_fit(folder: Path, base: str) -> None:
-    """Refuse an adapter for a model of another width, where the base is a directory that can be read here.
+    """Refuse an adapter for a model of other sizes, where the base is a directory that can be read here.
 
     vLLM loads such an adapter without a word and answers nonsense.
 
@@ -58,18 +61,22 @@ def check_fit(folder: Path, base: str) -> None:
         return
     try:
         config = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
-        width = int((config.get("text_config") or config)["hidden_size"])
+        config = config.get("text_config") or config
+        width, layers = int(config["hidden_size"]), config.get("num_hidden_layers")
         shapes = _shapes(folder / WEIGHTS[0])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise ConfigError(f"adapter {folder} or its base {base} cannot be read") from None
     found = {
         shape[side]
         for name, shape in shapes.items()
-        for layers, half, side in ((_READ_BY, "lora_A", 1), (_WRITTEN_BY, "lora_B", 0))
-        if name.rpartition(f".{half}.")[0].rpartition(".")[2] in layers
+        for names, half, side in ((_READ_BY, "lora_A", 1), (_WRITTEN_BY, "lora_B", 0))
+        if name.rpartition(f".{half}.")[0].rpartition(".")[2] in names and "vis" not in name
     }
     if found - {width}:
         raise ConfigError(f"adapter {folder} is for a model of width {min(found - {width})}, {base} has {width}")
+    deepest = max((int(number) for name in shapes if "vis" not in name for number in _LAYER.findall(name)), default=-1)
+    if layers is not None and deepest >= layers:
+        raise ConfigError(f"adapter {folder} is for a model of at least {deepest + 1} layers, {base} has {layers}")
 
 
 def served_name(folder: Path, version: int) -> str:

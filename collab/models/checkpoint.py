@@ -1,11 +1,9 @@
-"""A causal language model in memory, with or without sight: weights, adapters, and one packed forward pass."""
+"""A causal language model in memory, with or without sight: its weights, and one packed forward pass."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +11,9 @@ from torch import Tensor
 
 from collab.errors import ConfigError
 from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install, places_of
-from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.chat import ChatTokenizer
 from collab.models.kv_cache import Shape
+from collab.models.lora import Adapters, readable
 from collab.models.vision import FAMILIES
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -49,12 +48,7 @@ class Checkpoint:
         """Model type of a checkpoint that sees; None for one that reads text only."""
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
-        self._peft: Any = None
-        self._adapters: set[str] = set()
-        self._active: str | None = None
-        """Which adapter computes; None for the base weights."""
-        self._stale = False
-        """Whether `_active` has to be set anew: adapters have come or gone."""
+        self._adapters = Adapters(self.model, chat.path)
         config = self.model.config.get_text_config()
         self.context: int = next(filter(None, (getattr(config, name, None) for name in _LENGTHS)), sys.maxsize)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
@@ -65,48 +59,28 @@ class Checkpoint:
                 f"{chat.path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
                 "the tokenizer belongs to another model"
             )
+        if max(self.ends, default=0) >= chat.size:
+            raise ConfigError(
+                f"{chat.path}: the model ends replies with token {max(self.ends)}, the tokenizer has {chat.size}; "
+                "the tokenizer belongs to another model"
+            )
         self.shape = _shape(config, self.model.dtype, self.device)
 
     def add_adapter(self, name: str, path: str) -> None:
         """Load a LoRA adapter under a name; nothing happens when the name is known.
 
         Raises:
-            ConfigError: it cannot be read, is no LoRA, or was made for another base.
+            ConfigError: it cannot be read, is no LoRA, or was made for another base; it has left no trace then.
         """
-        if name in self._adapters:
-            return
-        from peft import PeftConfig, PeftModel
-
-        with _readable(f"{self.chat.path} with adapter {path}"):
-            kind = PeftConfig.from_pretrained(path).peft_type
-            if str(getattr(kind, "value", kind)) != "LORA":
-                raise ConfigError(f"{path}: a {kind} adapter; only LoRA adapters can be used")
-            if self._peft is None:
-                self._peft = PeftModel.from_pretrained(self.model, path, adapter_name=_module_name(name))
-            else:
-                self._peft.load_adapter(path, adapter_name=_module_name(name))
-        self.model.eval()
-        _check_fits(self.model, name, path, self.chat.path)
-        self._adapters.add(name)
-        self._stale = True
+        self._adapters.add(name, path)
 
     def drop_adapter(self, name: str) -> None:
         """Forget an adapter; nothing happens when the name is unknown."""
-        if name in self._adapters:
-            self._adapters.remove(name)
-            self._peft.delete_adapter(_module_name(name))
-            self._stale = True
+        self._adapters.drop(name)
 
     def use(self, adapter: str | None) -> None:
         """Compute with this adapter from now on; None for the base weights alone."""
-        if self._peft is None or (adapter == self._active and not self._stale):
-            return
-        if adapter is None:
-            self._peft.base_model.disable_adapter_layers()
-        else:
-            self._peft.base_model.enable_adapter_layers()
-            self._peft.set_adapter(_module_name(adapter))
-        self._active, self._stale = adapter, False
+        self._adapters.use(adapter)
 
     @torch.inference_mode()
     def share_prefixes(self) -> str | None:
@@ -215,51 +189,11 @@ def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:
     )
 
 
-def _module_name(adapter: str) -> str:
-    """Adapter names become parts of module names, where dots separate and nothing may collide."""
-    return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
-
-
-def _check_fits(model: Any, name: str, path: str, base: str) -> None:
-    """ConfigError when the file holds weights for modules that this model does not have, or lacks some it has."""
-    from safetensors import safe_open
-
-    with safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
-        given = {key.removeprefix("base_model.model.") for key in file.keys()}
-    tag = f".{_module_name(name)}."
-    wanted = {key.replace(tag, ".") for key, _ in model.named_parameters() if tag in key}
-    if given != wanted:
-        odd = sorted(given ^ wanted)
-        raise ConfigError(
-            f"{path}: made for another base than {base}: {len(given - wanted)} of its weights have no place there, "
-            f"{len(wanted - given)} are missing, for example {odd[0]}"
-        )
-
-
-class _readable:
-    """Whatever goes wrong while weights are read becomes one ConfigError."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._quiet = quiet_transformers()
-        self._quiet.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from safetensors import SafetensorError
-
-        self._quiet.__exit__(None, None, None)
-        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, SafetensorError)):
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(f"{self._what}: the weights cannot be loaded: {lines[0]}") from None
-
-
 def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     local = not chat.download
-    with _readable(chat.path):
+    with readable(chat.path):
         config = AutoConfig.from_pretrained(chat.path, local_files_only=local)
         kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
         model = kind.from_pretrained(chat.path, local_files_only=local, use_safetensors=True, dtype=dtype)

@@ -113,6 +113,19 @@ def test_an_adapter_for_a_model_of_another_width_is_refused(
         OpenAIModel(model=str(base), base_url="http://127.0.0.1:1/v1", adapter=path)
 
 
+def test_an_adapter_for_a_deeper_model_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    path = make_adapter(tmp_path / "ada", tensors(q_proj=(64, 64)).replace(b"layers.0.", b"layers.2."))
+    for layers, fits in ((3, True), (2, False)):
+        (base / "config.json").write_text(json.dumps({"hidden_size": 64, "num_hidden_layers": layers}))
+        if fits:
+            check_fit(Path(path), str(base))
+            continue
+        with pytest.raises(ConfigError, match=r"is for a model of at least 3 layers, .*base has 2"):
+            OpenAIModel(model=str(base), base_url="http://127.0.0.1:1/v1", adapter=path)
+
+
 def test_a_broken_adapter_is_refused(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

@@ -334,6 +334,11 @@ def test_damaged_weights_and_foreign_tokenizers_are_found_at_first_use(checkpoin
     shutil.copy(checkpoint / "tokenizer.json", small)
     with pytest.raises(ConfigError, match="belongs to another model"):
         together(small, requests(1))
+    large = shutil.copytree(checkpoint, tmp_path / "large")
+    shutil.copy(make_tiny_checkpoint(tmp_path / "other", vocabulary=300) / "tokenizer.json", large)
+    transformers.GenerationConfig(eos_token_id=[2, 450]).save_pretrained(large)
+    with pytest.raises(ConfigError, match="ends replies with token 450, the tokenizer has 300"):
+        together(large, requests(1))
 
 
 @pytest.mark.parametrize(("option", "message"), [({"device": "gpu9"}, "device 'gpu9'"), ({"dtype": "int3"}, "float32")])
@@ -436,6 +441,40 @@ def test_an_adapter_of_another_base_is_refused(checkpoint: Path, adapters: list[
         with pytest.raises(ConfigError, match=r"another base|cannot be loaded"):
             together(other, requests(1), adapter=adapters[0])
         assert together(other, requests(1))  # without it, all is well
+
+
+@pytest.mark.parametrize("options", [{"layers": 1}, {"layers": 3}, {"hidden": 32}], ids=str)
+def test_an_adapter_that_was_refused_changes_nothing(
+    options: dict[str, int], adapters: list[str], tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    other = make_tiny_checkpoint(tmp_path / "other", **options)
+    fitting = transformers.AutoModelForCausalLM.from_pretrained(other)
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    peft.get_peft_model(fitting, config).save_pretrained(tmp_path / "fitting")
+    asked = requests(3, temperature=0.0)
+    expected = [
+        [said(reply)[1] for reply in together(other, asked, adapter=adapter)]
+        for adapter in (None, str(tmp_path / "fitting"))
+    ]
+    base = LocalModel(path=str(other))
+
+    async def replies(model: LocalModel) -> list[Any]:
+        return [said(reply)[1] for reply in await asyncio.gather(*map(model.generate, asked))]
+
+    async def scene() -> None:
+        wrong, right = (
+            base.with_adapter(adapters[0], version=0),
+            base.with_adapter(str(tmp_path / "fitting"), version=0),
+        )
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"another base|cannot be loaded"):
+                await wrong.generate(asked[0])
+            assert await replies(base) == expected[0]
+            assert await replies(right) == expected[1]
+        assert await replies(base) == expected[0]
+
+    play(base, scene)
 
 
 def test_a_team_of_adapters_holds_its_base_once(checkpoint: Path, adapters: list[str], tmp_path: Path) -> None:
