@@ -232,6 +232,33 @@ def test_a_crowd_before_a_small_server_is_served_without_a_failure() -> None:
     assert f"concurrency: {model.window.size} of at most 64" in notes
 
 
+@pytest.mark.parametrize(
+    ("fault", "halved"),
+    [
+        (Fault(status=429), True),
+        (Fault(status=503), True),
+        (Fault(broken="hang"), True),
+        (Fault(status=500), False),
+        (Fault(broken="close"), False),
+    ],
+    ids=["429", "503", "timeout", "500", "lost"],
+)
+def test_what_says_that_there_is_too_much_halves_the_window(fault: Fault, halved: bool) -> None:
+    """A timeout too; an error or a lost connection does not say so."""
+    with FakeServer() as server:
+        model = OpenAIModel(model="fake", base_url=server.url, concurrency=8, timeout_s=0.3)
+        model.wait = lambda seconds: asyncio.sleep(0)
+
+        async def scene() -> None:
+            await model.probe()
+            server.faults.append(fault)
+            assert (await model.generate(request("Task"))).text == "Task."
+            await model.close()
+
+        play(scene)
+    assert model.window.size == (4 if halved else 8)
+
+
 async def noted(model: OpenAIModel) -> tuple[str, ...]:
     return (await model.probe()).notes
 

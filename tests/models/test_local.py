@@ -133,6 +133,20 @@ def test_length_and_counts(checkpoint: Path) -> None:
     assert reply.prompt_tokens == len(LocalModel(path=str(checkpoint)).prompt_ids(requests(1)[0].prompt))
 
 
+def test_a_reply_tells_what_it_cost(checkpoint: Path) -> None:
+    """Three calls of one prompt, two at a time: who waited, how wide it ran, and what was there already."""
+    asked = requests(1, temperature=0.0) * 3
+    first, _, last = together(checkpoint, asked, max_batch=2)
+    assert first.queue_s is not None
+    assert last.queue_s is not None
+    assert 0 <= first.queue_s < last.queue_s
+    assert first.width is not None
+    assert 1 < first.width <= 2
+    assert first.computed_tokens == first.prompt_tokens
+    closing = len(LocalModel(path=str(checkpoint)).prompt_ids(asked[0].prompt).pieces[-1])
+    assert last.computed_tokens == closing, "all but the piece that ends every prompt"
+
+
 def test_the_end_of_the_turn_stops_a_reply_and_is_no_part_of_it(checkpoint: Path, tmp_path: Path) -> None:
     """With every weight that leads to other tokens at zero, the first token is the end."""
     ending = shutil.copytree(checkpoint, tmp_path / "ending")
