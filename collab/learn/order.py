@@ -162,5 +162,5 @@ def _cut(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[li
 
 def _parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
     """Neighbours in length together, sizes that differ by at most one."""
-    bounds = [round(part * len(rows) / parts) for part in range(parts + 1)]
+    bounds = [part * len(rows) // parts for part in range(parts + 1)]
     return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))

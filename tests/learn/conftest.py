@@ -1,0 +1,93 @@
+"""Rows, recipes and a checkpoint that tests of fine-tuning share; small, and made anew from seeds."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from collab.config import override
+from collab.learn.prepare import Task
+from collab.learn.preset import Recipe, Stage, load_preset
+from collab.models.chat import ChatTokenizer
+from collab.models.tiny import make_tiny_checkpoint
+from collab.synth.rows import Level, Provenance, Row
+from collab.synth.table import RowWriter
+from collab.types import Prompt, Segment
+
+WORDS = "tap the Save button scroll down type hello in field 7 then go back".split()
+
+
+def _row(number: int, level: Level = "basic", *, words: int = 12, task: str = "TaskOne", seed: int = 1) -> Row:
+    """One row; its number decides its text."""
+    rng = random.Random(f"{level}{number}")
+    origin = Provenance(
+        environment="nowhere[test]",
+        environment_version="1",
+        task=task,
+        seed=seed,
+        step=0,
+        screen="0" * 64,
+        apps=(),
+        teacher="oracle",
+    )
+    text = " ".join(rng.choice(WORDS) for _ in range(words))
+    return Row(
+        level=level,
+        kind="one-step",
+        prompt=Prompt(system="Rules.", shared=text, segments=(Segment(text="\nYou are ada."),)),
+        reply=f"Action: {number}",
+        rejected=f"Nothing at all: {number}" if level == "preference" else None,
+        provenance=origin,
+    )
+
+
+def _rows(count: int, levels: Sequence[Level] = ("basic", "instruction", "demonstration")) -> list[Row]:
+    """So many of each level, of different lengths."""
+    return [_row(number, level, words=3 + number * 7 % 40) for level in levels for number in range(count)]
+
+
+def _recipe(stage: Stage, *settings: str) -> Recipe:
+    """The pocket's recipe, small and in float32."""
+    small = ["context=200", "batch_rows=8", "precision=float32", "saved=float32", "log_every=1", "save_every=4"]
+    if stage == "copy":
+        small += ["steps=6", "longest=20", "gap=5"]
+    return override(load_preset("pocket").recipe(stage), [*small, *settings])
+
+
+def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> Task:
+    """A task on that checkpoint."""
+    return Task(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
+
+
+def _write(folder: Path, written: Sequence[Row]) -> Path:
+    """Rows as the Parquet files of a data directory."""
+    for level in dict.fromkeys(one.level for one in written):
+        with RowWriter(folder / f"{level}.parquet") as out:
+            for one in written:
+                if one.level == level:
+                    out.add(one)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def samples() -> types.SimpleNamespace:
+    """What makes rows, recipes, tasks and data directories."""
+    return types.SimpleNamespace(row=_row, rows=_rows, recipe=_recipe, task=_task, write=_write)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that trains in milliseconds; not to be changed."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)  # tiny matrices: threads only get in each other's way
+    return make_tiny_checkpoint(tmp_path_factory.mktemp("learn") / "base", hidden=32, layers=2, context=512)
+
+
+@pytest.fixture(scope="session")
+def chat(base: Path) -> ChatTokenizer:
+    """Its tokenizer."""
+    return ChatTokenizer(str(base))

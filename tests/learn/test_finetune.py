@@ -1,0 +1,276 @@
+"""A run from rows to a checkpoint: what learns and what does not, exact resume, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from collab.errors import ConfigError, UsageError
+from collab.learn.data import read_data
+from collab.learn.finetune import begin, check_same, train
+from collab.learn.folder import RunFolder
+from collab.learn.prepare import Prepared, prepare
+from collab.learn.trainer import quiet, trainer_of
+from collab.models.chat import ChatTokenizer
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next(folder.glob("*.safetensors")))
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def trained(prepared: Prepared, out: Path, **options) -> Path:
+    result = train(prepared, begin(prepared, out), device="cpu", **options)
+    assert result.final == out / "final"
+    assert result.step == result.steps == len(prepared.steps)
+    return result.final
+
+
+def first_loss(prepared: Prepared, out: Path) -> float:
+    trained(prepared, out)
+    return RunFolder(out).read_metrics()[0]["loss"]
+
+
+# ---------------------------------------------------------------------------------------------------- what learns
+
+
+def test_the_loss_is_the_mean_over_reply_tokens(samples, base: Path, tmp_path: Path) -> None:
+    """By hand: −log p of each reply token after its prompt, over the tokens of a step, prompts not counted."""
+    prepared = prepare(
+        samples.task(base, "sft", "epochs=1", "batch_rows=3", "rows_at_once=2"), samples.rows(3, ["basic"])
+    )
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    total, count = 0.0, 0
+    for row in prepared.steps[0].rows:
+        item = prepared.encoded.items[row]
+        with torch.no_grad():
+            logps = model(input_ids=torch.tensor(item.ids)[None]).logits[0].log_softmax(-1)
+        for place in range(item.scored_from, len(item)):
+            total -= float(logps[place - 1, item.ids[place]])
+            count += 1
+    assert first_loss(prepared, tmp_path / "out") == pytest.approx(total / count, rel=1e-5)
+
+
+def test_a_step_in_several_passes_learns_the_same(samples, base: Path, tmp_path: Path) -> None:
+    """Accumulated passes are weighted by their tokens, so the division into passes changes nothing but rounding."""
+    rows = samples.rows(4)
+    made = [
+        weights(
+            trained(prepare(samples.task(base, "sft", "epochs=1", f"rows_at_once={size}"), rows), tmp_path / str(size))
+        )
+        for size in (2, 8)
+    ]
+    for name, value in made[0].items():
+        torch.testing.assert_close(value, made[1][name], rtol=1e-3, atol=2e-4)
+
+
+def test_it_learns_the_replies(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(
+        samples.task(base, "sft", "epochs=40", "learning_rate=2e-2", "schedule=constant"), samples.rows(4, ["basic"])
+    )
+    final = trained(prepared, tmp_path / "out")
+    lines = RunFolder(tmp_path / "out").read_metrics()
+    assert lines[0]["loss"] > 5 > 1 > lines[-1]["loss"]
+    assert [line["step"] for line in lines] == list(range(1, len(prepared.steps) + 1))
+    assert lines[-1]["tokens"] == sum(prepared.step_tokens)
+    assert ChatTokenizer(str(final)).fingerprint == ChatTokenizer(str(base)).fingerprint
+    assert json.loads((final / "card.json").read_text())["base"]["digest"] == prepared.base.digest
+
+
+def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) -> None:
+    """Every adapter gets a gradient; nothing else has one. The merged result differs where there are adapters alone."""
+    task = samples.task(base, "sft", "epochs=2", "lora={rank: 4, alpha: 8, merge: true}")
+    prepared = prepare(task, samples.rows(4))
+    with quiet():
+        trainer = trainer_of(prepared, RunFolder(tmp_path / "look"), "cpu", ())
+    names = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    assert names == {name for name, _ in trainer.model.named_parameters() if "lora_" in name}
+    assert len(names) == 2 * 7 * 2  # two matrices for seven linear layers in two blocks
+    before, after = weights(base), weights(trained(prepared, tmp_path / "out"))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith("_proj.weight")}
+
+
+def test_full_weights_all_learn(samples, base: Path, tmp_path: Path) -> None:
+    before, after = (
+        weights(base),
+        weights(trained(prepare(samples.task(base, "sft"), samples.rows(4)), tmp_path / "out")),
+    )
+    assert not [name for name in before if torch.equal(before[name], after[name])]
+
+
+def test_a_result_is_written_in_the_type_that_was_asked(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=1", "saved=bfloat16"), samples.rows(2))
+    assert {value.dtype for value in weights(trained(prepared, tmp_path / "out")).values()} == {torch.bfloat16}
+
+
+def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=1", "levels=[instruction, basic]"), samples.rows(8))
+    trained(prepared, tmp_path / "out")
+    assert [line["group"] for line in RunFolder(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
+
+
+def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "copy"), [])
+    assert len(prepared.steps) == 6
+    trained(prepared, tmp_path / "out")
+
+
+# ----------------------------------------------------------------------------------------------------- preferences
+
+
+def test_dpo_starts_at_the_loss_of_equal_policies(samples, base: Path, tmp_path: Path) -> None:
+    """Policy and reference are equal at first: −log σ(0) = log 2, margin 0; the anchor adds mean −log p."""
+    rows = samples.rows(4, ["preference"])
+    plain = first_loss(prepare(samples.task(base, "dpo", "anchor=0", "batch_rows=4"), rows), tmp_path / "plain")
+    assert plain == pytest.approx(0.693147, abs=1e-5)
+    prepared = prepare(samples.task(base, "dpo", "anchor=0.5", "batch_rows=4"), rows)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    total, count = 0.0, 0
+    for pair in prepared.encoded.items:
+        ids = [*pair.prompt, *pair.chosen]
+        with torch.no_grad():
+            logps = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        total -= sum(float(logps[place - 1, ids[place]]) for place in range(len(pair.prompt), len(ids)))
+        count += len(pair.chosen)
+    anchored = first_loss(prepared, tmp_path / "anchored")
+    assert anchored == pytest.approx(0.693147 + 0.5 * total / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"]])
+def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, tmp_path: Path, settings) -> None:
+    rows = samples.rows(8, ["preference"])
+    task = samples.task(base, "dpo", "anchor=0", "epochs=6", "learning_rate=2e-3", "schedule=constant", *settings)
+    prepared = prepare(task, rows)
+    trained(prepared, tmp_path / "out")
+    lines = RunFolder(tmp_path / "out").read_metrics()
+    assert lines[0]["margin"] == pytest.approx(0, abs=1e-6)
+    assert lines[-1]["margin"] > 0.3
+    assert lines[-1]["preference_accuracy"] == 1
+    beta = prepared.task.recipe.beta
+    reference = [line["logp_chosen"] - line["reward_chosen"] / beta for line in lines]
+    assert max(reference) - min(reference) < 0.02 * abs(reference[0]) + 1e-3  # every step holds all eight pairs
+
+
+# --------------------------------------------------------------------------------------------------------- resume
+
+
+@pytest.mark.parametrize(("stage", "levels"), [("sft", ["basic", "instruction"]), ("dpo", ["preference"])])
+def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels) -> None:
+    prepared = prepare(
+        samples.task(base, stage, "epochs=2", "rows_at_once=4", "save_every=3"), samples.rows(16, levels)
+    )
+    whole = weights(trained(prepared, tmp_path / "whole"))
+    folder, asked = begin(prepared, tmp_path / "stopped"), iter([False, True])
+    result = train(prepared, folder, device="cpu", stopping=lambda: next(asked))
+    assert (result.step, result.final) == (2, None)
+    assert not folder.final.exists()
+    again = train(prepared, folder, device="cpu")
+    assert again.final == folder.final
+    assert same(whole, weights(folder.final))
+    lines = [RunFolder(tmp_path / name).read_metrics() for name in ("whole", "stopped")]
+    unclocked = [[{**line, "seconds": 0} for line in run] for run in lines]
+    assert unclocked[0] == unclocked[1]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from collab.learn.finetune import train
+from collab.learn.folder import RunFolder
+from collab.learn.prepare import prepare, task_of
+from collab.learn.data import read_data
+from collab.learn.prepare import levels_of
+
+folder = RunFolder(Path(sys.argv[1]))
+task = task_of(folder.manifest())
+prepared = prepare(task, read_data([Path(name) for name in task.data], levels_of(task)).rows)
+train(prepared, folder, device="cpu", watch=lambda progress: print(progress.step, flush=True))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stage", "levels"), [("sft", ["basic"]), ("dpo", ["preference"])])
+def test_a_killed_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels) -> None:
+    """kill -9 at three moments, one of them while a checkpoint is half-written; then bit for bit the same weights."""
+    data = samples.write(tmp_path / "data", samples.rows(60, levels))
+    task = replace(samples.task(base, stage, "epochs=6", "save_every=5"), data=(str(data),))
+    prepared = prepare(task, read_data([data], levels).rows)
+    whole = weights(trained(prepared, tmp_path / "whole"))
+    folder = begin(prepared, tmp_path / "killed")
+    for until in (7, 18, 30):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(folder.path)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip().isdigit() and int(line) >= until:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        checkpoint = folder.checkpoint()
+        assert checkpoint is not None
+        half = folder.partial / "checkpoint-999"
+        half.mkdir(parents=True, exist_ok=True)
+        (half / "model.safetensors").write_bytes(b"half of it")
+    train(prepared, folder, device="cpu")
+    assert same(whole, weights(folder.final))
+    assert [line["step"] for line in folder.read_metrics()] == list(range(1, len(prepared.steps) + 1))
+
+
+def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2", "keep=2"), samples.rows(8, ["basic"]))
+    trained(prepared, tmp_path / "out")
+    kept = sorted(path.name for path in (tmp_path / "out" / "checkpoints").glob("step-*"))
+    assert kept == ["step-2", "step-4"]
+    folder = RunFolder(tmp_path / "out")
+    assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-4"
+    (tmp_path / "out" / "checkpoints" / "step-4" / "trainer_state.json").unlink()
+    assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
+
+
+# -------------------------------------------------------------------------------------------------------- refused
+
+
+def test_a_run_whose_data_changed_is_not_resumed(samples, base: Path, tmp_path: Path) -> None:
+    rows = samples.rows(20)
+    prepared = prepare(samples.task(base, "sft"), rows)
+    manifest = begin(prepared, tmp_path / "out").manifest()
+    check_same(prepared, manifest)
+    with pytest.raises(UsageError, match="the data changed since the run began"):
+        check_same(prepare(samples.task(base, "sft"), rows[:-1]), manifest)
+    with pytest.raises(UsageError, match="the order of steps changed"):
+        check_same(prepare(samples.task(base, "sft", seed=1), rows), manifest)
+    with pytest.raises(UsageError, match="the weights of the base changed"):
+        check_same(prepared, {**manifest, "base": {**manifest["base"], "digest": "other"}})
+
+
+def test_a_directory_with_something_in_it_is_refused(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft"), samples.rows(2))
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(UsageError, match="something is there already"):
+        begin(prepared, tmp_path)
+
+
+def test_nothing_to_train_is_refused(samples, base: Path) -> None:
+    with pytest.raises(ConfigError, match="the data has no rows of level basic, instruction, demonstration"):
+        prepare(samples.task(base, "sft"), [])
+
+
+def test_a_context_that_the_base_cannot_bear_is_refused(samples, base: Path) -> None:
+    with pytest.raises(ConfigError, match="reads 512 tokens, the recipe has context 600; --set context=512"):
+        prepare(samples.task(base, "sft", "context=600"), samples.rows(2))

@@ -1,0 +1,82 @@
+"""Log-probabilities of labels alone: equal to those of whole logits, in value and in gradient, and cheaper."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
+
+from collab.learn.head import score_labels_only
+
+IDS = torch.tensor([[5, 9, 40, 41, 42, 7], [8, 3, 60, 61, 0, 0]])
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+LABELS = torch.tensor([[-100, -100, 40, 41, 42, 7], [-100, -100, -100, 61, -100, -100]])
+OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
+
+
+@pytest.fixture
+def model(base: Path):
+    return AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+
+
+def by_hand(model) -> torch.Tensor:
+    """Sum of −log p over the five scored tokens, from whole logits of unpadded rows."""
+    total = torch.zeros(())
+    for ids, labels, length in zip(IDS, LABELS, (6, 4), strict=True):
+        logps = model(input_ids=ids[None, :length]).logits[0].log_softmax(-1)
+        for place in range(1, length):
+            if labels[place] != -100:
+                total = total - logps[place - 1, ids[place]]
+    return total
+
+
+def test_values_and_gradients_are_those_of_whole_logits(model) -> None:
+    plain = copy.deepcopy(model)
+    expected = by_hand(plain)
+    expected.backward()
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    score_labels_only(model)
+    found = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, fused_lm_head=True)
+    assert found.label_mask.sum() == 5
+    torch.testing.assert_close(-found.log_probs.sum(), expected)
+    torch.testing.assert_close(found.loss, expected / 5)
+    (-found.log_probs.sum()).backward()
+    for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_metrics_are_those_of_trl(model) -> None:
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    theirs = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, fused_lm_head=True)
+    score_labels_only(model)
+    ours = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, fused_lm_head=True)
+    for name in OUTPUTS:
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
+
+
+def test_the_output_layer_sees_scored_positions_only(model) -> None:
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    score_labels_only(model)
+    seen: list[torch.Size] = []
+    model.lm_head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
+    model(input_ids=IDS, attention_mask=MASK, labels=LABELS, fused_lm_head=True)
+    assert seen == [torch.Size([5, model.config.hidden_size])]
+
+
+def test_a_batch_without_labels_costs_nothing_and_has_a_gradient(model) -> None:
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    score_labels_only(model)
+    found = model(input_ids=IDS, attention_mask=MASK, labels=torch.full_like(LABELS, -100), fused_lm_head=True)
+    assert found.loss == 0
+    found.loss.backward()
+
+
+def test_generation_is_as_before(model) -> None:
+    expected = model(input_ids=IDS).logits
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    score_labels_only(model)
+    torch.testing.assert_close(model(input_ids=IDS).logits, expected)
