@@ -262,6 +262,19 @@ class _Models:
         return self._made[key]
 
 
+def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> None:
+    """Refuse an agent that is to look at pictures with a model that takes none.
+
+    Raises:
+        ConfigError: its modality and its model do not go together.
+    """
+    if definition.modality != "text" and not able.images:
+        raise ConfigError(
+            f"{where}: modality: {definition.modality}, but its model takes no pictures; "
+            "use modality: text, or a model that sees"
+        )
+
+
 def _key(part: Part, leaving: Sequence[str] = ()) -> str:
     """Equal for parts that would be built equal, whatever `leaving` names."""
     options = {name: value for name, value in part.options.items() if name not in leaving}

@@ -28,7 +28,7 @@ from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
-from collab.resolve import Team, build_suite, build_team, plan_episodes, task_names, with_prompts
+from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
 from collab.rollout import Episode, Stage
 from collab.seeds import Seeds
 from collab.store.manifest import Manifest
@@ -78,6 +78,9 @@ async def start(
         _check_sight(config, suite)
         capabilities = await team.probe()
         _check_budget(config, capabilities)
+        for slot, able in capabilities.items():
+            if not team.network.agents[slot].model.privileged:  # which looks at the solution, whatever it is shown
+                check_sees(config.agents[slot], able, f"agents/{config.agent_names[slot]}")
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
             return await _play(config, suite, team, writer, out, [], {}, watch, stop)

@@ -91,13 +91,15 @@ async def _check(
 ) -> dict[str, Any]:
     from collab.models.prefix_cache import PrefixCached
     from collab.prompts.render import Template, read_templates
-    from collab.resolve import build
+    from collab.resolve import build, check_sees
 
     Template(definition.prompt, read_templates(definitions.path("prompts", definition.prompt)))
     model: Model = build("models", definition, f"agents/{name}")
     try:
         talks = call and not model.privileged
         capabilities = await model.probe() if talks else None
+        if capabilities is not None:
+            check_sees(definition, capabilities, f"agents/{name}")
         reply = await _try(model, definition, name, timeout_s) if talks else None
         cache = await model.prefix_cache() if talks and isinstance(model, PrefixCached) else None
     finally:

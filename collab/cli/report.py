@@ -63,6 +63,9 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "calls": progress.calls,
                 "prompt_tokens": progress.prompt_tokens,
                 "completion_tokens": progress.completion_tokens,
+                "computed_tokens": None if progress.hit_rate is None else progress.computed_tokens,
+                "prefix_hit_rate": progress.hit_rate,
+                "mean_width": progress.mean_width,
                 "usd": progress.cost_usd,
             }
         ),

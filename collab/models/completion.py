@@ -48,7 +48,7 @@ class Counted(BaseModel):
     def computed_tokens(self) -> int | None:
         """Tokens of the prompt that the server computed for this call; None when it does not say."""
         prompt, cached = self.prompt_tokens, self.cached_tokens
-        return prompt - cached if prompt is not None and cached is not None else None
+        return max(0, prompt - cached) if prompt is not None and cached is not None else None
 
     @property
     def cached_tokens(self) -> int | None:

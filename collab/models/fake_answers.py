@@ -38,17 +38,20 @@ def refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
     return f"unsupported: {', '.join(refused)}" if refused else None
 
 
-def completion(body: Mapping[str, Any], supports: Collection[str], cached: int | None = None) -> dict[str, Any]:
+def completion(
+    body: Mapping[str, Any], supports: Collection[str], cached: int | None = None, text: str | None = None
+) -> dict[str, Any]:
     """The answer to a chat.
 
     Args:
         cached: tokens of the prompt that were in the prefix cache; None when the server does not say.
+        text: what is said; None echoes the last turn.
     """
 
     def gives(name: str) -> bool:
         return name in supports and bool(body.get(FIELDS[name]))
 
-    text, logprob = said(body), PLAIN
+    text, logprob = said(body) if text is None else text, PLAIN
     if gives("response_format"):
         text = '{"ok": true}'
     if gives("patterns"):
@@ -66,7 +69,7 @@ def completion(body: Mapping[str, Any], supports: Collection[str], cached: int |
     if gives("token_ids"):
         choice["token_ids"] = tokens
     seen = len(json.dumps(body["messages"])) if "images" in supports else len(said(body))
-    usage = _usage(seen, len(tokens))
+    usage = _usage(seen if cached is None else len(prompt_tokens(body)), len(tokens))
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
     answer = {"id": "fake", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}

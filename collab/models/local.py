@@ -151,7 +151,9 @@ class LocalModel:
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
+            computed_tokens=reply.computed_tokens,
         )
+        self.meter.queued(answer.queue_s)
         return reply
 
     async def probe(self) -> Capabilities:

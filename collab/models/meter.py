@@ -22,8 +22,14 @@ class Reading:
     """Attempts beyond each call's first."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    computed_tokens: int = 0
+    """Prompt tokens that were computed, over the calls that tell."""
+    cacheable_tokens: int = 0
+    """Prompt tokens of the calls that tell how many of them were computed."""
     cost_usd: float = 0.0
     """Sum over the calls whose price is known."""
+    queue_s: float = 0.0
+    """Sum over the calls that tell how long they stood in line."""
     latency_s: float = 0.0
     """Sum over all calls, waiting and retries included."""
 
@@ -31,6 +37,11 @@ class Reading:
     def mean_latency_s(self) -> float:
         """Seconds per call; 0 before the first."""
         return self.latency_s / self.calls if self.calls else 0.0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first."""
+        return 1 - self.computed_tokens / self.cacheable_tokens if self.cacheable_tokens else None
 
 
 @dataclass(slots=True)
@@ -46,6 +57,7 @@ class Meter:
         latency_s: float,
         prompt_tokens: int | None,
         completion_tokens: int | None,
+        computed_tokens: int | None = None,
         cost_usd: float | None = None,
     ) -> None:
         """Count a call that was answered; None where the model does not count."""
@@ -54,12 +66,18 @@ class Meter:
             latency_s=latency_s,
             prompt_tokens=prompt_tokens or 0,
             completion_tokens=completion_tokens or 0,
+            computed_tokens=computed_tokens or 0,
+            cacheable_tokens=0 if computed_tokens is None else prompt_tokens or 0,
             cost_usd=cost_usd or 0.0,
         )
 
     def failed(self, *, latency_s: float) -> None:
         """Count a call that failed for good."""
         self._add(calls=1, failures=1, latency_s=latency_s)
+
+    def queued(self, seconds: float) -> None:
+        """Add what one call stood in line."""
+        self._add(queue_s=seconds)
 
     def retried(self) -> None:
         """Count one attempt beyond the first."""

@@ -140,6 +140,7 @@ class OpenAIModel:
                 clock.hold()  # until a slot is free
             async with self._gate.shared():
                 reply = await self._answer(request, begun)
+            self.meter.queued(queue_s)
             return replace(reply, queue_s=queue_s)
         except ModelFailure:
             self.meter.failed(latency_s=time.perf_counter() - started)
@@ -285,6 +286,7 @@ class OpenAIModel:
             latency_s=time.perf_counter() - started,
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
+            computed_tokens=answer.computed_tokens,
             cost_usd=self._cost(answer),
         )
         return answer

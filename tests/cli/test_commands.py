@@ -166,6 +166,21 @@ def test_agents_check_shows_what_a_server_supports(collab, tmp_path):
         assert len(server.requests) == seen
 
 
+def test_agents_that_should_see_with_a_model_that_cannot_are_refused(collab, tmp_path):
+    with FakeServer() as server:
+        path = tmp_path / "agent.yaml"
+        options = f"{{model: fake, base_url: '{server.url}', api_key_env: ''}}"
+        path.write_text(f"kind: openai\noptions: {options}\nmodality: both\n")
+        for command in (
+            ("agents", "check", str(path)),
+            ("rollout", "--env", "corridor", "--agents", str(path), "--out", str(tmp_path / "run")),
+        ):
+            code, _, err = collab(*command)
+            assert (code, err.count("\n")) == (2, 1)
+            assert "modality: both, but its model takes no pictures; use modality: text" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_agents_check_shows_the_hit_rate_of_the_prefix_cache(collab, tmp_path):
     with FakeServer(supports={"metrics"}) as server:
         path = tmp_path / "served.yaml"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collab.cli import watch
 from collab.cli.main import main
+from collab.models.fake_server import FakeServer
 from collab.store.run import RunStore
 from collab.types import Spent
 
@@ -53,6 +55,25 @@ def test_people_see_dashes_where_nothing_was_told(run: Path, capsys: pytest.Capt
     silent = "prompt tokens, computed tokens, reply tokens, USD, width, queue and work"
     assert f"not told by {calls} calls: {silent}" in lines
     assert lines[-1] == f"spent    {calls} calls, 0 prompt and 0 reply tokens"
+
+
+def test_a_prefix_cache_shows_while_it_plays_at_the_end_and_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch._Lines, "interval_s", 0.01)
+    with FakeServer({"metrics"}, delay_s=0.01) as server:
+        Path("served.yaml").write_text(f"kind: openai\noptions: {{model: fake, base_url: '{server.url}'}}\n")
+        short = ("--agents", "served.yaml", "--set", "environment.limits.max_steps=2", "--json")
+        assert main([*PLAYED, *short]) == 0
+    told = capsys.readouterr()
+    spent = json.loads(told.out)["spent"]
+    found = json.loads(shown(capsys, "--json"))
+    assert 0.5 < spent["prefix_hit_rate"] == found["prefix_hit_rate"] < 1
+    assert 0 < spent["computed_tokens"] == found["computed_tokens"] < spent["prompt_tokens"]
+    assert all(one["prefix_hit_rate"] is not None for one in found["by_round"] + found["by_layer"])
+    assert "% prefix hits)" in told.err
 
 
 def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

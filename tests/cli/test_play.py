@@ -57,6 +57,7 @@ def test_rollout_as_json_is_one_document_that_counts_what_was_spent(collab):
     assert found["stopped"] is None
     assert found["spent"]["calls"] == 12 * found["spent"]["steps"]
     assert found["spent"]["prompt_tokens"] > found["spent"]["completion_tokens"] > 0
+    assert [found["spent"][name] for name in ("computed_tokens", "prefix_hit_rate", "mean_width")] == [None] * 3
 
 
 def test_the_same_seed_gives_the_same_episodes(collab):

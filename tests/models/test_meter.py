@@ -21,6 +21,19 @@ def test_counts_from_many_threads() -> None:
     assert reading.mean_latency_s == (500 * 0.5 + 50) / 550
 
 
+def test_the_hit_rate_goes_over_the_calls_that_tell() -> None:
+    meter = Meter()
+    assert meter.snapshot().hit_rate is None
+    meter.answered(latency_s=0.5, prompt_tokens=1000, completion_tokens=5)
+    assert meter.snapshot().hit_rate is None
+    meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=25)
+    meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=0)
+    meter.queued(0.25)
+    reading = meter.snapshot()
+    assert (reading.computed_tokens, reading.cacheable_tokens, reading.hit_rate) == (25, 200, 0.875)
+    assert (reading.prompt_tokens, reading.queue_s, reading.calls) == (1200, 0.25, 3)
+
+
 def test_a_snapshot_does_not_change() -> None:
     meter = Meter()
     before = meter.snapshot()

@@ -110,6 +110,10 @@ def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Traject
         network = team(model, CHAIN, 8)
         found = await collect(plan, lambda _: network, stage, Silent(), concurrency=environments, progress=progress)
         await model.close()
+        reading = model.meter.snapshot()
+        assert (reading.calls, reading.computed_tokens) == (progress.calls, progress.computed_tokens)
+        assert reading.hit_rate == progress.hit_rate
+        assert reading.queue_s == pytest.approx(progress.queue_s)
         return found.trajectories
 
     return progress, asyncio.run(scene())
