@@ -5,7 +5,7 @@ with FakeServer(supports={"seed"}) as server:
     await model.probe()
     server.faults.append(Fault(status=429, headers={"Retry-After": "3"}))
 
-It echoes the last user turn, so that a reply can be told from every other (`collab.models.fake_answers`).
+It echoes the last user turn, or says what it is told to say (`collab.models.fake_answers`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -45,6 +45,7 @@ class FakeServer:
         supports: of "seed", "logprobs", "response_format", "token_ids", "images", "patterns", "scores", "metrics"
             and "adapters"; the rest is refused with 400, what has an address of its own with 404.
         ignores: the rest is accepted and ignored instead of refused.
+        says: what it says to a request's body; None echoes the last turn.
         delay_s: seconds that every answer takes.
         capacity: answers that can be worked on at the same time; more are refused with 429. None for any number.
         largest_rank: of the adapters that can be loaded.
@@ -55,6 +56,7 @@ class FakeServer:
         supports: Iterable[str] = (),
         *,
         ignores: bool = False,
+        says: Callable[[Mapping[str, Any]], str] | None = None,
         delay_s: float = 0.0,
         capacity: int | None = None,
         largest_rank: int = 16,
@@ -76,6 +78,7 @@ class FakeServer:
         """("load" or "unload", name) in order of arrival."""
         self._supports = frozenset(supports)
         self._ignores = ignores
+        self._says = says
         self._delay_s = delay_s
         self._capacity = capacity
         self._largest_rank = largest_rank
@@ -125,7 +128,10 @@ class FakeServer:
             if fault is None or fault.status is None:
                 life.ended.wait(self._delay_s)
             fault = fault or self._refusal(body)
-            return fault, {} if fault and fault.status else completion(body, self._supports, self._look_up(body))
+            if fault is not None and fault.status is not None:
+                return fault, {}
+            text = self._says(body) if self._says else None
+            return fault, completion(body, self._supports, self._look_up(body), text)
         finally:
             with self._lock:
                 self._active -= 1

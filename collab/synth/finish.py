@@ -15,7 +15,7 @@ from collab.store.manifest import now
 from collab.synth.card import write_card
 from collab.synth.journal import Head, read_done, resume_command, write_head
 from collab.synth.plan import SynthConfig, Unit
-from collab.synth.report import Made, Report, gather, report
+from collab.synth.report import Made, Report, gather, most_refused, report
 from collab.synth.rows import Row
 from collab.synth.select import refuse_leaks, select
 from collab.synth.table import RowWriter
@@ -49,9 +49,14 @@ def finish(
 
 
 def _check_something(directory: Path, made: Made) -> None:
-    if made.broken and not any(done.rows for done in made.units.values()):
+    if any(done.rows for done in made.units.values()):
+        return
+    if made.broken:
         last = list(made.broken.values())[-1]
         raise RunError(f"no row was made: {len(made.broken)} units broke, the last: {last}; {_go_on(directory)}")
+    causes = most_refused(made.units.values())
+    if causes:
+        raise RunError(f"{directory}: no row was made; refused most often: {causes}; try another teacher")
 
 
 def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Row]) -> dict[str, dict[str, Any]]:

@@ -96,6 +96,15 @@ def report(made: Made, selection: Selection) -> Report:
     )
 
 
+def most_refused(records: Iterable[Done], shown: int = 3) -> str:
+    """The most frequent causes of refusals in words; empty when nothing was refused."""
+    causes = Counter[str]()
+    for record in records:
+        for counts in record.refused.values():
+            causes.update(counts)
+    return ", ".join(f"{cause} ({count})" for cause, count in list(_sorted(causes).items())[:shown])
+
+
 def _sorted(counts: Counter[str]) -> dict[str, int]:
     """Most first, equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

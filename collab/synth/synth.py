@@ -4,8 +4,9 @@
 
 A few workers, each with an environment of its own, take units from one queue. A unit that breaks (a dead browser, a
 model server that does not answer) is recorded with its reason and made again by the next resume. Work ends when the
-queue is empty, when somebody asks it to stop, when a budget is used up, or after ten broken units in a row; the last
-three leave the units in flight undone, and nothing of them is kept.
+queue is empty, when somebody asks it to stop, when a budget is used up, after ten broken units in a row, or after ten
+in a row of which nothing that a model said could be used. In all but the first case the units in flight are left
+undone, and nothing of them is kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collab.models.base import Reply
 from collab.redact import redact
 from collab.synth.journal import Done, Journal
 from collab.synth.plan import SynthConfig, Unit
+from collab.synth.report import most_refused
 from collab.synth.unit import Workshop, make
 from collab.types import Spent
 
@@ -102,6 +104,7 @@ class _Work:
     stopped: str | None = None
     _in_flight: int = 0
     _in_a_row: int = 0
+    _fruitless: list[Done] = field(default_factory=list)
     _recorded: Calls = field(default_factory=lambda: Calls(planned=0))
     _halt: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -147,7 +150,7 @@ class _Work:
     async def _work(self) -> None:
         environment: Environment | None = None
         try:
-            while self.units:
+            while self.units and not self._halt.is_set():
                 unit = self.units.popleft()
                 self._in_flight += 1
                 try:
@@ -188,6 +191,10 @@ class _Work:
         self._in_a_row = 0 if done.broken is None else self._in_a_row + 1
         if self._in_a_row >= PATIENCE:
             self._stop(f"{PATIENCE} units in a row broke, the last: {done.broken}")
+        self._fruitless = [] if done.rows or done.broken or not done.refused else [*self._fruitless, done]
+        if self.config.teacher is not None and len(self._fruitless) >= PATIENCE:
+            causes = most_refused(self._fruitless)
+            self._stop(f"nothing of {PATIENCE} units in a row could be used; refused most often: {causes}")
 
     def check_budget(self) -> None:
         """Stop once a limit is reached."""

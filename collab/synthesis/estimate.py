@@ -6,12 +6,14 @@ from what is asked per screen: the most that can come of it, as if every reply w
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collab.collector import Progress as Calls
 from collab.envs.base import Environment, HasOracle, Suite
+from collab.seeds import derive, generator
 from collab.synth.plan import SynthConfig, Unit, units_of
 from collab.synth.questions import ELEMENT, SCREEN
 from collab.synth.rows import LEVELS
@@ -19,7 +21,7 @@ from collab.synth.synth import Ledger, Progress
 from collab.synth.unit import Workshop, make
 from collab.synthesis.workshop import opened
 
-SAMPLED = 4
+SAMPLED = 6
 """Walks and episodes that are looked at."""
 
 
@@ -50,8 +52,9 @@ async def estimate(config: SynthConfig) -> Estimate:
     """
     ledger = Ledger(Progress(calls=Calls(planned=0)))
     units = units_of(config)
-    walks = _some([unit for unit in units if unit.kind == "walk"])
-    episodes = _some([unit for unit in units if unit.kind == "episode"])
+    rng = generator(derive(config.seed, "plan"))
+    walks = _some([unit for unit in units if unit.kind == "walk"], rng)
+    episodes = _some([unit for unit in units if unit.kind == "episode"], rng)
     async with opened(config, ledger, ask=False) as workplace:
         shop = workplace.workshop
         environment = await shop.suite.open()
@@ -130,6 +133,6 @@ def _estimate(
     )
 
 
-def _some(units: Sequence[Unit]) -> list[Unit]:
-    """A few of them, spread over all."""
-    return list(units[:: max(1, len(units) // SAMPLED)][:SAMPLED])
+def _some(units: Sequence[Unit], rng: random.Random) -> list[Unit]:
+    """A few of them, drawn: at regular distances they might all be of one task."""
+    return rng.sample(units, min(SAMPLED, len(units)))

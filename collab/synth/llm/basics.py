@@ -56,7 +56,7 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
         else:
             refused[why] += 1
     unanswered = sum(number not in {one.question for one in found.good} for number in range(1, len(questions) + 1))
-    if unanswered:
+    if found.good and unanswered:
         refused["a question without an answer"] += unanswered
     asked = prompt_hash(prompt)
     rows = [_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]

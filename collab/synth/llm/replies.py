@@ -87,13 +87,14 @@ class Items(Generic[ItemT]):
 def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
     """Read all items of one kind from a reply; never raises.
 
-    Causes: "reply-empty", "reply-too-long", "reply-not-json" (no object at all), and "item-schema" for each object that
-    is not an item of this kind.
+    Causes: the reply is empty, too long or not JSON (it holds no object at all); an item does not fit the schema, once
+    for each object that is not an item of this kind. What a model thinks aloud first (`<think>`) is left unread.
     """
+    text = text.rpartition("</think>")[2]
     if not text.strip():
-        return Items(good=(), refused=Counter({"reply-empty": 1}))
+        return Items(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
-        return Items(good=(), refused=Counter({"reply-too-long": 1}))
+        return Items(good=(), refused=Counter({"the reply is too long": 1}))
     good: list[ItemT] = []
     refused: Counter[str] = Counter()
     found = [item for value in _values(text) for item in _objects(value)]
@@ -101,9 +102,9 @@ def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
         try:
             good.append(kind.model_validate(item))
         except ValidationError:
-            refused["item-schema"] += 1
+            refused["an item does not fit the schema"] += 1
     if not found:
-        refused["reply-not-json"] += 1
+        refused["the reply is not JSON"] += 1
     return Items(good=tuple(good), refused=refused)
 
 

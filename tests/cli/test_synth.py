@@ -1,0 +1,153 @@
+"""`collab synth`: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.cli.main import main
+
+LIBRARY = str(Path(__file__).parent / "library")
+
+Result = tuple[int, str, str]
+
+
+@pytest.fixture
+def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        code = main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+SMALL = ("--env", "corridor", "--episodes", "3", "--screens", "6")
+
+
+def read(result: Result, code: int = 0) -> Any:
+    assert result[0] == code, result[2]
+    return json.loads(result[1])
+
+
+def test_it_says_what_was_made_and_where(collab):
+    code, out, err = collab("synth", *SMALL, "--out", "data")
+    assert code == 0
+    assert out.startswith("fake[corridor]\nrows     ")
+    assert "card     data/card.md" in out
+    assert err == (
+        "oracle teaches basic, instruction, demonstration, preference on 6 screens and 3 episodes of corridor, "
+        "recorded in data\n"
+    )
+
+
+def test_json_is_one_document_whose_numbers_are_the_cards(collab):
+    found = read(collab("synth", *SMALL, "--levels", "preference,basic", "--out", "data", "--json"))
+    assert found["stopped"] is None
+    assert found["units"] == {"planned": 4, "done": 4, "broken": 0}
+    assert list(found["report"]["by_level"]) == ["basic", "preference"]
+    assert sum(found["report"]["by_level"].values()) == found["report"]["rows"]
+    assert found["report"] == json.loads(Path("data/synth.json").read_text())["report"]
+
+
+def test_plan_makes_nothing(collab):
+    code, out, _ = collab("synth", *SMALL, "--plan")
+    assert code == 0
+    assert out.startswith("6 screens on 1 walks, 3 episodes of ")
+    assert not list(Path().iterdir())
+    planned = read(collab("synth", *SMALL, "--plan", "--json"))
+    assert planned["calls"] == {}
+    assert set(planned["rows"]) == {"basic", "instruction", "demonstration", "preference"}
+
+
+def test_the_plan_of_a_model_asks_nobody(collab):
+    planned = read(collab("synth", *SMALL, "--teacher", "dead", "--plan", "--json"))
+    assert planned["calls"]["questions"] >= 6
+    assert planned["calls"]["critic"] == planned["calls"]["adversary"]
+
+
+def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
+    asked = ("--env", "corridor", "--backend", "slow", "--episodes", "60", "--screens", "0")
+    code, out, err = collab("synth", *asked, "--budget", "minutes=0.002", "--out", "data")
+    assert code == 1
+    assert not out
+    assert err.splitlines()[-1].startswith("stopped: budget used up: ")
+    assert err.endswith("; go on with: collab synth --resume data\n")
+    found = read(collab("synth", "--resume", "data", "--budget", "minutes=0.002", "--json"), code=1)
+    assert found["resume"] == "collab synth --resume data"
+    assert found["report"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--levels", "basics"), "no level called 'basics'; did you mean basic?"),
+        (("--levels", ","), "--levels ',': nothing is named"),
+        (("--teacher", "nobody"), "no agents file called 'nobody'"),
+        (
+            ("--teacher", "rehearsal"),
+            "agents/rehearsal is no language model and looks at solutions; use --teacher oracle",
+        ),
+        (("--prompt", "nothing"), "no prompt called 'nothing'"),
+        (("--env", "nowhere"), "no environment called 'nowhere'"),
+        (("--env", "web"), "web knows no solutions, so it cannot teach by itself; give --teacher an agents file"),
+        (("--env", "device"), "device: what is done there stays done, and exploring acts at random"),
+        (("--tasks", "Nothing"), "no task of corridor called 'Nothing'"),
+        (("--seed", "30"), "run seed 30 is not one of split train of fake (all but 30 to 39)"),
+        (("--screens", "0", "--episodes", "0"), "neither screens nor episodes are asked for"),
+        (("--levels", "preference", "--episodes", "0"), "preference are taught on episodes, and none is asked for"),
+        (("--set", "elements=-1"), "elements"),
+        (("--set", "nothing=1"), "nothing"),
+        (("--budget", "tokens=5"), "--budget: the oracle costs neither money nor tokens"),
+        (("--teacher", "dead", "--budget", "minutes=0"), "--budget"),
+        ((), "--out is missing: name the directory that is to be made"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(collab, arguments: tuple[str, ...], message: str):
+    out = () if not arguments else ("--out", "data")
+    code, shown, err = collab("synth", *SMALL, *arguments, *out)
+    assert code == 2, err
+    assert not shown
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("data").exists()
+
+
+def test_a_server_that_is_not_there_is_found_before_anything_is_made(collab):
+    code, _, err = collab("synth", *SMALL, "--teacher", "dead", "--out", "data")
+    assert code == 1
+    assert err.startswith("error: ")
+    assert not Path("data").exists()
+
+
+def test_a_directory_that_holds_another_synthesis_is_refused(collab):
+    assert collab("synth", *SMALL, "--out", "data")[0] == 0
+    code, _, err = collab("synth", *SMALL, "--out", "data")
+    assert code == 2
+    assert "data: holds another synthesis; give another --out, or go on with: collab synth --resume data" in err
+
+
+def test_resume_takes_what_its_directory_says(collab):
+    assert collab("synth", *SMALL, "--out", "data")[0] == 0
+    code, _, err = collab("synth", "--resume", "data", "--env", "corridor", "--seed", "1", "--plan")
+    assert code == 2
+    assert "--resume goes on with what its directory says; leave out --env, --seed, --plan" in err
+    code, _, err = collab("synth", "--resume", "nowhere")
+    assert code == 2
+    assert "nowhere: not a synthesis (no synth.json)" in err
+
+
+def test_tasks_without_a_solution_are_left_out_unless_they_are_named(collab):
+    code, _, err = collab(
+        "synth", "--env", "mobile-miniwob", "--tasks", "ascending-numbers,bisect-angle", "--out", "data"
+    )
+    assert code == 2
+    assert "have no known solution" in err
+    assert "choose with --tasks tag:oracle" in err

@@ -1,0 +1,335 @@
+"""A whole synthesis, stopped and gone on with in every way: the rows are those of one that nothing disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.config import Budget
+from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
+from collab.models.fake_server import FakeServer
+from collab.store import log
+from collab.synth.journal import read_done, read_head
+from collab.synth.llm.fake_teacher import corridor_teacher
+from collab.synth.plan import SynthConfig, units_of
+from collab.synth.rows import LEVELS
+from collab.synth.table import read_rows
+from collab.synthesis.estimate import estimate
+from collab.synthesis.run import SynthResult, resume, start
+
+Wanted = Callable[..., SynthConfig]
+
+
+def run(config: SynthConfig, path: Path, **more: Any) -> SynthResult:
+    return asyncio.run(start(config, path, **more))
+
+
+def go_on(path: Path, **more: Any) -> SynthResult:
+    return asyncio.run(resume(path, **more))
+
+
+def tables(path: Path) -> dict[str, str]:
+    """The Parquet files of a synthesis and their hashes."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.glob("*.parquet"))}
+
+
+@pytest.fixture(params=["oracle", "tutor"])
+def teacher(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+# ----------------------------------------------------------------------------------------------- an undisturbed one
+
+
+def test_all_levels_are_made_and_every_row_can_be_traced(wanted: Wanted, tmp_path: Path, teacher: str):
+    result = run(wanted(teacher=teacher), tmp_path / "out")
+    assert result.stopped is None
+    assert set(result.report.by_level) == set(LEVELS)
+    rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
+    assert len({row.id for row in rows}) == len(rows) == result.report.rows
+    assert {row.provenance.teacher for row in rows} == {teacher}
+    assert {row.provenance.environment for row in rows} == {"fake[corridor]"}
+    assert all((row.provenance.teacher_prompt is None) is (teacher == "oracle") for row in rows)
+
+
+def test_the_manifest_holds_the_hash_of_each_file(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
+    assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "card.md"}
+    for name, told in files.items():
+        assert told["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_files_however_many_work(wanted: Wanted, tmp_path: Path, teacher: str):
+    run(wanted(teacher=teacher, concurrency=1), tmp_path / "one")
+    run(wanted(teacher=teacher, concurrency=5), tmp_path / "five")
+    assert tables(tmp_path / "one") == tables(tmp_path / "five")
+    run(wanted(teacher=teacher, seed=1), tmp_path / "other")
+    assert tables(tmp_path / "other") != tables(tmp_path / "one")
+
+
+def test_only_the_levels_asked_for_are_made(wanted: Wanted, tmp_path: Path):
+    result = run(wanted(levels=["preference"], screens=0), tmp_path / "out")
+    assert set(tables(tmp_path / "out")) == {"preference.parquet"}
+    assert set(result.report.by_level) == {"preference"}
+
+
+def test_groups_are_balanced(wanted: Wanted, tmp_path: Path):
+    result = run(wanted(settings=["at_most=2"]), tmp_path / "out")
+    assert result.report.dropped["more than 2 of a kind, app and action type"] > 0
+    rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
+    groups = Counter((row.level, row.kind, row.provenance.apps[-1], row.action_type) for row in rows)
+    assert max(groups.values()) == 2
+
+
+# ------------------------------------------------------------------------------------------------ stopped, gone on
+
+
+def test_a_budget_that_runs_out_stops_and_can_be_gone_on_with(wanted: Wanted, tmp_path: Path, server: FakeServer):
+    run(wanted(teacher="tutor"), tmp_path / "whole")
+    config = wanted(teacher="tutor", budget=Budget(tokens=40_000), concurrency=2)
+    result = run(config, tmp_path / "out")
+    assert result.stopped.startswith("budget used up: ")
+    assert result.report is None
+    assert not tables(tmp_path / "out")
+    times = 0
+    while result.stopped is not None:
+        before = result.progress.calls.done
+        result = go_on(tmp_path / "out", budget=Budget(tokens=120_000))
+        assert result.stopped is None or result.progress.calls.done > before
+        times += 1
+    assert times >= 1
+    assert tables(tmp_path / "out") == tables(tmp_path / "whole")
+
+
+def test_what_was_spent_is_told_over_all_processes(wanted: Wanted, tmp_path: Path, server: FakeServer):
+    result = run(wanted(teacher="tutor", budget=Budget(tokens=40_000), concurrency=2), tmp_path / "out")
+    spent = result.progress.calls.calls
+    result = go_on(tmp_path / "out", budget=Budget(minutes=5))
+    probes = 2 * 7
+    answered = sum("Task" in str(body) or "Screen" in str(body) for body in server.delivered)
+    assert result.report.spent.calls == spent + result.progress.calls.calls
+    assert answered - probes <= result.report.spent.calls <= answered
+
+
+def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
+    wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
+):
+    run(wanted(teacher="tutor", episodes=24), tmp_path / "whole")
+    count = len(server.requests)
+
+    def dying(body: Any) -> str:
+        if len(server.requests) == count + 30:
+            server.die()
+        return corridor_teacher(body)
+
+    voice.says = dying
+    result = run(wanted(teacher="tutor", episodes=24), tmp_path / "out")
+    assert result.stopped.startswith("10 units in a row broke, the last: ")
+    assert result.progress.calls.broken >= 10
+    with pytest.raises(ModelFailure):
+        go_on(tmp_path / "out")
+    server.revive()
+    voice.says = corridor_teacher
+    result = go_on(tmp_path / "out")
+    assert result.stopped is None
+    assert not result.report.broken
+    assert tables(tmp_path / "out") == tables(tmp_path / "whole")
+
+
+def test_somebody_may_stop_it(wanted: Wanted, tmp_path: Path):
+    config = wanted(env="slow", episodes=12, screens=30)
+    run(config, tmp_path / "whole")
+
+    async def stopped() -> SynthResult:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        return await start(config, tmp_path / "out", stop=stop)
+
+    assert asyncio.run(stopped()).stopped == "stopped on request"
+    assert go_on(tmp_path / "out").stopped is None
+    assert tables(tmp_path / "out") == tables(tmp_path / "whole")
+
+
+def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    whole = tables(tmp_path / "out")
+    (segment,) = log.segments(tmp_path / "out")
+    path = tmp_path / "out" / log.FOLDER / segment
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]) + lines[3][:100])
+    result = go_on(tmp_path / "out")
+    assert result.progress.calls.before == 3
+    assert tables(tmp_path / "out") == whole
+
+
+def test_a_finished_synthesis_is_written_again_with_the_same_hashes(wanted: Wanted, tmp_path: Path):
+    first = run(wanted(), tmp_path / "out")
+    whole = tables(tmp_path / "out")
+    again = go_on(tmp_path / "out")
+    assert again.report == first.report
+    assert tables(tmp_path / "out") == whole
+
+
+# ------------------------------------------------------------------------------------------------------ bad teachers
+
+
+def test_nothing_but_nonsense_stops_early_with_the_causes(wanted: Wanted, tmp_path: Path, voice: Any):
+    voice.says = lambda body: "I am a teapot."
+    result = run(wanted(teacher="tutor", episodes=24, screens=0), tmp_path / "out")
+    assert "nothing of 10 units in a row could be used" in result.stopped
+    assert "the reply is not JSON" in result.stopped
+    assert result.progress.calls.done < 24
+
+
+def test_a_few_units_of_nonsense_end_without_a_file(wanted: Wanted, tmp_path: Path, voice: Any):
+    voice.says = lambda body: "I am a teapot."
+    with pytest.raises(RunError, match=r"no row was made; refused most often: the reply is not JSON \(\d+\)"):
+        run(wanted(teacher="tutor", episodes=2, screens=2), tmp_path / "out")
+    assert not tables(tmp_path / "out")
+
+
+def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: Wanted, tmp_path: Path, voice: Any):
+    def half(body: Any) -> str:
+        said = corridor_teacher(body)
+        if not said.startswith('{"answers"'):
+            return said
+        answers = json.loads(said)["answers"]
+        for place, answer in enumerate(answers):
+            if place % 3 == 1:
+                del answer["answer"]
+            if place % 3 == 2:
+                answer["answer"] = "Der Raum ist ein Teil von dem Flur und die Tür ist nicht auf."
+        return json.dumps(answers)
+
+    voice.says = half
+    report = run(wanted(teacher="tutor", levels=["basic"], episodes=0), tmp_path / "out").report
+    refused = report.refused["basic"]
+    assert refused["another language"] > 0
+    assert refused["an item does not fit the schema"] > 0
+    assert report.made >= refused["another language"]
+    assert all("Flur" not in row.reply for row in read_rows(tmp_path / "out" / "basic.parquet"))
+
+
+def test_a_kept_word_that_only_the_teacher_says_is_left_out_and_counted(wanted: Wanted, tmp_path: Path, voice: Any):
+    voice.says = lambda body: corridor_teacher(body).replace("a part of the corridor", "as warm as a teapot")
+    result = run(wanted(env="guarded", teacher="tutor", screens=4), tmp_path / "out")
+    assert result.report.refused["basic"]["a word that is kept for evaluation"] > 0
+    assert "basic" not in result.report.by_level
+    assert result.report.by_level["instruction"] > 0
+
+
+def test_a_kept_word_on_the_screens_is_a_leak_and_refused(wanted: Wanted, tmp_path: Path, teacher: str):
+    with pytest.raises(OverlapError, match="says 'room'"):
+        run(wanted(env="leaking", teacher=teacher, episodes=2, screens=4), tmp_path / "out")
+    assert not tables(tmp_path / "out")
+
+
+# ----------------------------------------------------------------------------------------------- broken environments
+
+
+def test_an_environment_that_always_breaks_stops_the_work(wanted: Wanted, tmp_path: Path):
+    result = run(wanted(env="broken", episodes=12, screens=0), tmp_path / "out")
+    assert result.stopped.startswith("10 units in a row broke, the last: fake environment: broke at step 0")
+
+
+def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_path: Path):
+    report = run(wanted(env="partly", screens=0), tmp_path / "out").report
+    assert set(report.broken) == {"episode/1", "episode/4"}
+    assert report.units == 6
+    assert report.rows > 0
+    assert "2 of 6 units broke" in (tmp_path / "out" / "card.md").read_text()
+
+
+# --------------------------------------------------------------------------------------------------- the directory
+
+
+def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    with pytest.raises(UsageError, match="holds another synthesis; give another --out, or go on with: collab synth"):
+        run(wanted(), tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(UsageError, match="is there already and holds something else"):
+        run(wanted(), tmp_path / "mine")
+
+
+def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted):
+    with pytest.raises(RunFormatError, match=r"not a synthesis \(no synth.json\)"):
+        go_on(tmp_path)
+    run(wanted(), tmp_path / "out")
+    head = tmp_path / "out" / "synth.json"
+    written = json.loads(head.read_text())
+    for change, message in (
+        ({"format": 2}, "written in format 2, this version reads 1"),
+        ({"environment_version": "0"}, "made with fake\\[corridor\\] version 0, this is version 1"),
+        ({"created": 7}, "created: Input should be a valid string"),
+    ):
+        head.write_text(json.dumps(written | change))
+        with pytest.raises(RunFormatError, match=message):
+            go_on(tmp_path / "out")
+    head.write_text("{")
+    with pytest.raises(RunFormatError, match="not JSON"):
+        go_on(tmp_path / "out")
+
+
+def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    (segment,) = log.segments(tmp_path / "out")
+    path = tmp_path / "out" / log.FOLDER / segment
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b'{"unit": 7}\n' + b"".join(lines[1:]))
+    with pytest.raises(RunFormatError, match=rf"{segment}:2: is spoilt .* remove that line"):
+        go_on(tmp_path / "out")
+
+
+def test_secrets_are_hidden_in_the_journal(wanted: Wanted, tmp_path: Path, voice: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOUSE_TOKEN", "corridor-4711")
+    voice.says = lambda body: corridor_teacher(body).replace("a part of the corridor", "locked with corridor-4711")
+    run(wanted(teacher="tutor", episodes=2, screens=4), tmp_path / "out")
+    held = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert b"corridor-4711" not in held
+    assert any("[redacted]" in row.reply for row in read_rows(tmp_path / "out" / "basic.parquet"))
+
+
+def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
+    config = wanted()
+    run(config, tmp_path / "out")
+    records = [done.unit for done in read_done(tmp_path / "out") if done.unit]
+    assert sorted(records) == sorted(unit.id for unit in units_of(config))
+    assert read_head(tmp_path / "out").config == config.model_dump(mode="json")
+
+
+# ------------------------------------------------------------------------------------------------------- the plan
+
+
+def test_the_plan_of_a_model_is_what_a_good_one_is_asked(wanted: Wanted, tmp_path: Path, server: FakeServer):
+    config = wanted(teacher="tutor", episodes=9)
+    planned = asyncio.run(estimate(config))
+    assert not server.requests
+    made = run(config, tmp_path / "out").report
+    assert planned.screens == 20
+    assert sum(planned.calls.values()) == pytest.approx(made.spent.calls, rel=0.3)
+    assert planned.rows["preference"] >= made.by_level["preference"]
+
+
+def test_the_plan_of_the_oracle_is_exact_where_every_unit_is_looked_at(wanted: Wanted, tmp_path: Path):
+    config = wanted()
+    planned = asyncio.run(estimate(config))
+    run(config, tmp_path / "out")
+    made = Counter(row.level for done in read_done(tmp_path / "out") for row in done.rows)
+    assert planned.calls == {}
+    assert planned.rows == made
+    assert planned.basis == "extrapolated from 2 walks and 6 episodes"
+
+
+def test_the_plan_of_the_oracle_extrapolates(wanted: Wanted):
+    few, many = (asyncio.run(estimate(wanted(episodes=episodes, screens=0))) for episodes in (6, 600))
+    assert 50 < many.rows["demonstration"] / few.rows["demonstration"] < 200
