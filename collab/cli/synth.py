@@ -154,7 +154,11 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
 
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = Wish(**{"env": "androidworld", **asked})
-    return asyncio.run(configure(options.library(library), wish))
+    config = asyncio.run(configure(options.library(library), wish))
+    if config.unsolved:
+        first = ", ".join(config.unsolved[:3])
+        note(f"left out, because nobody knows their solution: {len(config.unsolved)} tasks ({first} …)")
+    return config
 
 
 def _start(config: SynthConfig, out: Path | None) -> SynthResult:

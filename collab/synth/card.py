@@ -52,12 +52,12 @@ def command(config: SynthConfig) -> str:
 
 
 def _origin(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> list[tuple[str, str]]:
-    split = config.split
+    split, without = config.split, len(config.unsolved)
     rows = [
         ("environment", f"{head.environment}, version {head.environment_version}"),
         ("split", f"{split.name}, SHA-256 `{split.hash}`" if split else "none"),
         ("checked against", ", ".join(checked) or "nothing is kept"),
-        ("tasks", str(len(config.tasks))),
+        ("tasks", str(len(config.tasks)) + (f"; {without} without a known solution are left out" if without else "")),
         ("run seed", str(config.seed)),
         ("teacher", _teacher(head, config)),
         ("policy's prompt", f"{config.prompt_name}, {_hashes(config.prompt)}"),

@@ -55,6 +55,8 @@ class SynthConfig(Definition):
     """Task names, resolved."""
     asked_tasks: list[str] = Field(default_factory=list)
     """As they were asked for; empty for what the environment's file says."""
+    unsolved: list[str] = Field(default_factory=list)
+    """Tasks of the environment's own choice that the oracle leaves out because it knows no solution."""
     settings: list[str] = Field(default_factory=list)
     """Overrides as they were given, for the card; they are in effect already."""
     episodes: int = Field(default=0, ge=0)

@@ -95,11 +95,11 @@ async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfi
     suite = suite_of(config)
     try:
         tasks = task_names(suite, config.tasks, config.environment_name)
-        config = config.model_copy(update={"tasks": _teachable(config, suite, tasks)})
+        config = config.model_copy(update={"tasks": tasks})
+        splits = await splits_in(config.environment_name, config.environment)
+        config = _teachable(within(config, named(splits, TRAIN)), suite)
     finally:
         await suite.close()
-    splits = await splits_in(config.environment_name, config.environment)
-    config = within(config, named(splits, TRAIN))
     if every_task_once:
         config = config.model_copy(update={"episodes": len(config.tasks)})
     _check_amounts(config)
@@ -122,28 +122,28 @@ def _check_amounts(config: SynthConfig) -> None:
         raise ConfigError(f"{' and '.join(config.levels)} are taught on episodes, and none is asked for: --episodes N")
 
 
-def _teachable(config: SynthConfig, suite: Suite, tasks: list[str]) -> list[str]:
-    """The tasks that the teacher can teach: of the environment's own choice the others are left out.
+def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
+    """With the tasks that the teacher can teach: of the environment's own choice the others are left out.
 
     Raises:
         UsageError: it can teach none, or not one that was asked for.
     """
-    where = config.environment_name
+    where, tasks = config.environment_name, config.tasks
     if config.teacher is not None:
         if isinstance(suite, PicturesOnly):
             raise UsageError(f"{suite.label} shows pictures only, and teachers read text; {suite.pictures_only}")
-        return tasks
+        return config
     if "oracle" not in suite.capabilities:
         raise UsageError(f"{where} knows no solutions, so it cannot teach by itself; give --teacher an agents file")
-    solved = {info.name for info in suite.tasks() if info.oracle}
-    without = [task for task in tasks if task not in solved]
-    if without and (config.asked_tasks or len(without) == len(tasks)):
+    known = {info.name for info in suite.tasks() if info.oracle}
+    solved, without = [task for task in tasks if task in known], [task for task in tasks if task not in known]
+    if without and (config.asked_tasks or not solved):
         raise UsageError(
             f"{len(without)} of {len(tasks)} tasks of {where} have no known solution "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
             "or give --teacher an agents file"
         )
-    return [task for task in tasks if task in solved]
+    return config.model_copy(update={"tasks": solved, "unsolved": without})
 
 
 def suite_of(config: SynthConfig) -> Suite:

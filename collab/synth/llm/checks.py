@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from collab.envs.grammar import ActionSpace
 from collab.envs.samples import ENDINGS
+from collab.envs.text import line
 from collab.prompts.parse import read_reply, write_reply
 from collab.synth.llm.language import FOREIGN, is_foreign
 from collab.synth.llm.replies import Proposal
-from collab.types import Action, Observation
+from collab.types import Action, ElementTarget, Observation, Prompt
 
+NOT_SHOWN = "its element is not in the prompt"
 _NUMBERED = re.compile(r"\[\s*\d+\s*\]|\b(?:element|index|id|number)\s*#?\d+\b", re.IGNORECASE)
 
 
@@ -48,6 +50,12 @@ def read_action(said: Proposal, space: ActionSpace, observation: Observation, go
         return "the action does not fit: empty"
     reply = write_reply(said.reason, parsed.action, space)
     return Decided(action=parsed.action, reply=reply, reason=said.reason)
+
+
+def is_shown(action: Action, observation: Observation, prompt: Prompt) -> bool:
+    """Whether what an action aims at can be read in the prompt: of a long screen, a part may have been left out."""
+    target = action.target
+    return not isinstance(target, ElementTarget) or line(observation.elements[target.index]) in prompt.shared
 
 
 def unfounded(instruction: str, action: Action, space: ActionSpace, observation: Observation) -> str | None:

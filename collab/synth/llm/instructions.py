@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from collab.envs.grammar import ActionSpace
-from collab.synth.llm.checks import Decided, is_answer, is_completion, read_action, unfounded
+from collab.synth.llm.checks import NOT_SHOWN, Decided, is_answer, is_completion, is_shown, read_action, unfounded
 from collab.synth.llm.desk import TOO_LONG, Desk
 from collab.synth.llm.language import FOREIGN, is_foreign
 from collab.synth.llm.prompts import prompt_hash
@@ -81,6 +81,8 @@ def _row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: st
     prompt = desk.decision(scene, instruction)
     if prompt is None:
         return TOO_LONG
+    if not is_shown(decided.action, scene.observation, prompt):
+        return NOT_SHOWN
     return Row(
         level="instruction",
         kind="one-step",

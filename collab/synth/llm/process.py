@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from collab.envs.base import Forkable
-from collab.synth.llm.checks import Decided, read_action
+from collab.synth.llm.checks import NOT_SHOWN, Decided, is_shown, read_action
 from collab.synth.llm.desk import TOO_LONG, Desk
 from collab.synth.llm.prompts import prompt_hash
 from collab.synth.llm.replies import Proposal, Score, read_items
@@ -78,6 +78,8 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
     prompt = desk.decision(scene)
     if prompt is None:
         return Lesson(refused=Counter({TOO_LONG: 1}))
+    if not all(is_shown(side.action, scene.observation, prompt) for side in (good, bad or good)):
+        return Lesson(refused=Counter({NOT_SHOWN: 1}))
     row = Row(
         level=level,
         kind="solution" if bad is None else "process",

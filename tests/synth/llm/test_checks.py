@@ -7,9 +7,9 @@ import pytest
 from collab.envs.actions import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
-from collab.synth.llm.checks import Decided, is_answer, is_completion, read_action, unfounded
+from collab.synth.llm.checks import Decided, is_answer, is_completion, is_shown, read_action, unfounded
 from collab.synth.llm.replies import Proposal
-from collab.types import Element, Observation
+from collab.types import Element, Observation, Prompt
 
 ELEMENTS = (
     Element(index=0, role="text", label="Contacts"),
@@ -58,6 +58,13 @@ def test_what_cannot_be_done_on_the_screen_is_refused_by_its_kind(action, kind):
 def test_a_reason_in_another_language_is_refused():
     reason = "Der Kontakt ist noch nicht da und die Nummer ist für das Feld."
     assert read_action(said({"action_type": "wait"}, reason), MOBILE, screen(), goal="") == "another language"
+
+
+def test_what_a_step_aims_at_must_stand_in_the_prompt():
+    whole, cut = (Prompt(system="", shared=text, segments=()) for text in (screen().text, "Screen: Contacts"))
+    assert is_shown(MOBILE.make("click", index=1), screen(), whole)
+    assert not is_shown(MOBILE.make("click", index=1), screen(), cut)
+    assert is_shown(MOBILE.make("wait"), screen(), cut)
 
 
 def test_an_instruction_names_no_numbers():

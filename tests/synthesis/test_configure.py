@@ -1,0 +1,97 @@
+"""From names to a configuration: always the training split, and only what the teacher can teach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
+from collab.library import Library
+from collab.splits.split import EVALUATION_SEEDS, kept_instances
+from collab.synth.plan import SynthConfig, units_of
+from collab.synthesis.configure import Wish, configure
+
+Wanted = Callable[..., SynthConfig]
+
+
+def built_in(env: str, **asked: object) -> SynthConfig:
+    return asyncio.run(configure(Library(), Wish(env=env, **asked)))  # type: ignore[arg-type]
+
+
+def test_the_training_split_is_implied_and_the_unseen_app_is_not_installed():
+    config = built_in("androidworld")
+    assert config.split.name == "train"
+    assert config.environment.part.options["without"] == ["pro expense"]
+    assert config.episodes == len(config.tasks) == 72
+    assert not any("Expense" in task for task in config.tasks)
+
+
+def test_no_unit_plays_what_is_kept_for_evaluation():
+    units = units_of(built_in("androidworld", screens=3000, episodes=1000))
+    assert len(units) == 1300
+    assert not [unit for unit in units if unit.instance in kept_instances(unit.task)]
+    assert len({(unit.task, unit.instance) for unit in units}) == len(units)
+
+
+@pytest.mark.parametrize("seed", EVALUATION_SEEDS)
+def test_seeds_of_evaluation_are_refused(wanted: Wanted, seed: int):
+    with pytest.raises(UsageError, match=f"run seed {seed} is not one of split train"):
+        wanted(seed=seed)
+
+
+def test_an_instance_that_is_kept_by_chance_is_refused(wanted: Wanted, monkeypatch: pytest.MonkeyPatch):
+    unit = units_of(wanted())[0]
+    monkeypatch.setattr("collab.splits.overlap.kept_instances", lambda task: frozenset({unit.instance}))
+    with pytest.raises(OverlapError, match=f"its instance seed {unit.instance} is kept"):
+        wanted()
+
+
+def test_unseen_tasks_cannot_be_asked_for():
+    with pytest.raises(UsageError, match="none of the 1 chosen tasks is in split train"):
+        built_in("androidworld", tasks=["ExpenseAddSingle"])
+
+
+def test_tasks_without_a_solution_are_left_out_and_named():
+    config = built_in("mobile-miniwob")
+    assert "bisect-angle" in config.unsolved
+    assert "click-button" in config.tasks
+    assert not set(config.tasks) & set(config.unsolved)
+    assert built_in("mobile-miniwob", teacher="openai").unsolved == []
+
+
+def test_teachers_have_their_own_sampling(wanted: Wanted):
+    config = built_in("androidworld", teacher="openai")
+    assert config.teacher.sampling.temperature == 0.3
+    assert (config.sampling.temperature, config.sampling.max_tokens) == (0.1, 2048)
+    assert wanted(teacher="tutor", settings=["sampling.temperature=0.5"]).sampling.temperature == 0.5
+
+
+def test_levels_are_put_in_the_order_of_the_curriculum(wanted: Wanted):
+    assert wanted(levels=["preference", "basic"]).levels == ["basic", "preference"]
+    with pytest.raises(UnknownName):
+        wanted(levels=["basic", "advanced"])
+    with pytest.raises(ConfigError, match="levels must stand once and in this order"):
+        wanted(settings=["levels=[preference, basic]"])
+
+
+def test_walks_teach_as_many_screens_as_were_asked_for(wanted: Wanted):
+    units = units_of(wanted(screens=34, episodes=2))
+    assert [unit.id for unit in units] == ["walk/0", "walk/1", "walk/2", "walk/3", "episode/0", "episode/1"]
+    assert [len(unit.scenes) for unit in units] == [10, 10, 10, 4, 0, 0]
+
+
+def test_teachers_prompts_may_be_ones_own(wanted: Wanted, folder: Path):
+    own = folder / "prompts" / "teacher"
+    own.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"a teacher's prompts need system\.jinja"):
+        wanted(teacher="tutor")
+    for name, text in wanted_texts().items():
+        (own / f"{name}.jinja").write_text(text + "\nBe brief.")
+    assert wanted(teacher="tutor").teacher_prompts["critic"].endswith("Be brief.")
+
+
+def wanted_texts() -> dict[str, str]:
+    return built_in("androidworld", teacher="openai").teacher_prompts
