@@ -12,3 +12,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     command()
+
+
+if __name__ == "__main__":
+    run()
