@@ -142,6 +142,10 @@ class CopyRecipe(Recipe):
     steps: int = Field(default=800, ge=1)
     shortest: int = Field(default=4, ge=2)
     """Tokens of the repeated part at least."""
+    simple: Share = 0.7
+    """Share of the steps, from the first, with short sequences: neither gap nor separator nor small alphabets."""
+    simple_longest: int = Field(default=24, ge=2)
+    """Tokens of the repeated part of these at most."""
     longest: int = Field(default=96, ge=1)
     """Tokens of the repeated part at most; `context` bounds the whole sequence."""
     gap: int = Field(default=32, ge=0)
@@ -152,9 +156,11 @@ class CopyRecipe(Recipe):
 
     @model_validator(mode="after")
     def _fits(self) -> CopyRecipe:
-        if self.shortest > self.longest or 2 * self.longest + self.gap + 1 > self.context or not self.alphabets:
+        most = max(self.longest, self.simple_longest)
+        short = self.shortest > min(self.longest, self.simple_longest)
+        if short or 2 * most + self.gap + 1 > self.context or not self.alphabets:
             raise ValueError(
-                f"shortest {self.shortest} to longest {self.longest}, gap {self.gap}: the repeated part twice, the gap "
+                f"shortest {self.shortest} to longest {most}, gap {self.gap}: the repeated part twice, the gap "
                 f"and a separator must fit into context {self.context}; alphabets names at least one size"
             )
         return self

@@ -122,8 +122,8 @@ def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> Non
 
 
 def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
-    prepared = prepare(samples.task(base, "copy"), [])
-    assert len(prepared.steps) == 6
+    prepared = prepare(samples.task(base, "copy", "steps=6", "simple=0.5"), [])
+    assert [step.group for step in prepared.steps] == ["copy"] * 3 + ["copy-varied"] * 3
     trained(prepared, tmp_path / "out")
 
 
