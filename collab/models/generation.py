@@ -27,7 +27,9 @@ class Job:
     abandoned: Callable[[], bool] = lambda: False
     """Whether nobody waits for the answer any more; asked after every token, from the engine's thread."""
     started: Callable[[], None] = lambda: None
-    """Called once, from the engine's thread, when the job leaves the queue."""
+    """Called from the engine's thread whenever the job leaves the line; more than once only if it was put back."""
+    put_back: Callable[[], None] = lambda: None
+    """Called from the engine's thread whenever the job has to go back to the line: memory has run out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Answer:
     logprobs: tuple[float, ...]
     behaviour_logprobs: tuple[float, ...]
     queue_s: float
-    """From being submitted to being taken up."""
+    """From being submitted to being taken up for the first time."""
     work_s: float
     """From being taken up to the last token."""
     width: float
@@ -99,10 +101,10 @@ class Generation:
         return new
 
     def start(self) -> None:
-        """Note that it left the queue; a second time changes nothing."""
+        """Note that it left the line."""
         if self.started_at is None:
             self.started_at = time.perf_counter()
-            self.job.started()
+        self.job.started()
 
     def restart(self) -> None:
         """Begin anew: the seed draws as it did the first time."""

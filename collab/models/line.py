@@ -44,7 +44,10 @@ class Line:
 
     def put_back(self, generations: Iterable[Generation]) -> None:
         """Let these go on before all others, in the order in which they came."""
-        self._waiting.extendleft(sorted(generations, key=lambda one: one.submitted_at, reverse=True))
+        for generation in sorted(generations, key=lambda one: one.submitted_at, reverse=True):
+            if generation.started_at is not None:
+                generation.job.put_back()
+            self._waiting.appendleft(generation)
 
     def clear(self) -> None:
         """Give up all."""

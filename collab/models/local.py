@@ -157,12 +157,13 @@ class LocalModel:
         return reply
 
     async def probe(self) -> Capabilities:
-        """What it supports; loads the weights when that has not happened yet.
+        """What it supports; loads weights and adapter when that has not happened yet.
 
         Raises:
-            ConfigError: they cannot be loaded.
+            ConfigError: they cannot be loaded, or the adapter was made for another base.
         """
-        notes = await asyncio.get_running_loop().run_in_executor(self._open().thread, self._worker.describe)
+        describe = functools.partial(self._open().describe, self._adapter)
+        notes = await asyncio.get_running_loop().run_in_executor(self._worker.thread, describe)
         sees = self._worker.sees
         return Capabilities(
             logprobs=True, seed=True, images=sees, token_ids=True, adapters=True, counts_tokens=True, notes=notes
@@ -204,6 +205,7 @@ class LocalModel:
             adapter=self._adapter,
             abandoned=future.done,
             started=(lambda: None) if clock is None else functools.partial(post, loop, clock.go),
+            put_back=(lambda: None) if clock is None else functools.partial(post, loop, clock.hold),
         )
         self._open().submit(job, future)
         return await future

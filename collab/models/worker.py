@@ -112,9 +112,11 @@ class Worker:
         """Whether the checkpoint takes pictures; False until the weights are loaded."""
         return self.engine is not None and self.engine.checkpoint.family is not None
 
-    def describe(self) -> tuple[str, ...]:
-        """Runs in the thread; loads the weights when that has not happened yet."""
+    def describe(self, adapter: str | None) -> tuple[str, ...]:
+        """Runs in the thread; loads the weights, and this adapter, when that has not happened yet."""
         checkpoint = self._loaded().checkpoint
+        if adapter is not None:
+            checkpoint.add_adapter(adapter, self.adapters[adapter])
         context = "of any length" if checkpoint.context == sys.maxsize else f"{checkpoint.context} tokens"
         return (
             f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, context {context}",
