@@ -7,7 +7,8 @@ digit by digit; small numbers that stand alone may be one token (`whole_numbers`
 token in square brackets and in an action, and pointing is copying one token.
 
 transformers loads whatever stands beside a Qwen2 with Qwen2's own rules of where words begin, so merges are learned
-under these very rules.
+under these very rules, and one more: a word never merges with the space or the quote before it. "Save" is then the same
+token in a task, on a button and in an action, and naming what a task names is copying tokens.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
     Raises:
         ConfigError: the vocabulary has no room for bytes, control tokens and numbers.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
     from transformers import AddedToken, Qwen2Tokenizer
 
     numbers = [str(number) for number in range(10, architecture.whole_numbers)]
@@ -105,7 +106,9 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
         )
     rules = Qwen2Tokenizer().backend_tokenizer
     learned = Tokenizer(models.BPE())
-    learned.normalizer, learned.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
+    learned.normalizer = rules.normalizer
+    words = pre_tokenizers.Split(Regex(r"\p{L}+"), behavior="isolated")
+    learned.pre_tokenizer = pre_tokenizers.Sequence([rules.pre_tokenizer[0], words, rules.pre_tokenizer[1]])
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
