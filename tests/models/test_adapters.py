@@ -247,6 +247,37 @@ def test_a_server_that_has_started_anew_gets_the_adapter_again(tmp_path: Path, s
     assert list(server.adapters) == [name]
 
 
+def test_calls_under_way_when_the_server_dies_are_answered_once_each_by_their_own_adapter(tmp_path: Path) -> None:
+    paths = [make_adapter(tmp_path / name, name.encode()) for name in ("one", "two")]
+    names = [served_name(Path(path), 3) for path in paths]
+    with FakeServer({"adapters"}, delay_s=0.05) as server:
+        base = model_of(server, concurrency=8, retries=100)
+        models = [base.with_adapter(path, 3) for path in paths]
+        for model in models:
+            model.wait = lambda seconds: asyncio.sleep(0.01)
+
+        async def scene() -> list[str]:
+            await asyncio.gather(*(model.probe() for model in models))
+            server.delivered.clear()
+            asked = [model.generate(request(f"Task {number}")) for number in range(8) for model in models]
+            calls = list(map(asyncio.ensure_future, asked))
+            while len(server.delivered) < 4:
+                await asyncio.sleep(0.005)
+            await asyncio.to_thread(server.die)
+            assert not all(call.done() for call in calls)
+            server.revive()
+            texts = [reply.text for reply in await asyncio.gather(*calls)]
+            assert sorted(server.adapters) == sorted(names)
+            await asyncio.gather(*(model.close() for model in (base, *models)))
+            return texts
+
+        said = play(scene)
+    assert said == [f"{name}: Task {number}." for number in range(8) for name in names]
+    answered = [(body["model"], body["messages"][-1]["content"]) for body in server.delivered]
+    assert sorted(answered) == sorted((name, f"Task {number}.") for number in range(8) for name in names)
+    assert sum(model.meter.snapshot().failures for model in models) == 0
+
+
 def test_adapters_of_one_base_share_the_server_and_nothing_else(tmp_path: Path) -> None:
     paths = [make_adapter(tmp_path / name, name.encode()) for name in ("one", "two")]
     names = [served_name(Path(path), 3) for path in paths]

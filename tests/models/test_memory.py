@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.checkpoint import Checkpoint
 from collab.models.engine import Engine
 from collab.models.generation import Answer, Job
-from collab.models.line import Bound
+from collab.models.line import Bound, Line
 from collab.models.padded import PaddedEngine
 from collab.models.rows import RowStore
 from collab.models.tiny import make_tiny_checkpoint
@@ -229,6 +230,24 @@ def test_batches_grow_again_when_there_is_memory_again(folder: Path, monkeypatch
     found = [one for one in answer(engine, long) if isinstance(one, Answer)]
     assert len(found) == 32
     assert engine._width.size > LIMIT + 2
+
+
+def test_who_goes_back_stands_before_those_who_never_left_in_the_old_order(folder: Path) -> None:
+    line = Line(checkpoint_of_its_own(folder))
+    held: list[int] = []
+    for job in jobs(5):
+        line.submit(replace(job, put_back=lambda: held.append(1)))
+    first, second, third = (line.next() for _ in range(3))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    second.start()
+    line.put_back([third, first, second])
+    order = [line.next() for _ in range(5)]
+    assert [one.job.seed for one in order if one is not None] == [0, 1, 2, 3, 4]
+    assert held == [1], "told to whom had begun"
+    assert len(line) == 0
+    assert line.next() is None
 
 
 def test_a_bound_by_hand() -> None:
