@@ -66,7 +66,11 @@ class SynthConfig(Definition):
     mistakes: Share = 0.1
     """Chance before each step of an oracle's episode of a mistake, whose way back is taught."""
     elements: int = Field(default=4, ge=0)
-    """Of a screen about which a model is asked."""
+    """Of a screen about which something is asked."""
+    seats: int = Field(default=1, ge=1)
+    """Decisions that the oracle makes of each step of an episode, each from another seat of another conversation."""
+    talk: float = Field(default=0.5, ge=0, le=1)
+    """Share of the oracle's decisions in which at least one peer has spoken."""
     instructions: int = Field(default=8, ge=1)
     """That a model is asked for per screen."""
     at_most: int | None = Field(default=2000, ge=1)

@@ -19,7 +19,7 @@ from collab.synth.llm.caller import Caller
 from collab.synth.llm.desk import Desk
 from collab.synth.llm.prompts import TeacherPrompts
 from collab.synth.llm.teacher import LanguageTeacher
-from collab.synth.oracle import OracleTeacher
+from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.plan import ORACLE, SynthConfig
 from collab.synth.reader import Reader
 from collab.synth.synth import Ledger
@@ -63,7 +63,10 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
     try:
         with boundary(EnvironmentFailure, f"opening {suite.label}"):
             await (await suite.open()).close()  # a missing browser is found before anything is written
-        teacher: Teacher = OracleTeacher(talk=Talk(reader=reader))
+        teacher: Teacher = OracleTeacher(
+            talk=Talk(reader=reader, share=config.talk),
+            amounts=Amounts(elements=config.elements, seats=config.seats),
+        )
         about: dict[str, Any] = {}
         if config.teacher is not None:
             model = _model(config, config.teacher)

@@ -15,8 +15,9 @@ import pytest
 from collab.config import Budget
 from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
 from collab.models.fake_server import FakeServer
+from collab.models.tiny import make_tiny_checkpoint
 from collab.store import log
-from collab.synth.journal import read_done, read_head
+from collab.synth.journal import Journal, read_done, read_head
 from collab.synth.llm.fake_teacher import corridor_teacher
 from collab.synth.plan import SynthConfig, units_of
 from collab.synth.rows import LEVELS
@@ -79,6 +80,15 @@ def test_only_the_levels_asked_for_are_made(wanted: Wanted, tmp_path: Path):
     result = run(wanted(levels=["preference"], screens=0), tmp_path / "out")
     assert set(tables(tmp_path / "out")) == {"preference.parquet"}
     assert set(result.report.by_level) == {"preference"}
+
+
+def test_more_seats_make_more_decisions_of_the_same_steps(wanted: Wanted, tmp_path: Path):
+    asked = {"levels": ["demonstration"], "screens": 0}
+    one = run(wanted(**asked, settings=["talk=1"]), tmp_path / "one").report
+    many = run(wanted(**asked, settings=["seats=4", "talk=1"]), tmp_path / "four").report
+    assert (one.screens, many.made) == (many.screens, 4 * one.made)
+    rows = list(read_rows(tmp_path / "four" / "demonstration.parquet"))
+    assert all("round" in row.prompt.suffix for row in rows)
 
 
 def test_groups_are_balanced(wanted: Wanted, tmp_path: Path):
@@ -196,6 +206,16 @@ def test_a_few_units_of_nonsense_end_without_a_file(wanted: Wanted, tmp_path: Pa
     assert not tables(tmp_path / "out")
 
 
+def test_a_checkpoint_in_this_process_may_teach_and_a_random_one_teaches_nothing(wanted: Wanted, tmp_path: Path):
+    make_tiny_checkpoint(tmp_path / "tiny")
+    agents = tmp_path / "library" / "agents" / "small.yaml"
+    agents.write_text(f"kind: local\noptions: {{path: {tmp_path / 'tiny'}}}\n")
+    config = wanted(teacher="small", episodes=1, screens=1, settings=["sampling.max_tokens=8"])
+    with pytest.raises(RunError, match="no row was made; refused most often: the reply is"):
+        run(config, tmp_path / "out")
+    assert sum(done.spent.calls for done in read_done(tmp_path / "out")) >= 2
+
+
 def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: Wanted, tmp_path: Path, voice: Any):
     def half(body: Any) -> str:
         said = corridor_teacher(body)
@@ -259,6 +279,16 @@ def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(UsageError, match="is there already and holds something else"):
         run(wanted(), tmp_path / "mine")
+
+
+def test_one_process_writes_at_a_time(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    with (
+        Journal(tmp_path / "out"),
+        pytest.raises(UsageError, match=r"is being written by process \d+ since .* --resume"),
+    ):
+        go_on(tmp_path / "out")
+    assert go_on(tmp_path / "out").stopped is None
 
 
 def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted):
