@@ -112,9 +112,11 @@ def finetune(
     """Make a better checkpoint from a checkpoint and rows."""
     from collab.learn.finetune import begin
     from collab.learn.folder import RunFolder
-    from collab.learn.prepare import check_installed
+    from collab.learn.prepare import check_installed, check_reports
 
     check_installed()
+    reports = options.listed("--report-to", report_to)
+    check_reports(reports)
     definitions = options.library(library)
     if resume is None:
         folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
@@ -127,7 +129,7 @@ def finetune(
         _show_plan(prepared, device, as_json)
         return
     folder = RunFolder(resume) if resume is not None else begin(prepared, _needed("--out", out))
-    told = {"device": device, "report_to": options.listed("--report-to", report_to)}
+    told = {"device": device, "report_to": reports}
     with _stopping(max_minutes) as stopping:
         result = _trained(prepared, folder, stopping, **told)
     _finish(result, folder, as_json)

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collab.errors import UsageError
 from collab.learn.folder import RunFolder
 from collab.learn.order import of_process
 from collab.learn.prepare import Prepared, world
+from collab.learn.preset import DpoRecipe
+
+if TYPE_CHECKING:
+    from collab.learn.watch import Watcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,6 @@ def train(
     """
     from collab.learn.result import write_result
     from collab.learn.trainer import quiet, trainer_of
-    from collab.learn.watch import Watcher, any_process
 
     rank, processes = world()
     if rank == 0:
@@ -91,15 +94,7 @@ def train(
         trainer = trainer_of(prepared, folder, device, report_to)
     trainer.batches = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
-    watcher = Watcher(
-        folder,
-        prepared.steps,
-        prepared.step_tokens,
-        watch=watch,
-        stopping=stopping,
-        writes=rank == 0,
-        gather=any_process(trainer.accelerator),
-    )
+    watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
@@ -112,3 +107,21 @@ def train(
     lines = folder.read_metrics()
     loss = lines[-1]["loss"] if lines else None
     return Result(step=trainer.state.global_step, steps=len(prepared.steps), final=final, loss=loss)
+
+
+def _watcher(
+    prepared: Prepared, folder: RunFolder, accelerator: Any, watch: Callable[[Any], None], stopping: Callable[[], bool]
+) -> Watcher:
+    from collab.learn.watch import Watcher, any_process
+
+    recipe = prepared.task.recipe
+    return Watcher(
+        folder,
+        prepared.steps,
+        prepared.step_tokens,
+        watch=watch,
+        stopping=stopping,
+        writes=world()[0] == 0,
+        gather=any_process(accelerator),
+        beta=recipe.beta if isinstance(recipe, DpoRecipe) else None,
+    )

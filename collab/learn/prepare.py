@@ -18,7 +18,7 @@ from typing import Any
 
 import collab
 from collab.config import validate
-from collab.errors import ConfigError, MissingExtra
+from collab.errors import ConfigError, MissingExtra, UnknownName
 from collab.learn.base import Base, open_base
 from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, rows_digest
@@ -28,6 +28,8 @@ from collab.synth.rows import Level, Row
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
 """Whose versions a run notes."""
+REPORTS = ("tensorboard", "trackio")
+"""Where metrics can go beside `metrics.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,15 @@ def check_installed() -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise MissingExtra.of(package, "train", "fine-tuning")
+
+
+def check_reports(names: Sequence[str]) -> None:
+    """Refuse places for metrics that nobody knows (UnknownName) or that are not installed (MissingExtra)."""
+    for name in names:
+        if name not in REPORTS:
+            raise UnknownName.of("place for metrics", name, REPORTS)
+        if importlib.util.find_spec(name) is None:
+            raise MissingExtra.of(name, "track", f"--report-to {name}")
 
 
 def world() -> tuple[int, int]:

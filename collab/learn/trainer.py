@@ -7,6 +7,7 @@ everything else (losses, references, adapters, schedules, several processes) is 
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from transformers import PrinterCallback, Trainer
 from transformers.utils import logging
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
+from collab.errors import UsageError
 from collab.learn.base import load_tokenizer, load_weights
 from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder
@@ -90,7 +92,15 @@ def trainer_of(
 
     Raises:
         ConfigError: the weights cannot be loaded.
+        UsageError: the launcher splits the model over processes.
     """
+    if {"ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"} & {
+        name for name, said in os.environ.items() if said == "true"
+    }:
+        raise UsageError(
+            "this launcher splits the model over processes (FSDP or DeepSpeed), which is not supported; "
+            "every process holds the whole model: use distributed_type MULTI_GPU, and LoRA where memory is short"
+        )
     task, recipe, base = prepared.task, prepared.task.recipe, prepared.base
     options = {
         **settings(recipe),
@@ -101,8 +111,13 @@ def trainer_of(
         "seed": derive(task.seed, "trainer"),
         "use_cpu": device == "cpu" or not torch.cuda.is_available(),
         "report_to": list(report_to) or "none",
+        "project": "collab",
+        "run_name": folder.path.name,
+        "trackio_space_id": None,  # on this machine
+        "trackio_static_space_id": False,
         **changes,
     }
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(folder.path / "tensorboard"))
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
     items: Sequence[Any] = prepared.encoded.items
     if not isinstance(recipe, DpoRecipe):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -30,6 +30,10 @@ _OURS = {
 """Trainer's names of metrics and ours."""
 
 
+FALL = 2.0
+"""Nats that a chosen reply may lose, as a whole, before there is an alarm: a factor of seven in its probability."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a run is."""
@@ -43,13 +47,41 @@ class Progress:
     """Since this process began, padding left out."""
     left_s: float
     """At the speed so far."""
+    alarm: str | None = None
+    """What goes wrong although the loss looks well; None when nothing does."""
 
     def __str__(self) -> str:
         loss = "-" if self.loss is None else f"{self.loss:.4g}"
         left = timedelta(seconds=round(self.left_s))
-        return (
-            f"step {self.step}/{self.steps}  {self.group}  loss {loss}  {self.tokens_per_s:,.0f} tokens/s  {left} left"
-        )
+        speed = f"{self.tokens_per_s:,.0f} tokens/s"
+        line = f"step {self.step}/{self.steps}  {self.group}  loss {loss}  {speed}  {left} left"
+        return line if self.alarm is None else f"{line}\nalarm: {self.alarm}"
+
+
+def displacement(first: Mapping[str, float], now: Mapping[str, float], beta: float) -> str | None:
+    """The alarm of preference training: the chosen replies become less likely while the margin grows.
+
+    DPO's loss knows the margin alone, log-ratio of chosen less that of rejected. It falls, too, when both become
+    unlikely and the rejected one faster; what is unlearned then goes to replies that nobody looked at.
+
+    Args:
+        first: metrics of the first logged step, where policy and reference are the same.
+        now: metrics of this one; `reward_chosen` is beta (log p − log p of the reference), as TRL logs it.
+        beta: of the loss.
+
+    Returns:
+        What to tell, or None: the chosen replies lost less than `FALL` nats against the reference, or the margin does
+        not grow.
+    """
+    if "reward_chosen" not in now or now["margin"] <= first["margin"]:
+        return None
+    fall = -now["reward_chosen"] / beta
+    if fall < FALL:
+        return None
+    return (
+        f"chosen replies are {fall:.1f} nats less likely than before training while the margin grows "
+        f"to {now['margin']:.2f}; raise anchor or beta, lower learning_rate, or use pairs that differ less"
+    )
 
 
 class Watcher(TrainerCallback):  # type: ignore[misc]
@@ -61,6 +93,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         stopping: asked after every step; True ends the run with a checkpoint.
         writes: whether this is the process that writes.
         gather: of all processes: True when one of them says so.
+        beta: of preference training, whose displacement is watched; None for other stages.
     """
 
     def __init__(
@@ -73,6 +106,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         stopping: Callable[[], bool],
         writes: bool,
         gather: Callable[[bool], bool],
+        beta: float | None = None,
     ) -> None:
         self._folder, self._steps, self._watch = folder, steps, watch
         self._total = [0]
@@ -80,6 +114,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             self._total.append(self._total[-1] + count)
         self._stopping, self._writes, self._gather = stopping, writes, gather
         self._began, self._first = time.perf_counter(), 0
+        self._beta, self._before = beta, next(iter(folder.read_metrics()), None)
         self.stopped = False
         """Whether the run was ended before its last step."""
 
@@ -103,11 +138,23 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         group = self._steps[step - 1].group
         values = {ours: logs[theirs] for theirs, ours in _OURS.items() if theirs in logs}
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
+        self._before = self._before or line
+        alarm = None if self._beta is None else displacement(self._before, line, self._beta)
+        if alarm is not None:
+            line["alarm"] = alarm
         self._folder.add_metrics(line)
         speed = (self._total[step] - self._total[self._first]) / max(seconds, 1e-9)
         left = seconds / max(step - self._first, 1) * (len(self._steps) - step)
         self._watch(
-            Progress(step=step, steps=len(self._steps), group=group, loss=logs["loss"], tokens_per_s=speed, left_s=left)
+            Progress(
+                step=step,
+                steps=len(self._steps),
+                group=group,
+                loss=logs["loss"],
+                tokens_per_s=speed,
+                left_s=left,
+                alarm=alarm,
+            )
         )
 
 

@@ -1,0 +1,85 @@
+"""The plan: counts that are those of the order, memory by its formula, time measured or said to be estimated."""
+
+from pathlib import Path
+
+import pytest
+
+from collab.learn import clock
+from collab.learn.plan import memory, plan, sizes, told
+from collab.learn.prepare import Prepared, prepare
+from collab.learn.trainer import quiet, trainer_of
+
+
+def prepared_with(samples, base: Path, stage="sft", *settings: str) -> Prepared:
+    levels = ["preference"] if stage == "dpo" else ["basic", "instruction"]
+    return prepare(samples.task(base, stage, *settings), samples.rows(10, levels))
+
+
+def test_counts_are_those_of_every_single_pass(samples, base: Path) -> None:
+    prepared = prepared_with(samples, base, "sft", "epochs=2", "rows_at_once=3")
+    found = plan(prepared, "cpu")
+    lengths = [len(item) for item in prepared.encoded.items]
+    assert found.tokens == 2 * sum(lengths)
+    assert found.scored == 2 * sum(item.scored for item in prepared.encoded.items)
+    computed = sum(len(part) * max(lengths[row] for row in part) for step in prepared.steps for part in step.parts)
+    assert found.padding == computed - found.tokens > 0
+    assert found.rows == {"basic": 10, "instruction": 10}
+    assert found.passes == 3 * found.steps
+    assert found.longest == max(lengths)
+
+
+@pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"], ["lora={rank: 2, targets: [q_proj, v_proj]}"]])
+def test_trained_parameters_are_those_of_the_trainer(samples, base: Path, tmp_path: Path, settings) -> None:
+    prepared = prepared_with(samples, base, "sft", *settings)
+    with quiet():
+        model = trainer_of(prepared, _folder(tmp_path), "cpu", ()).model
+    trainable = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    assert sizes(prepared)[1] == trainable
+
+
+def test_memory_by_hand(samples, base: Path) -> None:
+    """Two layers, width 32, feed-forward 64, keys 16, float32; a pass of one row."""
+    prepared = prepared_with(samples, base, "sft", "batch_rows=1")
+    parameters, _ = sizes(prepared)
+    found = memory(prepared)
+    assert (found.weights, found.gradients, found.optimizer) == (4 * parameters, 4 * parameters, 8 * parameters)
+    layer = 8 * 32 + 2 * 16 + 4 * 64
+    vocabulary = prepared.base.config.vocab_size
+    assert found.activations == max(
+        4 * len(one) * 2 * layer + 12 * one.scored * vocabulary for one in prepared.encoded.items
+    )
+    lighter = memory(prepared_with(samples, base, "sft", "batch_rows=1", "checkpointing=true"))
+    kept = 2 * 32 + layer
+    assert lighter.activations == max(
+        4 * len(one) * kept + 12 * one.scored * vocabulary for one in prepared.encoded.items
+    )
+
+
+def test_an_adapter_needs_no_second_model(samples, base: Path) -> None:
+    full, small = (memory(prepared_with(samples, base, "dpo", *more)) for more in ([], ["lora={rank: 2}"]))
+    parameters, trained = sizes(prepared_with(samples, base, "dpo", "lora={rank: 2}"))
+    assert full.weights == 8 * parameters
+    assert small.weights == 4 * parameters + 4 * trained
+    assert small.optimizer == 8 * trained
+
+
+def test_what_does_not_fit_is_estimated(samples, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepared_with(samples, base)
+    monkeypatch.setattr(clock, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(clock, "_speed", lambda device: 1e9)
+    found = plan(prepared, "cpu")
+    parameters, _ = sizes(prepared)
+    assert not found.time.measured
+    least = 6 * parameters * (found.tokens + found.padding) / (clock.UTILISATION * 1e9)
+    assert least < found.time.seconds < 1.2 * least
+    assert "estimated" in told(found)
+
+
+def test_the_machine_has_a_speed() -> None:
+    assert 1e8 < clock._speed("cpu") < 1e15
+
+
+def _folder(path: Path):
+    from collab.learn.folder import RunFolder
+
+    return RunFolder(path)

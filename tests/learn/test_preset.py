@@ -1,0 +1,56 @@
+"""The presets that come with the package: whole, described, and as the paper says where it says it."""
+
+import pytest
+
+from collab.config import override
+from collab.errors import ConfigError
+from collab.learn.preset import DpoRecipe, SftRecipe, load_preset, presets
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_a_preset_is_whole(name: str) -> None:
+    preset = load_preset(name)
+    assert preset.description
+    assert isinstance(preset.recipe("sft"), SftRecipe)
+    assert isinstance(preset.recipe("dpo"), DpoRecipe)
+
+
+def test_the_paper_is_followed() -> None:
+    """CollabUIAgents, Appendix B."""
+    preset = load_preset("paper-qwen2-7b")
+    assert (preset.sft.context, preset.sft.learning_rate, preset.sft.epochs) == (8192, 1e-4, 3)
+    assert (preset.dpo.context, preset.dpo.learning_rate, preset.dpo.epochs) == (8500, 5e-6, 3)
+    assert preset.dpo.lora is not None
+    assert preset.sft.precision == preset.dpo.precision == "bfloat16"
+    assert preset.sft.levels == ("basic", "instruction", "demonstration")
+    assert preset.sft.order == "curriculum"
+
+
+def test_the_pocket_is_made_from_nothing() -> None:
+    preset = load_preset("pocket")
+    assert preset.architecture is not None
+    assert preset.recipe("copy").epochs == 1
+    with pytest.raises(ConfigError, match="--stage copy: the preset has no recipe for it"):
+        load_preset("qwen2.5-0.5b").recipe("copy")
+
+
+@pytest.mark.parametrize(
+    ("stage", "setting", "message"),
+    [
+        ("sft", "levels=[preference]", "preferences are for dpo"),
+        ("sft", "levels=[]", "name some of basic, instruction, demonstration"),
+        ("copy", "longest=500", "must fit into context"),
+        ("sft", "lora={rank: 0}", "lora.rank: Input should be greater than or equal to 1"),
+        ("sft", "epochs=0", "epochs: Input should be greater than or equal to 1"),
+        ("dpo", "beta=0", "beta: Input should be greater than 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(stage, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        override(load_preset("pocket").recipe(stage), [setting])
+
+
+def test_sizes_that_do_not_divide_are_refused() -> None:
+    architecture = load_preset("pocket").architecture
+    with pytest.raises(ConfigError, match=r"hidden 250 must be a multiple of 2 x heads \(4\)"):
+        override(architecture, ["hidden=250", "heads=4"])

@@ -1,0 +1,50 @@
+"""What is told while a trainer works: the alarm of preference training."""
+
+from pathlib import Path
+
+import pytest
+
+from collab.learn.finetune import begin, train
+from collab.learn.prepare import prepare
+from collab.learn.watch import Progress, displacement
+
+EQUAL = {"margin": 0.0, "reward_chosen": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("now", "alarm"),
+    [
+        ({"margin": 0.5, "reward_chosen": 0.3}, None),  # both better
+        ({"margin": 0.5, "reward_chosen": -0.1}, None),  # 1 nat down, within what is allowed
+        ({"margin": -0.5, "reward_chosen": -1.0}, None),  # less likely, and the loss shows it
+        ({"margin": 0.5, "reward_chosen": -1.0}, "10.0 nats less likely"),
+        ({}, None),
+    ],
+)
+def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> None:
+    """With beta 0.1, a reward of −1 is log p − log p_ref = −10 nats."""
+    found = displacement(EQUAL, now, beta=0.1)
+    assert (found is None) == (alarm is None)
+    assert alarm is None or alarm in str(found)
+
+
+def test_displacement_is_seen_where_it_happens(samples, base: Path, tmp_path: Path) -> None:
+    """Pairs whose sides begin alike and a learning rate that is far too high: both sides become unlikely."""
+    task = samples.task(base, "dpo", "anchor=0", "beta=0.05", "epochs=12", "learning_rate=3e-2", "schedule=constant")
+    prepared = prepare(task, samples.rows(8, ["preference"]))
+    seen: list[Progress] = []
+    folder = begin(prepared, tmp_path / "out")
+    train(prepared, folder, device="cpu", watch=seen.append)
+    lines = folder.read_metrics()
+    told = [progress.alarm for progress in seen]
+    assert told == [line.get("alarm") for line in lines]
+    assert told[0] is None
+    for line in lines:
+        assert ("alarm" in line) == (line["margin"] > 0 and line["reward_chosen"] / 0.05 <= -2)
+    assert any(told), "this training displaces"
+    assert f"alarm: {told[-1]}" in str(seen[-1]) or told[-1] is None
+
+
+def test_progress_is_one_line() -> None:
+    told = str(Progress(step=3, steps=9, group="basic", loss=1.25, tokens_per_s=12345.6, left_s=61))
+    assert told == "step 3/9  basic  loss 1.25  12,346 tokens/s  0:01:01 left"
