@@ -91,7 +91,7 @@ class Engine:
             if not out_of_memory(error):
                 raise
             done += self._shrink()
-        self.peak_bytes = max(self.peak_bytes, self.cache.used_bytes + sum(lane.bytes for lane in self._lanes.values()))
+        self.peak_bytes = max(self.peak_bytes, self.cache.held_bytes + sum(lane.bytes for lane in self._lanes.values()))
         return [(generation.job, _result(generation)) for generation in done]
 
     def forget(self, adapter: str | None) -> bool:

@@ -61,13 +61,16 @@ class PrefixCache:
 
     Args:
         shape: of the model's keys and values.
-        budget_bytes: what unused nodes are dropped for; nodes in use may go beyond it.
+        budget_bytes: for nodes that nobody uses; those in use are bounded by who uses them.
     """
 
     def __init__(self, shape: Shape, budget_bytes: int) -> None:
         self.shape = shape
         self.budget_bytes = budget_bytes
-        self.used_bytes = 0
+        self.held_bytes = 0
+        """Memory of all nodes."""
+        self.idle_bytes = 0
+        """Memory of those that nobody uses."""
         self._roots: dict[Hashable, dict[tuple[int, ...], Node]] = {}
         self._nodes: OrderedDict[Node, None] = OrderedDict()
         """Least recently used first; a child always before its parent."""
@@ -80,6 +83,8 @@ class PrefixCache:
             node = level.get(ids)
             if node is None:
                 node = level[ids] = Node(ids=ids, start=start, parent=parent, policy=policy)
+            if not node.users:
+                self.idle_bytes -= self._bytes(node)
             node.users += 1
             path.append(node)
             level, parent, start = node.children, node, start + len(ids)
@@ -87,20 +92,20 @@ class PrefixCache:
         return path
 
     def allocate(self, node: Node) -> Tensor:
-        """Room for a node's keys and values, making some if the budget is used up."""
+        """Room for the keys and values of a node in use."""
         if node.kv is None:
-            size = len(node.ids) * self.shape.token_bytes
-            self.shrink(self.budget_bytes - size)
             node.kv = self.shape.empty(len(node.ids))
-            self.used_bytes += size
+            self.held_bytes += self._bytes(node)
         return node.kv
 
     def release(self, path: Sequence[Node]) -> None:
         """One sequence fewer attends to these nodes; what was never computed is forgotten, the budget is kept."""
         for node in reversed(path):
             node.users -= 1
-            if not node.users and not node.ready and not node.children:
-                self._drop(node)
+            if not node.users:
+                self.idle_bytes += self._bytes(node)
+                if not node.ready and not node.children:
+                    self._drop(node)
         self.shrink(self.budget_bytes)
 
     def forget(self, policy: Hashable) -> None:
@@ -110,13 +115,13 @@ class PrefixCache:
                 self._drop(node)
 
     def shrink(self, budget_bytes: int) -> None:
-        """Drop unused nodes, least recently used first, until at most so much is held."""
-        if self.used_bytes <= budget_bytes:
+        """Drop unused nodes, least recently used first, until at most so much of them is held."""
+        if self.idle_bytes <= budget_bytes:
             return
         for node in list(self._nodes):
             if not node.users and not node.children:
                 self._drop(node)
-                if self.used_bytes <= budget_bytes:
+                if self.idle_bytes <= budget_bytes:
                     return
 
     def __len__(self) -> int:
@@ -134,6 +139,9 @@ class PrefixCache:
         level = self._roots[node.policy] if node.parent is None else node.parent.children
         del level[node.ids]
         del self._nodes[node]
-        if node.kv is not None:
-            self.used_bytes -= len(node.ids) * self.shape.token_bytes
-            node.kv = None
+        self.held_bytes -= self._bytes(node)
+        self.idle_bytes -= self._bytes(node)
+        node.kv = None
+
+    def _bytes(self, node: Node) -> int:
+        return 0 if node.kv is None else len(node.ids) * self.shape.token_bytes

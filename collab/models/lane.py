@@ -125,6 +125,8 @@ class Lane:
         layout = self._layout(rows, work)
         begun = time.perf_counter()
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
+        for generation, tokens in work.shares:
+            generation.computed_tokens += tokens
         drawing = [running.generation for running in (*rows, *work.tails)]
         if drawing:
             sample(drawing, logits, self._checkpoint)
@@ -237,8 +239,6 @@ class Lane:
 
     def _keep(self, rows: list[Running], work: _Work, tails: list[Tensor]) -> None:
         """Take over what a pass has computed; takes no memory."""
-        for generation, tokens in work.shares:
-            generation.computed_tokens += tokens
         for node in work.nodes:
             node.ready = True
         if rows:

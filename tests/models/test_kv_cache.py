@@ -37,8 +37,10 @@ def test_what_was_used_last_stays_longest() -> None:
     cache.release(cache.path("p", [(0, 0)]))  # 0 is wanted again, 1 is not
     third = cache.path("p", [(7, 7)])
     computed(cache, third)
+    assert len(cache) == 3, "what is in use takes nothing from the others"
+    cache.release(third)
     assert {node.ids for node in cache} == {(0, 0), (7, 7)}
-    assert cache.used_bytes == 4 * SHAPE.token_bytes
+    assert cache.held_bytes == 4 * SHAPE.token_bytes
 
 
 def test_what_was_never_computed_is_forgotten() -> None:
@@ -79,15 +81,16 @@ def test_nothing_in_use_is_dropped_and_all_memory_is_counted(
         held = {id(node) for node in cache}
         assert {id(node) for path in using for node in path} <= held
         assert all(node.kv is not None for path in using for node in path)
-        assert cache.used_bytes == sum(len(node.ids) for node in cache if node.kv is not None) * SHAPE.token_bytes
+        assert cache.held_bytes == sum(len(node.ids) for node in cache if node.kv is not None) * SHAPE.token_bytes
         assert all(node.parent is None or id(node.parent) in held for node in cache)
-        unused = [node for node in cache if not node.users]
-        if kind == "shrink" and unused:
-            assert cache.used_bytes <= number * SHAPE.token_bytes or all(node.children for node in unused)
+        idle = sum(len(node.ids) for node in cache if node.kv is not None and not node.users) * SHAPE.token_bytes
+        assert cache.idle_bytes == idle <= cache.budget_bytes
+        if kind == "shrink":
+            assert idle <= number * SHAPE.token_bytes
     for path in using:
         cache.release(path)
     cache.shrink(0)
-    assert (len(cache), cache.used_bytes) == (0, 0)
+    assert (len(cache), cache.held_bytes, cache.idle_bytes) == (0, 0, 0)
 
 
 @given(
