@@ -118,18 +118,9 @@ def synth(
     from collab.config import Budget
 
     limits = Budget.parse(budget) if budget is not None else None
-    chosen = {
-        "env": env,
-        "teacher": teacher,
-        "levels": options.listed("--levels", levels) or None,
-        "prompt": prompt,
-        "tasks": options.listed("--tasks", tasks) or None,
-        "backend": backend,
-        "episodes": episodes,
-        "screens": screens,
-        "seed": seed,
-        "settings": settings,
-    }
+    chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
+    chosen |= dict(levels=options.listed("--levels", levels) or None, tasks=options.listed("--tasks", tasks) or None)
+    chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         _refuse_beside_resume({**chosen, "out": out, "plan": plan or None})
         finish(_go_on(resume, limits, concurrency), as_json=as_json)

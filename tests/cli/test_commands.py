@@ -17,8 +17,9 @@ from collab.models.fake_server import FakeServer
 LIBRARY = str(Path(__file__).parent / "library")
 
 COMMANDS = {
-    "": ["demo", "doctor", "eval", "rollout", "serve"],
+    "": ["demo", "doctor", "eval", "finetune", "rollout", "serve", "synth"],
     "agents": ["check", "list"],
+    "checkpoint": ["new"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
     "phone": ["serve"],
