@@ -190,6 +190,30 @@ def test_the_memory_of_all_sequences_is_given_back_before_one_is_called_too_big(
     assert refused
 
 
+@pytest.mark.parametrize("pass_", [0, 1, 4, 9])
+def test_an_exact_reply_is_exact_although_memory_ran_out(
+    pass_: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sampled before is computed token by token again, not as a piece of the prompt: to the last bit."""
+    [asked] = jobs(1, sampling=Sampling(temperature=1.0, max_tokens=12))
+    expected = answer(engine_of(checkpoint_of(folder), exact=True), [asked])[0]
+    engine = engine_of(checkpoint_of(folder), exact=True)
+    forward, passes = engine.checkpoint.forward, []
+
+    def once(*arguments: Any) -> torch.Tensor:
+        passes.append(1)
+        if len(passes) == pass_ + 1:
+            raise torch.OutOfMemoryError("injected")
+        return forward(*arguments)
+
+    monkeypatch.setattr(engine.checkpoint, "forward", once)
+    [found] = answer(engine, [asked])
+    assert isinstance(found, Answer)
+    assert isinstance(expected, Answer)
+    assert (found.tokens, found.logprobs) == (expected.tokens, expected.logprobs)
+    assert found.width == 1
+
+
 @pytest.mark.parametrize("place", ["forward", "draw"])
 def test_a_padded_batch_that_does_not_fit_draws_the_same_again(
     place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
