@@ -463,6 +463,15 @@ def test_a_prompt_longer_than_the_context_is_told_both_numbers(folder: Path) -> 
     assert isinstance(fine, Answer)
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_an_empty_prompt_fails_alone(padded: bool, folder: Path) -> None:
+    checkpoint = load(folder)
+    engine = PaddedEngine(checkpoint, width=4) if padded else engine_of(checkpoint)
+    failed, fine = answer(engine, jobs([PromptIds(pieces=((), ())), prompts(1)[0]]))
+    assert str(failed).endswith("the prompt is empty")
+    assert isinstance(fine, Answer)
+
+
 def test_an_error_that_is_no_lack_of_memory_is_not_taken_for_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = load(folder)
     engine = engine_of(checkpoint)
