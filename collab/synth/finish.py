@@ -13,7 +13,7 @@ from collab.splits.split import Split
 from collab.store.files import write_atomic, writing
 from collab.store.manifest import now
 from collab.synth.card import write_card
-from collab.synth.journal import Head, read_done, resume_command, write_head
+from collab.synth.journal import Head, read_records, resume_command, write_head
 from collab.synth.plan import SynthConfig, Unit
 from collab.synth.report import Made, Report, gather, most_refused, report
 from collab.synth.rows import Row
@@ -34,7 +34,7 @@ def finish(
         OverlapError: a row holds what is kept for evaluation; no table is written.
         StoreFailure: the disk is full.
     """
-    made = gather(read_done(directory))
+    made = gather(read_records(directory))
     _check_something(directory, made)
     selection = select(made.rows(units), seed=config.seed, cap=config.at_most)
     refuse_leaks(selection.rows, splits.values())

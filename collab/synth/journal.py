@@ -1,11 +1,12 @@
 """The directory of a synthesis: what is made, and every unit of work that is done, before the next begins.
 
     DIR/synth.json      what is made: configuration, versions, models; in the end also the files with their hashes
-    DIR/events/*.jsonl  one line per unit: its rows, what was refused and what it cost; they only ever grow
+    DIR/events/*.jsonl  one line per reply of a teacher's model, and one per unit with its rows; they only ever grow
     DIR/lock            held by the one process that writes
 
-A killed process loses the units that were in flight and nothing else. Lines are written with the store's own log, so
-half a line at the end does not count, and secrets are hidden in all of them.
+A killed process loses the calls that were in flight and nothing else: units that were not finished are made again
+from the replies that are here. Lines are written with the store's own log, so half a line at the end does not count,
+and secrets are hidden in all of them.
 """
 
 from __future__ import annotations
@@ -33,23 +34,29 @@ FORMAT = 1
 """Version of the directory that this code reads and writes."""
 FILE = "synth.json"
 
-NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
-
 Counts = Mapping[str, Mapping[str, int]]
 """Level → cause → how often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One reply of a teacher's model."""
+
+    said: str
+    """Which call it answers: SHA-256 of its prompt, seed and role."""
+    text: str
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit that is over, or what units that were never finished cost."""
+    """A unit that is over."""
 
     unit: str
-    """Empty for what was spent on units that were given up when a process stopped."""
     rows: tuple[Row, ...] = ()
     refused: Counts = field(default_factory=dict)
     screens: int = 0
     """Scenes that were taught."""
-    spent: Spent = NOTHING
     broken: str | None = None
     """Why the unit broke; None when it did not."""
 
@@ -76,7 +83,7 @@ class Head:
 
 
 _HEAD: TypeAdapter[Head] = TypeAdapter(Head)
-_DONE: TypeAdapter[Done] = TypeAdapter(Done)
+_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said)}
 
 
 def resume_command(directory: Path) -> str:
@@ -127,7 +134,7 @@ def read_head(directory: Path) -> Head:
         raise RunFormatError(f"{path}: not JSON: {error}") from None
 
 
-def read_done(directory: Path) -> Iterator[Done]:
+def read_records(directory: Path) -> Iterator[Done | Said]:
     """All records, oldest first. A text that many prompts share is kept once.
 
     Raises:
@@ -137,21 +144,25 @@ def read_done(directory: Path) -> Iterator[Done]:
     for segment in log.segments(directory):
         for line in log.scan(directory, segment):
             try:
-                yield _DONE.validate_python(_shared(json.loads(line.content), known))
+                yield _record(json.loads(line.content), known)
             except (ValueError, LookupError, TypeError) as error:
                 reason = str(error).splitlines()[0]
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that "
-                    f"line, and its unit is made again by: {resume_command(directory)}"
+                    f"line, and what it held is made again by: {resume_command(directory)}"
                 ) from None
 
 
-def _shared(record: Any, known: dict[str, str]) -> Any:
-    """The record with what its prompts begin with replaced by equal texts that are in memory already."""
-    for prompt in (row["prompt"] for row in record["rows"]):
+def _record(content: Any, known: dict[str, str]) -> Done | Said:
+    """A line as what it is; texts with which prompts begin are replaced by equal ones that are in memory already."""
+    if "said" in content:
+        said: Said = _RECORDS[Said].validate_python(content)
+        return said
+    for prompt in (row["prompt"] for row in content["rows"]):
         for part in ("system", "shared"):
             prompt[part] = known.setdefault(prompt[part], prompt[part])
-    return record
+    done: Done = _RECORDS[Done].validate_python(content)
+    return done
 
 
 class Journal:
@@ -175,9 +186,10 @@ class Journal:
             self._lock.release()
             raise
 
-    def record(self, done: Done) -> None:
+    def record(self, record: Done | Said) -> None:
         """Append one record: when this returns, no death of this process loses it."""
-        text = json.dumps(_DONE.dump_python(done, mode="json"), ensure_ascii=True, separators=(",", ":"))
+        content = _RECORDS[type(record)].dump_python(record, mode="json")
+        text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
         with writing(self.directory, self._next_move):
             self._log.append(hide(text.encode(), self._secrets) + b"\n")
 

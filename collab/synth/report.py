@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from collab.synth.journal import NOTHING, Done
+from collab.synth.journal import Done, Said
 from collab.synth.plan import Unit
 from collab.synth.rows import LEVELS, Row
 from collab.synth.select import Selection, group_of
@@ -39,7 +39,7 @@ class Report:
     screens: int
     """That were taught."""
     spent: Spent
-    """By all processes, as far as they lived to tell."""
+    """By all processes; calls that were in flight when one died are not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class Made:
     units: Mapping[str, Done]
     """The last record of each unit that did not break."""
     broken: Mapping[str, str]
+    said: Mapping[str, str]
+    """Replies of the teacher's model by the calls that they answer."""
     spent: Spent
 
     def rows(self, order: Sequence[Unit]) -> Iterable[Row]:
@@ -56,19 +58,22 @@ class Made:
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
 
 
-def gather(records: Iterable[Done]) -> Made:
+def gather(records: Iterable[Done | Said]) -> Made:
     """Sort out what was made; a unit that broke and was made later is whole."""
     units: dict[str, Done] = {}
     broken: dict[str, str] = {}
-    spent = NOTHING
+    said: dict[str, str] = {}
+    spent = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
     for record in records:
-        spent = _sum(spent, record.spent)
-        if record.broken is not None:
+        if isinstance(record, Said):
+            said[record.said] = record.text
+            spent = _sum(spent, record.spent)
+        elif record.broken is not None:
             broken[record.unit] = record.broken
-        elif record.unit:
+        else:
             units[record.unit] = record
             broken.pop(record.unit, None)
-    return Made(units=units, broken=broken, spent=spent)
+    return Made(units=units, broken=broken, said=said, spent=spent)
 
 
 def report(made: Made, selection: Selection) -> Report:

@@ -6,7 +6,7 @@ A few workers, each with an environment of its own, take units from one queue. A
 model server that does not answer) is recorded with its reason and made again by the next resume. Work ends when the
 queue is empty, when somebody asks it to stop, when a budget is used up, after ten broken units in a row, or after ten
 in a row of which nothing that a model said could be used. In all but the first case the units in flight are left
-undone, and nothing of them is kept.
+undone; what a model said for them is kept, and they are made from it when the work goes on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from collab.collector import PATIENCE
 from collab.collector import Progress as Calls
@@ -24,11 +23,10 @@ from collab.envs.base import Bounded, Environment
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import Reply
 from collab.redact import redact
-from collab.synth.journal import Done, Journal
+from collab.synth.journal import Done, Journal, Said
 from collab.synth.plan import SynthConfig, Unit
 from collab.synth.report import most_refused
 from collab.synth.unit import Workshop, make
-from collab.types import Spent
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,24 +40,39 @@ class Progress:
     refused: int = 0
 
 
-_spent: ContextVar[Calls | None] = ContextVar("spent", default=None)
-"""What the unit of this task has cost so far."""
-
-
 class Ledger:
-    """Counts every reply twice: for the whole process, and for the unit that asked."""
+    """Every reply of the teacher's model: counted, written down and, in a later process, not asked for again."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.changed: Callable[[], None] = lambda: None
+        self._said: Mapping[str, str] = {}
+        self._journal: Journal | None = None
+        self._changed: Callable[[], None] = lambda: None
 
-    def count(self, reply: Reply) -> None:
-        """One reply, whether or not its unit is ever finished."""
+    def open(self, journal: Journal, said: Mapping[str, str]) -> None:
+        """Write into this journal from now on.
+
+        Args:
+            said: replies of earlier processes, by the calls that they answer.
+        """
+        self._journal, self._said = journal, said
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call this after every reply."""
+        self._changed = changed
+
+    def recall(self, call: str) -> str | None:
+        """What an earlier process was told; see `collab.synth.llm.caller.Memory`."""
+        return self._said.get(call)
+
+    def keep(self, call: str, reply: Reply) -> None:
+        """Count a reply and write it down; StoreFailure when it cannot be written."""
         self.progress.calls.count_reply(reply)
-        unit = _spent.get()
-        if unit is not None:
-            unit.count_reply(reply)
-        self.changed()
+        if self._journal is not None:
+            cost = Calls(planned=0)
+            cost.count_reply(reply)
+            self._journal.record(Said(said=call, text=reply.text, spent=cost.spent))
+        self._changed()
 
 
 async def work(
@@ -73,7 +86,7 @@ async def work(
     """Make all units; each is in the journal before the next one of its worker begins.
 
     Args:
-        ledger: told of every reply by whoever asks the teacher's model.
+        ledger: told of every reply by whoever asks the teacher's model; open on the same journal.
         stop: set from outside to end the work at once.
 
     Returns:
@@ -83,14 +96,11 @@ async def work(
         StoreFailure: the journal cannot be written; units in flight are given up.
     """
     worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
-    ledger.changed = worker.check_budget
+    ledger.watch(worker.check_budget)
     workers = min(config.concurrency, len(units))
     if isinstance(workshop.suite, Bounded):
         workers = min(workers, workshop.suite.most_environments)
-    try:
-        await worker.run(workers, stop or asyncio.Event())
-    finally:
-        journal.record(Done(unit="", spent=worker.unfinished()))
+    await worker.run(workers, stop or asyncio.Event())
     return worker.stopped if worker.left else None
 
 
@@ -105,23 +115,12 @@ class _Work:
     _in_flight: int = 0
     _in_a_row: int = 0
     _fruitless: list[Done] = field(default_factory=list)
-    _recorded: Calls = field(default_factory=lambda: Calls(planned=0))
     _halt: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def left(self) -> int:
         """Units that were not tried to their end."""
         return len(self.units) + self._in_flight
-
-    def unfinished(self) -> Spent:
-        """What this process spent on units that it did not finish."""
-        whole, kept = self.ledger.progress.calls.spent, self._recorded.spent
-        return Spent(
-            calls=whole.calls - kept.calls,
-            prompt_tokens=whole.prompt_tokens - kept.prompt_tokens,
-            completion_tokens=whole.completion_tokens - kept.completion_tokens,
-            cost_usd=max(0.0, whole.cost_usd - kept.cost_usd),
-        )
 
     async def run(self, workers: int, stop: asyncio.Event) -> None:
         """Run the workers until they are done or something says stop."""
@@ -169,13 +168,10 @@ class _Work:
                 await _discard(environment)
 
     async def _make(self, unit: Unit, environment: Environment) -> Done:
-        spent = Calls(planned=0)
-        _spent.set(spent)
         limit = self.config.environment.limits.episode_s
         with boundary(EnvironmentFailure, f"{unit.id} of {self.workshop.suite.label} (limit {limit:g} s)"):
             async with asyncio.timeout(limit):
-                done = await make(unit, environment, self.config, self.workshop)
-        return replace(done, spent=spent.spent)
+                return await make(unit, environment, self.config, self.workshop)
 
     def _keep(self, done: Done) -> None:
         self.journal.record(done)
@@ -184,10 +180,6 @@ class _Work:
         progress.calls.broken += done.broken is not None
         progress.rows.update(row.level for row in done.rows)
         progress.refused += sum(sum(causes.values()) for causes in done.refused.values())
-        self._recorded.calls += done.spent.calls
-        self._recorded.prompt_tokens += done.spent.prompt_tokens
-        self._recorded.completion_tokens += done.spent.completion_tokens
-        self._recorded.cost_usd += done.spent.cost_usd
         self._in_a_row = 0 if done.broken is None else self._in_a_row + 1
         if self._in_a_row >= PATIENCE:
             self._stop(f"{PATIENCE} units in a row broke, the last: {done.broken}")

@@ -13,7 +13,7 @@ from collab.config import Budget, validate
 from collab.errors import RunFormatError, UsageError
 from collab.splits.split import TRAIN
 from collab.synth.finish import finish
-from collab.synth.journal import Head, Journal, create, read_done, read_head
+from collab.synth.journal import Head, Journal, create, read_head, read_records
 from collab.synth.plan import SynthConfig, Unit, units_of
 from collab.synth.report import Report, gather
 from collab.synth.synth import Ledger, Progress, work
@@ -118,16 +118,17 @@ async def _make(
 ) -> SynthResult:
     units, progress = units_of(config), ledger.progress
     with Journal(path) as journal:
-        left = _left(path, units, progress)
+        left = _left(path, units, ledger, journal)
         watch(progress)
         stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
         report = None if stopped else finish(path, head, config, units, workplace.splits)
     return SynthResult(path=path, label=head.environment, report=report, progress=progress, stopped=stopped)
 
 
-def _left(path: Path, units: Sequence[Unit], progress: Progress) -> list[Unit]:
-    """The units that are not made yet; the others are counted in."""
-    made = gather(read_done(path))
+def _left(path: Path, units: Sequence[Unit], ledger: Ledger, journal: Journal) -> list[Unit]:
+    """The units that are not made yet; the others are counted in, and what was said is remembered."""
+    made, progress = gather(read_records(path)), ledger.progress
+    ledger.open(journal, made.said)
     progress.rows.update(row.level for row in made.rows(units))
     progress.calls.done = progress.calls.before = sum(unit.id in made.units for unit in units)
     return [unit for unit in units if unit.id not in made.units]

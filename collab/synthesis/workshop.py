@@ -44,7 +44,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
     """What units are made with; given back in the end.
 
     Args:
-        ledger: told of every reply of the teacher's model.
+        ledger: remembers every reply of the teacher's model.
         ask: find out what the model supports; False asks it nothing, and only looking ahead is possible.
 
     Raises:
@@ -96,7 +96,7 @@ def _language_teacher(
         model=model,
         sampling=config.sampling.of(0, 1, "sampling"),
         call_s=config.environment.limits.call_s,
-        spent=ledger.count,
+        memory=ledger,
     )
     prompts = TeacherPrompts(config.teacher_prompts, suite.space)
     desk = Desk(name=config.teacher_name, caller=caller, prompts=prompts, reader=reader)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collab.synth.card import command
-from collab.synth.journal import read_done
+from collab.synth.journal import Done, read_records
 from collab.synth.llm.prompts import text_hash
 from collab.synth.plan import SynthConfig
 from collab.synth.rows import LEVELS, Row
@@ -55,7 +55,9 @@ def test_what_was_left_out_is_told_by_level_and_cause(wanted: Wanted, tmp_path: 
     voice.says = lambda body: "{}" if '{"instructions": [' in str(body["messages"][-1]["content"]) else says(body)
     card, _ = made(wanted(teacher="tutor"), tmp_path / "out")
     refused: Counter[tuple[str, str]] = Counter()
-    for done in read_done(tmp_path / "out"):
+    for done in read_records(tmp_path / "out"):
+        if not isinstance(done, Done):
+            continue
         for level, causes in done.refused.items():
             refused.update({(level, cause): count for cause, count in causes.items()})
     assert refused

@@ -1,14 +1,25 @@
-"""Asking a teacher's model: one limit per call, one seed per question, and everything that it cost told at once."""
+"""Asking a teacher's model: one limit per call, one seed per question, and no question twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
 from collab.seeds import derive
+from collab.synth.llm.prompts import prompt_hash, text_hash
 from collab.types import Prompt, Sampling
+
+
+class Memory(Protocol):
+    """Remembers replies, so that work that is done again does not pay for them again."""
+
+    def recall(self, call: str) -> str | None:
+        """What was replied to this call before; None when it was never answered."""
+
+    def keep(self, call: str, reply: Reply) -> None:
+        """Remember a reply the moment it comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +30,8 @@ class Caller:
     sampling: Sampling
     call_s: float = 120.0
     """Limit of one call, retries included and waiting in line not."""
-    spent: Callable[[Reply], None] = lambda reply: None
-    """Told of every reply the moment it comes."""
+    memory: Memory | None = None
+    """None asks anew every time."""
 
     async def ask(self, prompt: Prompt, seed: int, role: str) -> str:
         """The reply's text.
@@ -31,10 +42,15 @@ class Caller:
         Raises:
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
+        call = text_hash("\x1f".join([prompt_hash(prompt), str(seed), role]))
+        known = None if self.memory is None else self.memory.recall(call)
+        if known is not None:
+            return known
         clock = CallClock(self.call_s)
         request = Request(prompt=prompt, sampling=self.sampling, seed=derive(seed, "teacher", role), clock=clock)
         with boundary(ModelFailure, f"call of the teacher to {self.model.policy.base} (limit {self.call_s:g} s)"):
             async with clock.running():
                 reply = await self.model.generate(request)
-        self.spent(reply)
+        if self.memory is not None:
+            self.memory.keep(call, reply)
         return reply.text
