@@ -32,7 +32,10 @@ def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
         for field, count in read.broken.items():
             tell(f"left out: {count} broken rows, {field}")
     for level, count in prepared.encoded.dropped.items():
-        tell(f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}")
+        tell(
+            f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}; "
+            f"the longest row has {prepared.encoded.longest} tokens"
+        )
     return prepared
 
 
