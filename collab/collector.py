@@ -56,7 +56,11 @@ class Progress:
     wide_calls: int = 0
     """Calls that tell how many sequences were computed together."""
     queue_s: float = 0.0
-    """Seconds in line, over the calls that tell."""
+    """Seconds in line, over the calls that tell both this and the next."""
+    work_s: float = 0.0
+    """Seconds from leaving the line to the last token, prompt and reply."""
+    timed_calls: int = 0
+    """Calls that tell how long they stood in line and were worked on."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
@@ -113,7 +117,10 @@ class Progress:
         if reply.width is not None:
             self.widths += reply.width
             self.wide_calls += 1
-        self.queue_s += reply.queue_s or 0.0
+        if reply.queue_s is not None and reply.work_s is not None:
+            self.queue_s += reply.queue_s
+            self.work_s += reply.work_s
+            self.timed_calls += 1
 
     def count_episode(self, trajectory: Trajectory) -> None:
         """Add how one episode ended."""

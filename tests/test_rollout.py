@@ -418,7 +418,7 @@ def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> 
         async def generate(self, request: Request) -> Reply:
             reply = await super().generate(request)
             told = "You are ada" not in request.prompt.suffix
-            return replace(reply, computed_tokens=25, queue_s=0.5, width=2.5) if told else reply
+            return replace(reply, computed_tokens=25, queue_s=0.5, work_s=1.5, width=2.5) if told else reply
 
     progress = Progress(planned=1)
     collection = gather([episode()], team(Cached()), stage(), Log(), progress=progress)
@@ -430,7 +430,8 @@ def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> 
     assert (progress.computed_tokens, progress.cacheable_tokens) == (25 * len(told), 100 * len(told))
     assert progress.hit_rate == 0.75
     assert (progress.mean_width, progress.wide_calls) == (2.5, len(told))
-    assert progress.queue_s == 0.5 * len(told)
+    assert (progress.queue_s, progress.work_s) == (0.5 * len(told), 1.5 * len(told))
+    assert progress.timed_calls == len(told)
     assert Progress(planned=1).mean_width is None
     assert Progress(planned=1).hit_rate is None
 

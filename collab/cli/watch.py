@@ -164,7 +164,10 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes, success so far, calls, tokens, prefix cache where it is told, calls per second, time left."""
+    """One line: episodes, success so far, calls, tokens, calls per second, time left.
+
+    Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
+    """
     parts = [f"{progress.done}/{progress.planned} episodes"]
     if progress.done:
         parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
@@ -175,7 +178,10 @@ def describe(progress: Progress) -> str:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
     if progress.mean_width is not None:
-        parts.append(f"batches {progress.mean_width:.1f} wide, {progress.queue_s / progress.calls:.2f} s in line")
+        parts.append(f"batches {progress.mean_width:.1f} wide")
+    if progress.timed_calls:
+        queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
+        parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
     if progress.cost_usd:
         parts.append(f"{progress.cost_usd:.2f} USD")
     if progress.seconds_left is not None:

@@ -96,6 +96,8 @@ class Reply:
     """Prompt tokens that were computed for this call; the others came from a cache. None when not told."""
     queue_s: float | None = None
     """Seconds in line before anything was computed; None when not told."""
+    work_s: float | None = None
+    """Seconds from then to the last token, prompt and reply; None when not told."""
     width: float | None = None
     """Sequences computed together, on average over the reply's tokens; None when not told."""
     tokens: tuple[int, ...] | None = None

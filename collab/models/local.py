@@ -141,6 +141,7 @@ class LocalModel:
             completion_tokens=answer.sampled,
             computed_tokens=answer.computed_tokens,
             queue_s=answer.queue_s,
+            work_s=answer.work_s,
             width=answer.width,
             tokens=answer.tokens,
             tokenizer=self.chat.fingerprint,

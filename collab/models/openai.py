@@ -141,7 +141,7 @@ class OpenAIModel:
             async with self._gate.shared():
                 reply = await self._answer(request, begun)
             self.meter.queued(queue_s)
-            return replace(reply, queue_s=queue_s)
+            return replace(reply, queue_s=queue_s, work_s=time.perf_counter() - started - queue_s)
         except ModelFailure:
             self.meter.failed(latency_s=time.perf_counter() - started)
             raise

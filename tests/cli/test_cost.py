@@ -74,6 +74,8 @@ def test_a_prefix_cache_shows_while_it_plays_at_the_end_and_in_the_run(
     assert 0 < spent["computed_tokens"] == found["computed_tokens"] < spent["prompt_tokens"]
     assert all(one["prefix_hit_rate"] is not None for one in found["by_round"] + found["by_layer"])
     assert "% prefix hits)" in told.err
+    assert " s in line, " in told.err
+    assert " s at work" in told.err
 
 
 def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,10 @@ def test_progress_tells_everything_there_is_to_know():
     )
     progress.computed_tokens, progress.cacheable_tokens = 250_000, 1_000_000
     assert "calls/s | 250.0k prompt tokens computed (75% prefix hits) | 0.50 USD" in watch.describe(progress)
-    progress.widths, progress.wide_calls, progress.queue_s = 240.0, 20, 60.0
-    assert "prefix hits) | batches 12.0 wide, 0.05 s in line | 0.50 USD" in watch.describe(progress)
+    progress.widths, progress.wide_calls = 240.0, 20
+    assert "prefix hits) | batches 12.0 wide | 0.50 USD" in watch.describe(progress)
+    progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
+    assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in watch.describe(progress)
     assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
 
 

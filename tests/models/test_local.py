@@ -142,6 +142,8 @@ def test_a_reply_tells_what_it_cost(checkpoint: Path) -> None:
     assert first.queue_s is not None
     assert last.queue_s is not None
     assert 0 <= first.queue_s < last.queue_s
+    assert first.work_s is not None
+    assert 0 < first.work_s <= last.queue_s, "who came last waited for the first"
     assert first.width is not None
     assert 1 < first.width <= 2
     assert first.computed_tokens == first.prompt_tokens

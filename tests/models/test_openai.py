@@ -184,6 +184,7 @@ def test_no_more_in_flight_than_allowed() -> None:
         assert server.most_at_once == 3
     waited = sorted(reply.queue_s for reply in replies)
     assert waited[-1] > 3 * 0.02, "the last three wait for three rounds of the others"
+    assert all(0.02 <= reply.work_s for reply in replies)
 
 
 def test_a_prompt_beyond_the_context_is_not_sent(server: FakeServer) -> None:
