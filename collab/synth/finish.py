@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from collab.errors import RunError
 from collab.splits.split import Split
 from collab.store.files import write_atomic, writing
@@ -21,6 +23,8 @@ from collab.synth.select import refuse_leaks, select
 from collab.synth.table import RowWriter
 
 CARD = "card.md"
+
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 
 def finish(
@@ -46,6 +50,17 @@ def finish(
         files[CARD] = {"sha256": _sha256(directory / CARD)}
         write_head(directory, replace(head, finished=now(), files=files, report=asdict(found)))
     return found
+
+
+def finished(directory: Path, head: Head) -> Report | None:
+    """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
+    if head.finished is None or head.report.get("broken"):
+        return None
+    for name, told in head.files.items():
+        path = directory / name
+        if not path.is_file() or _sha256(path) != told["sha256"]:
+            return None
+    return _REPORT.validate_python(head.report)
 
 
 def _check_something(directory: Path, made: Made) -> None:

@@ -91,6 +91,16 @@ def resume_command(directory: Path) -> str:
     return f"collab synth --resume {shlex.quote(str(directory))}"
 
 
+def check_free(directory: Path) -> None:
+    """Make sure that a new synthesis can begin in a directory; UsageError when something is there already."""
+    if (directory / FILE).exists():
+        raise UsageError(
+            f"{directory}: holds another synthesis; give another --out, or go on with: {resume_command(directory)}"
+        )
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory}: is there already and holds something else; give another --out")
+
+
 def create(directory: Path, head: Head) -> None:
     """Make the directory of a new synthesis.
 
@@ -98,12 +108,7 @@ def create(directory: Path, head: Head) -> None:
         UsageError: something is there already.
         StoreFailure: the file system refuses.
     """
-    if (directory / FILE).exists():
-        raise UsageError(
-            f"{directory}: holds another synthesis; give another --out, or go on with: {resume_command(directory)}"
-        )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: is there already and holds something else; give another --out")
+    check_free(directory)
     with writing(directory, "start the synthesis again"):
         (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
         write_head(directory, head)

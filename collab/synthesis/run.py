@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from collab.collector import Progress as Calls
 from collab.config import Budget, validate
 from collab.errors import RunFormatError, UsageError
 from collab.splits.split import TRAIN
-from collab.synth.finish import finish
-from collab.synth.journal import Head, Journal, create, read_head, read_records
+from collab.synth.finish import finish, finished
+from collab.synth.journal import Head, Journal, check_free, create, read_head, read_records
 from collab.synth.plan import SynthConfig, Unit, units_of
 from collab.synth.report import Report, gather
 from collab.synth.synth import Ledger, Progress, work
@@ -48,6 +49,7 @@ async def start(
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
     _check_budget(config)
+    check_free(out)
     ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         suite = workplace.workshop.suite
@@ -69,7 +71,7 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> SynthResult:
-    """Go on where a synthesis stopped or died; what is finished is only told again.
+    """Go on where a synthesis stopped or died; of a finished one, only tell again what it made.
 
     Args:
         budget: what may be spent from here on; None grants the synthesis's own budget once more.
@@ -84,6 +86,11 @@ async def resume(
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     _check_budget(config)
+    over = finished(path, head)
+    if over is not None:
+        calls = Calls(planned=over.units, done=over.units, before=over.units)
+        progress = Progress(calls=calls, rows=Counter(over.by_level))
+        return SynthResult(path=path, label=head.environment, report=over, progress=progress, stopped=None)
     ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
     async with opened(config, ledger) as workplace:
         _check_unchanged(path, head, config, workplace)

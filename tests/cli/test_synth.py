@@ -145,9 +145,7 @@ def test_resume_takes_what_its_directory_says(collab):
 
 
 def test_tasks_without_a_solution_are_left_out_unless_they_are_named(collab):
-    code, _, err = collab(
-        "synth", "--env", "mobile-miniwob", "--tasks", "click-button,bisect-angle", "--out", "data"
-    )
+    code, _, err = collab("synth", "--env", "mobile-miniwob", "--tasks", "click-button,bisect-angle", "--out", "data")
     assert code == 2
     assert "have no known solution" in err
     assert "choose with --tasks tag:oracle" in err

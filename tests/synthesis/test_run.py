@@ -151,6 +151,7 @@ def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
     run(wanted(teacher="tutor"), tmp_path / "out")
     (segment,) = log.segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
+    (tmp_path / "out" / "card.md").unlink()
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line.startswith(b'{"said"')]
     path.write_bytes(b"".join(kept))
     voice.says = lambda body: "I am a teapot."
@@ -204,16 +205,26 @@ def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(wanted
     path = tmp_path / "out" / log.FOLDER / segment
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]) + lines[3][:100])
+    (tmp_path / "out" / "card.md").unlink()
     result = go_on(tmp_path / "out")
     assert (result.progress.calls.before, result.progress.calls.done) == (3, 8)
     assert tables(tmp_path / "out") == whole
 
 
-def test_a_finished_synthesis_is_written_again_with_the_same_hashes(wanted: Wanted, tmp_path: Path):
-    first = run(wanted(), tmp_path / "out")
-    whole = tables(tmp_path / "out")
+def test_a_finished_synthesis_is_told_again_without_its_teacher(wanted: Wanted, tmp_path: Path, server: FakeServer):
+    first = run(wanted(teacher="tutor"), tmp_path / "out")
+    server.die()
     again = go_on(tmp_path / "out")
     assert again.report == first.report
+    assert again.progress.calls.done == again.progress.calls.planned == 8
+
+
+def test_a_file_that_is_not_what_it_was_is_written_again(wanted: Wanted, tmp_path: Path):
+    run(wanted(), tmp_path / "out")
+    whole = tables(tmp_path / "out")
+    (tmp_path / "out" / "basic.parquet").write_bytes(b"spoilt")
+    (tmp_path / "out" / "preference.parquet").unlink()
+    go_on(tmp_path / "out")
     assert tables(tmp_path / "out") == whole
 
 
@@ -300,8 +311,11 @@ def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_pat
 # --------------------------------------------------------------------------------------------------- the directory
 
 
-def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path: Path):
+def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path: Path, server: FakeServer):
     run(wanted(), tmp_path / "out")
+    server.die()
+    with pytest.raises(UsageError, match="holds another synthesis"):  # found before the teacher is asked
+        run(wanted(teacher="tutor"), tmp_path / "out")
     with pytest.raises(UsageError, match="holds another synthesis; give another --out, or go on with: collab synth"):
         run(wanted(), tmp_path / "out")
     (tmp_path / "mine").mkdir()
@@ -312,6 +326,7 @@ def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path
 
 def test_one_process_writes_at_a_time(wanted: Wanted, tmp_path: Path):
     run(wanted(), tmp_path / "out")
+    (tmp_path / "out" / "card.md").unlink()
     with (
         Journal(tmp_path / "out"),
         pytest.raises(UsageError, match=r"is being written by process \d+ since .* --resume"),
@@ -325,7 +340,7 @@ def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted
         go_on(tmp_path)
     run(wanted(), tmp_path / "out")
     head = tmp_path / "out" / "synth.json"
-    written = json.loads(head.read_text())
+    written = json.loads(head.read_text()) | {"finished": None}
     for change, message in (
         ({"format": 2}, "written in format 2, this version reads 1"),
         ({"environment_version": "0"}, "made with fake\\[corridor\\] version 0, this is version 1"),
@@ -345,6 +360,7 @@ def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
     path = tmp_path / "out" / log.FOLDER / segment
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b'{"unit": 7}\n' + b"".join(lines[1:]))
+    (tmp_path / "out" / "card.md").unlink()
     with pytest.raises(RunFormatError, match=rf"{segment}:2: is spoilt .* remove that line"):
         go_on(tmp_path / "out")
 
