@@ -57,7 +57,7 @@ def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Ra
     repeated = [rng.choice(alphabet) if alphabet else _by_rank(tokens, rng) for _ in range(length)]
     gap = [_by_rank(tokens, rng) for _ in range(rng.randint(0, recipe.gap) if varied else 0)]
     separator = [tokens[rng.randrange(min(_SEPARATORS, len(tokens)))]] if varied else []
-    ids = np.array([*repeated, *gap, *separator, *repeated], np.int64)
+    ids = np.array([*repeated, *gap, *separator, *repeated], np.int32)
     return Example(group=VARIED if varied else SIMPLE, ids=ids, scored_from=len(ids) - length + 1)
 
 

@@ -20,7 +20,7 @@ from collab.synth.rows import Row
 if TYPE_CHECKING:
     from collab.models.chat import ChatTokenizer
 
-Ids = NDArray[np.int64]
+Ids = NDArray[np.int32]
 IGNORED = -100
 """Label of a token that is not scored."""
 
@@ -43,13 +43,6 @@ class Example:
     def scored(self) -> int:
         """Tokens that are scored."""
         return len(self.ids) - self.scored_from
-
-    @property
-    def labels(self) -> Ids:
-        """`ids` where they are scored, `IGNORED` elsewhere."""
-        labels = self.ids.copy()
-        labels[: self.scored_from] = IGNORED
-        return labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,7 +100,7 @@ def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> En
 
     def one(row: Row) -> Example:
         prompt = chat.prompt_ids(row.prompt).ids
-        ids = np.array((*prompt, *chat.encode(row.reply), end), np.int64)
+        ids = np.array((*prompt, *chat.encode(row.reply), end), np.int32)
         return Example(group=row.level, ids=ids, scored_from=len(prompt))
 
     return _fitting(map(one, rows), context)
@@ -123,8 +116,8 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
 
     def one(row: Row, rejected: str) -> Pair:
         prompt, sides = chat.prompt_ids(row.prompt).ids, (row.reply, rejected)
-        chosen_ids, rejected_ids = (np.array((*chat.encode(text), end), np.int64) for text in sides)
-        return Pair(group=row.level, prompt=np.array(prompt, np.int64), chosen=chosen_ids, rejected=rejected_ids)
+        chosen_ids, rejected_ids = (np.array((*chat.encode(text), end), np.int32) for text in sides)
+        return Pair(group=row.level, prompt=np.array(prompt, np.int32), chosen=chosen_ids, rejected=rejected_ids)
 
     return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
 

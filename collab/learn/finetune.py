@@ -90,8 +90,13 @@ def train(
     if rank == 0:
         folder.clear_partial()
     checkpoint = folder.checkpoint()
-    with quiet():
-        trainer = trainer_of(prepared, folder, device, report_to)
+    try:
+        with quiet():
+            trainer = trainer_of(prepared, folder, device, report_to)
+    except UsageError:
+        if rank == 0 and checkpoint is None:
+            folder.abandon()
+        raise
     trainer.batches = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)

@@ -58,6 +58,11 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.manifest_path, {"format": FORMAT, **manifest})
 
+    def abandon(self) -> None:
+        """Undo `create`: nothing was trained."""
+        if not self.metrics.exists():
+            self.manifest_path.unlink(missing_ok=True)
+
     def manifest(self) -> dict[str, Any]:
         """What the run was asked.
 

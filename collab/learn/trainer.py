@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset  # type: ignore[import-untyped]
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
 from transformers.utils import logging
@@ -21,6 +20,7 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from collab.errors import UsageError
 from collab.learn.base import load_tokenizer, load_weights
+from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
@@ -63,7 +63,7 @@ class WrittenSft(_Written, SFTTrainer):  # type: ignore[misc]
 class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
     """Preferences in a written order, as they were tokenised here."""
 
-    def _prepare_dataset(self, dataset: Dataset, *rest: Any) -> Dataset:
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
         """TRL would tokenise texts; these are token ids."""
         return dataset
 
@@ -94,9 +94,7 @@ def trainer_of(
         ConfigError: the weights cannot be loaded.
         UsageError: the launcher splits the model over processes.
     """
-    if {"ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"} & {
-        name for name, said in os.environ.items() if said == "true"
-    }:
+    if any(os.environ.get(name) == "true" for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")):
         raise UsageError(
             "this launcher splits the model over processes (FSDP or DeepSpeed), which is not supported; "
             "every process holds the whole model: use distributed_type MULTI_GPU, and LoRA where memory is short"
@@ -117,13 +115,13 @@ def trainer_of(
         "trackio_static_space_id": False,
         **changes,
     }
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(folder.path / "tensorboard"))
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
     items: Sequence[Any] = prepared.encoded.items
-    if not isinstance(recipe, DpoRecipe):
-        return sft_trainer(model, tokenizer, items, recipe, options)
-    reference = None if recipe.lora is not None else load_weights(base, recipe.weights)
-    return dpo_trainer(model, reference, tokenizer, items, recipe, options)
+    with _tensorboard(folder):
+        if not isinstance(recipe, DpoRecipe):
+            return sft_trainer(model, tokenizer, items, recipe, options)
+        reference = None if recipe.lora is not None else load_weights(base, recipe.weights)
+        return dpo_trainer(model, reference, tokenizer, items, recipe, options)
 
 
 def sft_trainer(
@@ -136,12 +134,12 @@ def sft_trainer(
         tokenizer: the transformers tokenizer that is saved with it.
         options: fields of TRL's config; see `settings`.
     """
-    columns = {"input_ids": [one.ids for one in examples], "labels": [one.labels for one in examples]}
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
     trainer = WrittenSft(
         model=model,
         args=config,
-        train_dataset=Dataset.from_dict(columns).with_format("numpy"),
+        data_collator=collate_examples(examples, _padding(tokenizer)),
+        train_dataset=positions(examples),
         processing_class=tokenizer,
         peft_config=_adapter(recipe),
     )
@@ -159,11 +157,6 @@ def dpo_trainer(
         model: a causal LM.
         reference: a frozen one; None with LoRA, where it is the base with the adapter off.
     """
-    columns = {
-        "prompt_ids": [one.prompt.tolist() for one in pairs],
-        "chosen_ids": [one.chosen.tolist() for one in pairs],
-        "rejected_ids": [one.rejected.tolist() for one in pairs],
-    }
     losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
     weights = [1.0, recipe.anchor][: len(losses)]
     config = DPOConfig(
@@ -173,7 +166,8 @@ def dpo_trainer(
         model=model,
         ref_model=reference,
         args=config,
-        train_dataset=Dataset.from_dict(columns),
+        data_collator=collate_pairs(pairs, _padding(tokenizer)),
+        train_dataset=positions(pairs),
         processing_class=tokenizer,
         peft_config=_adapter(recipe),
     )
@@ -205,6 +199,26 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "disable_tqdm": True,
         "optim": "adamw_torch_fused",
     }
+
+
+@contextlib.contextmanager
+def _tensorboard(folder: RunFolder) -> Iterator[None]:
+    """A trainer that is made here writes its events into the run, unless the environment names another place."""
+    name = "TENSORBOARD_LOGGING_DIR"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = str(folder.path / "tensorboard")
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _padding(tokenizer: Any) -> int:
+    """Id that fills rows up; never scored and never seen by what is."""
+    padding = tokenizer.pad_token_id
+    return int(tokenizer.eos_token_id if padding is None else padding)
 
 
 def _adapter(recipe: Recipe) -> Any:

@@ -4,11 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collab.errors import ConfigError
-from collab.learn.examples import IGNORED, encode_pairs, encode_replies, rows_digest
+from collab.learn.examples import encode_pairs, encode_replies, rows_digest
 from collab.models.base import Request
 from collab.models.local import LocalModel
 from collab.types import Prompt, Sampling, Segment
@@ -35,7 +34,6 @@ def test_scored_are_the_reply_and_what_ends_it(samples, chat) -> None:
     (example,) = encode_replies([row], chat, 400).items
     assert chat.decode(example.ids[example.scored_from :].tolist()) == f"{row.reply}<|im_end|>"
     assert example.scored == len(chat.encode(row.reply)) + 1
-    assert (example.labels == np.where(np.arange(len(example)) < example.scored_from, IGNORED, example.ids)).all()
 
 
 def test_text_that_looks_like_control_stays_text(samples, chat) -> None:

@@ -1,7 +1,9 @@
 """A run from rows to a checkpoint: what learns and what does not, exact resume, and what is refused."""
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -19,7 +22,10 @@ from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared, prepare
 from collab.learn.trainer import quiet, trainer_of
+from collab.models.base import Reply, Request
 from collab.models.chat import ChatTokenizer
+from collab.models.local import LocalModel
+from collab.types import Sampling
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -102,6 +108,31 @@ def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) 
     assert changed == {name for name in before if name.endswith("_proj.weight")}
 
 
+def test_an_adapter_that_is_not_merged_is_played_over_its_base(samples, base: Path, tmp_path: Path) -> None:
+    """The engine's log-probability of a reply under base and adapter is that of the trained model."""
+    task = samples.task(base, "sft", "epochs=20", "learning_rate=1e-2", "lora={rank: 8}")
+    rows = samples.rows(4, ["basic"])
+    final = trained(prepare(task, rows), tmp_path / "out")
+    assert not (final / "model.safetensors").exists()
+
+    async def asked() -> Reply:
+        model = LocalModel(path=str(base), adapter=str(final))
+        request = Request(prompt=rows[0].prompt, sampling=Sampling(temperature=0.0, max_tokens=4), seed=0)
+        reply = await model.generate(request)
+        await model.close()
+        return reply
+
+    def by_hand(model, reply: Reply) -> list[float]:
+        prompt = ChatTokenizer(str(base)).prompt_ids(rows[0].prompt).ids
+        with torch.no_grad():
+            logps = model(input_ids=torch.tensor([[*prompt, *reply.tokens]])).logits[0].log_softmax(-1)
+        return [float(logps[len(prompt) + place - 1, token]) for place, token in enumerate(reply.tokens)]
+
+    reply, plain = asyncio.run(asked()), AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    assert by_hand(plain, reply) != pytest.approx(reply.logprobs, abs=0.05)
+    assert by_hand(PeftModel.from_pretrained(plain, final), reply) == pytest.approx(reply.logprobs, abs=1e-3)
+
+
 def test_full_weights_all_learn(samples, base: Path, tmp_path: Path) -> None:
     before, after = (
         weights(base),
@@ -166,11 +197,18 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
 # --------------------------------------------------------------------------------------------------------- resume
 
 
-@pytest.mark.parametrize(("stage", "levels"), [("sft", ["basic", "instruction"]), ("dpo", ["preference"])])
-def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels) -> None:
-    prepared = prepare(
-        samples.task(base, stage, "epochs=2", "rows_at_once=4", "save_every=3"), samples.rows(16, levels)
-    )
+@pytest.mark.parametrize(
+    ("stage", "levels", "more"),
+    [
+        ("sft", ["basic", "instruction"], []),
+        ("sft", ["basic", "instruction"], ["lora={rank: 4, dropout: 0.1, merge: true}", "precision=bfloat16"]),
+        ("dpo", ["preference"], []),
+        ("dpo", ["preference"], ["lora={rank: 4}"]),
+    ],
+)
+def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels, more) -> None:
+    task = samples.task(base, stage, "epochs=2", "rows_at_once=4", "save_every=3", *more)
+    prepared = prepare(task, samples.rows(16, levels))
     whole = weights(trained(prepared, tmp_path / "whole"))
     folder, asked = begin(prepared, tmp_path / "stopped"), iter([False, True])
     result = train(prepared, folder, device="cpu", stopping=lambda: next(asked))
@@ -257,6 +295,24 @@ def test_a_run_whose_data_changed_is_not_resumed(samples, base: Path, tmp_path: 
         check_same(prepare(samples.task(base, "sft", seed=1), rows), manifest)
     with pytest.raises(UsageError, match="the weights of the base changed"):
         check_same(prepared, {**manifest, "base": {**manifest["base"], "digest": "other"}})
+
+
+def test_a_run_that_could_not_begin_leaves_nothing_behind(samples, base: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "base"
+    shutil.copytree(base, broken)
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    prepared = prepare(samples.task(broken, "sft", "epochs=1"), samples.rows(2))
+    folder = begin(prepared, tmp_path / "out")
+    with pytest.raises(ConfigError, match="the weights cannot be loaded"):
+        train(prepared, folder, device="cpu")
+    trained(prepare(samples.task(base, "sft", "epochs=1"), samples.rows(2)), tmp_path / "out")
+
+
+def test_a_launcher_that_splits_the_model_is_refused(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    prepared = prepare(samples.task(base, "sft"), samples.rows(2))
+    with pytest.raises(UsageError, match="splits the model over processes"):
+        train(prepared, begin(prepared, tmp_path / "out"), device="cpu")
 
 
 def test_a_directory_with_something_in_it_is_refused(samples, base: Path, tmp_path: Path) -> None:
