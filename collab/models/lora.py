@@ -85,6 +85,8 @@ class Adapters:
         for layer in self._model.modules():
             if isinstance(layer, BaseTunerLayer):
                 layer.delete_adapter(module)
+        if self._peft is None:
+            vars(self._model).pop("peft_config", None)  # or peft would take the model for one that has adapters
         self._stale = True
 
 

@@ -43,8 +43,9 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(3)
         config = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
         made = get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(folder), config)
-    made.save_pretrained(tmp_path_factory.mktemp("adapter"))
-    return Path(tmp_path_factory.getbasetemp()) / "adapter0"
+    where = tmp_path_factory.mktemp("adapter")
+    made.save_pretrained(where)
+    return where
 
 
 def checkpoint_of(folder: Path, adapter: Path | None = None) -> Checkpoint:
