@@ -61,7 +61,7 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
     async with _closing(_met(unit, environment, config, workshop)) as met:
         async for item in met:
             if isinstance(item, Lesson):
-                refused.setdefault("demonstration", Counter()).update(item.refused)
+                refused.setdefault(_played_for(config), Counter()).update(item.refused)
                 continue
             screens += 1
             for level in _levels(item, config, workshop.teacher):
@@ -95,6 +95,11 @@ async def _met(
         async with _closing(follow(suite, environment, task, seed=unit.seed, mistakes=config.mistakes)) as scenes:
             async for scene in scenes:
                 yield scene
+
+
+def _played_for(config: SynthConfig) -> Level:
+    """The level under which refusals on the way through an episode are counted."""
+    return "demonstration" if "demonstration" in config.levels else config.levels[-1]
 
 
 def _levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:

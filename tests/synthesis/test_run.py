@@ -239,6 +239,13 @@ def test_nothing_but_nonsense_stops_early_with_the_causes(wanted: Wanted, tmp_pa
     assert result.progress.calls.done < 24
 
 
+def test_refusals_on_the_way_are_counted_under_a_level_that_was_asked_for(wanted: Wanted, tmp_path: Path, voice: Any):
+    voice.says = lambda body: "hm" if "Which single step" in str(body) else corridor_teacher(body)
+    asked = {"teacher": "tutor", "levels": ["basic", "preference"], "episodes": 2, "screens": 2}
+    report = run(wanted(**asked), tmp_path / "out").report
+    assert report.refused == {"preference": {"the reply is not JSON": 6}}
+
+
 def test_a_few_units_of_nonsense_end_without_a_file(wanted: Wanted, tmp_path: Path, voice: Any):
     voice.says = lambda body: "I am a teapot."
     with pytest.raises(RunError, match=r"no row was made; refused most often: the reply is not JSON \(\d+\)"):
