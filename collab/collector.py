@@ -81,8 +81,11 @@ class Progress:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first."""
-        return 1 - self.computed_tokens / self.cacheable_tokens if self.cacheable_tokens else None
+        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first.
+
+        0 where more was computed than was asked for: what memory drove out is computed again.
+        """
+        return max(0.0, 1 - self.computed_tokens / self.cacheable_tokens) if self.cacheable_tokens else None
 
     @property
     def mean_width(self) -> float | None:

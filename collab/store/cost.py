@@ -63,8 +63,9 @@ class Cost:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that came from a prefix cache; None where no call tells."""
-        return 1 - self.computed_tokens.total / self.cacheable_tokens.total if self.cacheable_tokens.total else None
+        """Share of prompt tokens that came from a prefix cache, at least 0; None where no call tells."""
+        cacheable = self.cacheable_tokens.total
+        return max(0.0, 1 - self.computed_tokens.total / cacheable) if cacheable else None
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Cost)})

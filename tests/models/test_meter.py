@@ -1,6 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from collab.models.meter import Meter, Metered
+from collab.models.meter import Meter, Metered, Reading
 from collab.models.rehearsal import RehearsalModel
 
 
@@ -29,6 +29,7 @@ def test_the_hit_rate_goes_over_the_calls_that_tell() -> None:
     meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=25)
     meter.answered(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=0)
     meter.queued(0.25)
+    assert Reading(computed_tokens=150, cacheable_tokens=100).hit_rate == 0
     reading = meter.snapshot()
     assert (reading.computed_tokens, reading.cacheable_tokens, reading.hit_rate) == (25, 200, 0.875)
     assert (reading.prompt_tokens, reading.queue_s, reading.calls) == (1200, 0.25, 3)
