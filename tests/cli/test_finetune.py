@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,6 +153,29 @@ def test_a_run_that_is_out_of_time_stops_and_is_resumed(finetune: Callable[..., 
     assert "trained 4 steps" in said
     assert main(["finetune", "--resume", str(tmp_path / "out")]) == 2
     assert "the run is done" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_with_a_checkpoint(
+    base: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [part for text in (*SMALL, "epochs=3000", "log_every=1") for part in ("--set", text)]
+    asked = ["finetune", "--stage=sft", f"--base={base}", f"--data={data}", f"--out={tmp_path / 'out'}", *settings]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collab.cli.start", *asked],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    told = next(line for line in process.stderr if line.startswith("step "))
+    process.send_signal(signal.SIGINT)
+    left = process.stderr.read()
+    assert process.wait(60) == 1, told + left
+    assert "stopping with a checkpoint after this step" in left
+    assert "go on with: collab finetune --resume" in left
+    assert main(["finetune", "--resume", str(tmp_path / "out"), "--max-minutes", "0"]) == 1
+    assert "resuming" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -108,6 +108,7 @@ def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) 
     assert changed == {name for name in before if name.endswith("_proj.weight")}
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_not_merged_is_played_over_its_base(samples, base: Path, tmp_path: Path) -> None:
     """The engine's log-probability of a reply under base and adapter is that of the trained model."""
     task = samples.task(base, "sft", "epochs=20", "learning_rate=1e-2", "lora={rank: 8}")
@@ -201,9 +202,9 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
     ("stage", "levels", "more"),
     [
         ("sft", ["basic", "instruction"], []),
-        ("sft", ["basic", "instruction"], ["lora={rank: 4, dropout: 0.1, merge: true}", "precision=bfloat16"]),
-        ("dpo", ["preference"], []),
-        ("dpo", ["preference"], ["lora={rank: 4}"]),
+        pytest.param("sft", ["basic"], ["lora={rank: 4, dropout: 0.1}", "precision=bfloat16"], marks=pytest.mark.slow),
+        pytest.param("dpo", ["preference"], [], marks=pytest.mark.slow),
+        pytest.param("dpo", ["preference"], ["lora={rank: 4}"], marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels, more) -> None:

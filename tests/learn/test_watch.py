@@ -28,6 +28,7 @@ def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> 
     assert alarm is None or alarm in str(found)
 
 
+@pytest.mark.slow
 def test_displacement_is_seen_where_it_happens(samples, base: Path, tmp_path: Path) -> None:
     """Pairs whose sides begin alike and a learning rate that is far too high: both sides become unlikely."""
     task = samples.task(base, "dpo", "anchor=0", "beta=0.05", "epochs=12", "learning_rate=3e-2", "schedule=constant")
