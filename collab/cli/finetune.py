@@ -117,21 +117,21 @@ def finetune(
     check_installed()
     reports = options.listed("--report-to", report_to)
     check_reports(reports)
-    definitions = options.library(library)
+    folder = RunFolder(resume or _new(out, plan))
     if resume is None:
         folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
-        prepared = rows.prepared(task, definitions, allow_overlap)
+        prepared = rows.prepared(task, options.library(library), allow_overlap)
     else:
         said = {"--stage": stage, "--base": base, "--data": data, "--levels": levels, "--out": out, "--set": settings}
-        prepared = rows.as_before(RunFolder(resume), [option for option, value in said.items() if value is not None])
+        prepared = rows.as_before(folder, [option for option, value in said.items() if value is not None])
     if plan:
         _show_plan(prepared, device, as_json)
         return
-    folder = RunFolder(resume) if resume is not None else begin(prepared, _needed("--out", out))
-    told = {"device": device, "report_to": reports}
+    if resume is None:
+        begin(prepared, folder.path)
     with _stopping(max_minutes) as stopping:
-        result = _trained(prepared, folder, stopping, **told)
+        result = _trained(prepared, folder, stopping, device=device, report_to=reports)
     _finish(result, folder, as_json)
 
 
@@ -175,6 +175,19 @@ def _asked(
     )
 
 
+def _new(out: Path | None, plan: bool) -> Path:
+    """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
+    from collab.learn.folder import RunFolder
+    from collab.learn.prepare import world
+
+    if plan:
+        return Path()
+    path: Path = _needed("--out", out)
+    if world()[0] == 0:
+        RunFolder(path).check_free()
+    return path
+
+
 def _needed(option: str, value: Any) -> Any:
     from collab.errors import UsageError
 
@@ -199,13 +212,13 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
 def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool], **options: Any) -> Result:
     from collab.learn.finetune import train
 
-    last = -LINE_S
+    last, alarmed = -LINE_S, False
 
     def watch(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_S or progress.step == progress.steps:
-            last = now
+        nonlocal last, alarmed
+        now, news = time.monotonic(), progress.alarm is not None and not alarmed
+        if now - last >= LINE_S or progress.step == progress.steps or news:
+            last, alarmed = now, alarmed or news
             rows.tell(str(progress))
 
     return train(prepared, folder, watch=watch, stopping=stopping, **options)

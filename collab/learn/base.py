@@ -9,6 +9,7 @@ from typing import Any
 from collab.errors import ConfigError, MissingExtra
 from collab.learn.folder import weights_digest
 from collab.learn.preset import Recipe
+from collab.library import checkpoint
 from collab.models.chat import ChatTokenizer, quiet_transformers
 from collab.models.local import check_files
 
@@ -33,14 +34,14 @@ def open_base(path: str, recipe: Recipe) -> Base:
     """Check a checkpoint before anything is loaded.
 
     Args:
-        path: directory with config.json, safetensors weights, tokenizer and chat template.
+        path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
         recipe: whose context it must bear.
 
     Raises:
         ConfigError: something of it is missing or does not fit; says what.
         MissingExtra: transformers is not installed.
     """
-    folder = Path(path).expanduser()
+    folder = Path(checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(f"--base {path}: no such model directory; a model hub id must be downloaded first")
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():

@@ -43,6 +43,13 @@ class RunFolder:
         """What the run was asked."""
         return self.path / "finetune.json"
 
+    def check_free(self) -> None:
+        """Refuse a place where something is already (UsageError)."""
+        if self.manifest_path.exists():
+            raise UsageError(f"{self.path}: a run is there already; go on with --resume {self.path}, or name another")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UsageError(f"{self.path}: something is there already; name a new directory")
+
     def create(self, manifest: Mapping[str, Any]) -> None:
         """Begin a run.
 
@@ -50,10 +57,7 @@ class RunFolder:
             UsageError: something is there already.
             StoreFailure: it cannot be written.
         """
-        if self.manifest_path.exists():
-            raise UsageError(f"{self.path}: a run is there already; go on with --resume {self.path}, or name another")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise UsageError(f"{self.path}: something is there already; name a new directory")
+        self.check_free()
         with writing(self.path, "start again"):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.manifest_path, {"format": FORMAT, **manifest})
