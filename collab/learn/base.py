@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +70,21 @@ def open_base(path: str, recipe: Recipe) -> Base:
             "the tokenizer belongs to another model"
         )
     return Base(path=str(folder), digest=weights_digest(folder), chat=chat, config=config)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    with quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        logging.set_verbosity_error()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
 
 
 def load_weights(base: Base, dtype: str) -> Any:

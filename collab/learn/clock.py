@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback
 
+from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
 from collab.learn.order import Step, of_process, padded
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
-from collab.learn.trainer import quiet, trainer_of
+from collab.learn.trainer import trainer_of
 
 if TYPE_CHECKING:
     from collab.learn.plan import Time

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.errors import UsageError
+from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
 from collab.learn.order import of_process
 from collab.learn.prepare import Prepared, world
@@ -84,7 +85,7 @@ def train(
         StoreFailure: something cannot be written.
     """
     from collab.learn.result import write_result
-    from collab.learn.trainer import quiet, trainer_of
+    from collab.learn.trainer import trainer_of
 
     rank, processes = world()
     if rank == 0:

@@ -19,7 +19,7 @@ from typing import Any
 import collab
 from collab.config import validate
 from collab.errors import ConfigError, MissingExtra, UnknownName
-from collab.learn.base import Base, open_base
+from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, rows_digest
 from collab.learn.order import Batch, Step, curriculum, mixed
@@ -142,7 +142,8 @@ def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
     check_installed()
     base = open_base(task.base, task.recipe)
     processes = world()[1]
-    encoded = _encode(task, rows, base)
+    with quiet():  # a row that is too long is counted here
+        encoded = _encode(task, rows, base)
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
     steps = _order(task, encoded, processes)

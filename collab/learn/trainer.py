@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
-from transformers.utils import logging
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from collab.errors import UsageError
@@ -25,7 +23,6 @@ from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
 from collab.learn.preset import DpoRecipe, Recipe
-from collab.models.chat import quiet_transformers
 from collab.seeds import derive
 
 if TYPE_CHECKING:
@@ -66,19 +63,6 @@ class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
         """TRL would tokenise texts; these are token ids."""
         return dataset
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without progress bars, and without what transformers and TRL say to each other."""
-    verbosity = logging.get_verbosity()
-    with quiet_transformers(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(verbosity)
 
 
 def trainer_of(

@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError, UsageError
+from collab.learn.base import quiet
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared, prepare
-from collab.learn.trainer import quiet, trainer_of
+from collab.learn.trainer import trainer_of
 from collab.models.base import Reply, Request
 from collab.models.chat import ChatTokenizer
 from collab.models.local import LocalModel

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from collab.learn import clock
+from collab.learn.base import quiet
 from collab.learn.plan import memory, plan, sizes, told
 from collab.learn.prepare import Prepared, prepare
-from collab.learn.trainer import quiet, trainer_of
+from collab.learn.trainer import trainer_of
 
 
 def prepared_with(samples, base: Path, stage="sft", *settings: str) -> Prepared:
