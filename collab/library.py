@@ -34,6 +34,27 @@ def root() -> Path:
     return wheel if wheel.is_dir() else package.parent
 
 
+BUILT_IN = "built-in:"
+"""Begins the name of a checkpoint that comes with the package, e.g. "built-in:pocket"."""
+
+
+def checkpoint(path: str) -> str:
+    """Where a checkpoint lies: a path or a model hub id as it is, "built-in:NAME" beside `agents/NAME.yaml`.
+
+    The name and not the place is what runs record, so that they can be resumed on another machine.
+
+    Raises:
+        UnknownName: no checkpoint of that name comes with the package.
+    """
+    if not path.startswith(BUILT_IN):
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    name, home = path.removeprefix(BUILT_IN), root() / "agents"
+    known = sorted(file.parent.name for file in home.glob("*/config.json"))
+    if name not in known:
+        raise UnknownName.of("built-in checkpoint", name, known)
+    return str(home / name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
     """Where definitions are looked up."""

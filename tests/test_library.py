@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from collab.config import AgentDefinition, GraphDefinition
 from collab.errors import ConfigError, UnknownName
-from collab.library import Library, check, parse_yaml, root
+from collab.library import Library, check, checkpoint, parse_yaml, root
 
 
 def write(folder: Path, room: str, name: str, text: str) -> Path:
@@ -106,3 +106,17 @@ def test_unreadable_file(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
         Library(own=tmp_path).load("agents", "binary", AgentDefinition)
+
+
+def test_a_checkpoint_is_a_path_unless_it_is_built_in() -> None:
+    assert checkpoint("checkpoints/mine") == "checkpoints/mine"
+    assert checkpoint("~/mine") == str(Path.home() / "mine")
+    with pytest.raises(UnknownName, match="no built-in checkpoint called 'pokcet'"):
+        checkpoint("built-in:pokcet")
+
+
+def test_a_built_in_checkpoint_lies_beside_its_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collab.library.root", lambda: tmp_path)
+    (tmp_path / "agents" / "small").mkdir(parents=True)
+    (tmp_path / "agents" / "small" / "config.json").write_text("{}", encoding="utf-8")
+    assert checkpoint("built-in:small") == str(tmp_path / "agents" / "small")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collab.errors import ConfigError, MissingExtra, ModelFailure
+from collab.library import checkpoint
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
@@ -40,7 +41,7 @@ class LocalModel:
     """A checkpoint answered by torch.
 
     Args:
-        path: directory with config.json, safetensors weights and tokenizer; or a model hub id.
+        path: directory with config.json, safetensors weights and tokenizer; "built-in:NAME"; or a model hub id.
         adapter: directory of a LoRA adapter (PEFT, safetensors).
         version: of the policy; a new one starts with an empty cache even when the adapter's directory is the same.
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
@@ -80,10 +81,11 @@ class LocalModel:
         for package in ("torch", "transformers"):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra.of(package, "train", "a local model")
-        path = str(Path(path).expanduser()) if path.startswith("~") else path
-        check_files(path)
+        folder = checkpoint(path)
+        check_files(folder)
+        self._base = path
         self._worker = Worker(
-            ChatTokenizer(path, download),
+            ChatTokenizer(folder, download),
             device=device,
             dtype=dtype,
             exact=determinism == "exact",
@@ -101,7 +103,7 @@ class LocalModel:
             MissingExtra: peft is not installed.
         """
         other = object.__new__(LocalModel)
-        other._worker = self._worker
+        other._base, other._worker = self._base, self._worker
         other._become(adapter, version)
         return other
 
@@ -110,7 +112,7 @@ class LocalModel:
             if importlib.util.find_spec("peft") is None:
                 raise MissingExtra.of("peft", "train", "an adapter")
             _check_adapter(adapter)
-        self.policy = PolicyRef(base=self._worker.chat.path, adapter=adapter, version=version)
+        self.policy = PolicyRef(base=self._base, adapter=adapter, version=version)
         self.meter = Meter()
         self.chat = self._worker.chat
         """Tokenizer and template."""
