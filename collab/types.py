@@ -273,6 +273,12 @@ class PromptRef:
     trimmed: tuple[str, ...] = ()
     """What the size guard removed, e.g. "history:2" or "elements:40"; empty when the prompt is whole."""
 
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all that was read: equal prompts have equal hashes."""
+        read = "\x1f".join([self.layout, self.prefix, self.suffix])
+        return hashlib.sha256(read.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
@@ -542,13 +548,22 @@ class PreferencePair:
     """Two sides of one preference: length 1 in the paper's method, whole trajectories in its ablation."""
 
     id: str
+    """SHA-256 of what is preferred to what, and where it was said; whoever judged it does not enter."""
     source: str
     """"adversary", "contrast" or "trajectory"."""
     chosen: tuple[ReplyRef, ...]
     rejected: tuple[ReplyRef, ...]
     """Empty when the rejected reply was synthesised: then `synthetic` holds it."""
     synthetic: str | None = None
+    adversary: str | None = None
+    """Who synthesised the rejected reply, and how; None when nobody did."""
     policy: PolicyRef | None = None
+    """Who said the chosen side; None when its replies are of several policies."""
+    prompt: str | None = None
+    """`PromptRef.hash` of the input that both sides answer, which is the chosen cell's own; None for whole
+    trajectories, whose replies each answer their own."""
+    critic: tuple[str, ...] = ()
+    """The judgements that rewarded or refused its sides; empty when the outcome alone did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
