@@ -1,7 +1,7 @@
 """The exact critic: does an action shorten the rest of the solution? Found by doing it on a fork.
 
     judge = OracleCritic(environment)
-    judgement = await judge(action)            # score 1, 0.5 or 0
+    judged = await judge(action)            # score 1, 0.5 or 0
 
     good     1     fewer actions are left afterwards, or the action ends the episode with success
     neutral  0.5   as many are left as before, or no way is known before or after: nothing can be said
@@ -28,7 +28,7 @@ class Knowing(Environment, Forkable, HasOracle, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Verdict:
     """A word on one action."""
 
     score: float
@@ -51,9 +51,9 @@ class OracleCritic:
     def __init__(self, environment: Knowing) -> None:
         self._environment = environment
         self._before = environment.oracle()
-        self._known: dict[Action | None, Judgement] = {}
+        self._known: dict[Action | None, Verdict] = {}
 
-    async def __call__(self, action: Action | None) -> Judgement:
+    async def __call__(self, action: Action | None) -> Verdict:
         """Judge one action, given in its canonical form; None is what the environment does without an action.
 
         Raises:
@@ -63,7 +63,7 @@ class OracleCritic:
             self._known[action] = await self._judged(action)
         return self._known[action]
 
-    async def _judged(self, action: Action | None) -> Judgement:
+    async def _judged(self, action: Action | None) -> Verdict:
         fork = await self._environment.fork()
         try:
             result = await fork.step(action)
@@ -73,26 +73,26 @@ class OracleCritic:
         return verdict(self._before, result, after)
 
 
-def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[Action, ...] | None) -> Judgement:
+def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[Action, ...] | None) -> Verdict:
     """Score a step by what of the solution was left before and after it; None where no way was known."""
     if result.outcome is not None:
         if result.outcome.success:
-            return Judgement(score=GOOD, reason="it ends the task with success", left=None)
+            return Verdict(score=GOOD, reason="it ends the task with success", left=None)
         why = f": {result.outcome.reason}" if result.outcome.reason else ""
-        return Judgement(score=BAD, reason=f"it ends the task without success{why}", left=None)
+        return Verdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
     if after is None:
         known = before is not None
         reason = "no way leads on from there" if known else "no way is known, neither before nor after it"
-        return Judgement(score=BAD if known else NEUTRAL, reason=reason, left=None)
+        return Verdict(score=BAD if known else NEUTRAL, reason=reason, left=None)
     left = len(after)
     if before is None:
-        return Judgement(score=GOOD, reason=f"it finds a way: {_actions(left)} left", left=left)
+        return Verdict(score=GOOD, reason=f"it finds a way: {_actions(left)} left", left=left)
     told = f"{_actions(len(before))} left before, {left} after"
     if left < len(before):
-        return Judgement(score=GOOD, reason=f"it leads on: {told}", left=left)
+        return Verdict(score=GOOD, reason=f"it leads on: {told}", left=left)
     if left == len(before):
-        return Judgement(score=NEUTRAL, reason=f"it does not lead on: {told}", left=left)
-    return Judgement(score=BAD, reason=f"it leads away: {told}", left=left)
+        return Verdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=left)
+    return Verdict(score=BAD, reason=f"it leads away: {told}", left=left)
 
 
 def _actions(count: int) -> str:

@@ -1,0 +1,141 @@
+"""The seam between a recorded step and whoever judges it: `Critic` turns a `Case` into a `Judgement`.
+
+    judgement = await critic.judge(case)
+    judgement.rewards                       # n × m scores, missing ones included
+    judgement.call_of(cell)                 # the model call behind one of them, or None
+
+    oracle     by doing each action in the very state                        collab.credit.solution
+    outcome    by how the episode ended                                      collab.credit.outcome
+    llm        by asking a language model (CollabUIAgents, eq. 6)            collab.credit.language
+
+A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words, and earns neither a reward
+nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from collab.credit.case import Case
+from collab.types import Action, CellRef, CellReward, RewardMatrix
+
+UNREAD = "its reply did not parse"
+"""Cause of a missing score: there is no action to judge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticCall:
+    """One model call of a critic, so that a score can be traced to the words it came from."""
+
+    prompt: str
+    """SHA-256 of system and user text as asked; the critic rebuilds the text from the case and its templates."""
+    model: str
+    """Model name or checkpoint directory, with its adapter where it has one."""
+    seed: int
+    """Of the call; it also decided the names that were shown."""
+    reply: str
+    """As sampled."""
+    cells: tuple[CellRef, ...]
+    """Cells whose score was asked for."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Slot → the name under which the critic read it; empty when none was shown."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """None when the model does not count."""
+    cost_usd: float | None = None
+    """None when the price is not known."""
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A critic's word on one step."""
+
+    case: str
+    """`Case.digest` of what was judged."""
+    rewards: RewardMatrix
+    """One entry per cell, in conversation order."""
+    calls: tuple[CriticCall, ...] = ()
+    """Empty for critics that ask no model."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Trajectory and step."""
+        return self.rewards.trajectory, self.rewards.step
+
+    @property
+    def missing(self) -> Counter[str]:
+        """Cells without a score, by cause."""
+        return Counter(reward.missing for reward in self.rewards.rewards if reward.missing is not None)
+
+    def of(self, cell: CellRef) -> CellReward:
+        """The word on one cell; KeyError when there is no such cell."""
+        for reward in self.rewards.rewards:
+            if reward.cell == cell:
+                return reward
+        raise KeyError(cell)
+
+    def call_of(self, cell: CellRef) -> CriticCall | None:
+        """The call in which a cell was judged; None where no model was asked about it."""
+        return next((call for call in self.calls if cell in call.cells), None)
+
+
+class Critic(Protocol):
+    """Judges all cells of a step."""
+
+    @property
+    def name(self) -> str:
+        """Which critic, e.g. "oracle" or "llm"."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same case, options and seed could be judged otherwise."""
+
+    async def judge(self, case: Case) -> Judgement:
+        """Judge a step; a cell that cannot be judged is missing, with its cause. Called for many cases at once.
+
+        Raises:
+            EnvironmentFailure, ModelFailure: nothing was judged, and asking again may help.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A score and its reason, or why there is none."""
+
+    score: float | None
+    """In [0, 1]; None when missing."""
+    reason: str = ""
+    missing: str | None = None
+    """Why there is no score; None exactly when there is one."""
+
+    @classmethod
+    def none(cls, cause: str) -> Word:
+        """No score, for a cause."""
+        return cls(score=None, missing=cause)
+
+
+def judgement_of(
+    case: Case, critic: Critic, words: Mapping[CellRef, Word], calls: Iterable[CriticCall] = ()
+) -> Judgement:
+    """Put words on cells together; cells whose reply did not parse need none, every other one must have one."""
+    rewards = []
+    for cell in case.matrix:
+        word = Word.none(UNREAD) if cell.action is None else words[cell.cell]
+        rewards.append(CellReward(cell=cell.cell, score=word.score, reason=word.reason, missing=word.missing))
+    matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic=label_of(critic), rewards=tuple(rewards))
+    return Judgement(case=case.digest, rewards=matrix, calls=tuple(calls))
+
+
+def to_all_equal(case: Case, words: Mapping[Action, Word]) -> dict[CellRef, Word]:
+    """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
+    return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
+
+
+def label_of(critic: Critic) -> str:
+    """Who judged, with its version, e.g. "oracle-1"."""
+    return f"{critic.name}-{critic.version}"
