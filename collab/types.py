@@ -562,8 +562,11 @@ class PreferencePair:
     prompt: str | None = None
     """`PromptRef.hash` of the input that both sides answer, which is the chosen cell's own; None for whole
     trajectories, whose replies each answer their own."""
-    critic: tuple[str, ...] = ()
-    """The judgements that rewarded or refused its sides; empty when the outcome alone did."""
+    critic: str | None = None
+    """Who judged its sides, as in `RewardMatrix.critic`; None when the outcome alone decided."""
+    calls: tuple[str, ...] = ()
+    """Calls of the critic in which its sides were judged, each once, by the SHA-256 of what was asked; empty for
+    critics that ask no model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
