@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
+from collab.credit.asking import text_hash
 from collab.synth.journal import Head
-from collab.synth.llm.prompts import text_hash
 from collab.synth.plan import SynthConfig
 from collab.synth.report import Report
 

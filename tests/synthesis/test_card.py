@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from collab.credit.asking import text_hash
 from collab.synth.card import command
 from collab.synth.journal import Done, read_records
-from collab.synth.llm.prompts import text_hash
 from collab.synth.plan import SynthConfig
 from collab.synth.rows import LEVELS, Row
 from collab.synth.table import read_rows

@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import get_args
 
+from collab.credit.asking import prompt_hash
+from collab.credit.replies import Answer, read_items
 from collab.seeds import derive, generator
 from collab.synth.llm.desk import Desk
 from collab.synth.llm.language import FOREIGN, is_foreign
-from collab.synth.llm.prompts import prompt_hash
-from collab.synth.llm.replies import Answer, read_items
 from collab.synth.questions import ElementKind, ScreenKind, about_element, about_screen
 from collab.synth.rows import Row
 from collab.synth.teacher import Lesson, Scene

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from collab.errors import ModelFailure, boundary
-from collab.models.base import CallClock, Model, Reply, Request
+from collab.credit.asking import ask, prompt_hash, text_hash
+from collab.models.base import Model, Reply
 from collab.seeds import derive
-from collab.synth.llm.prompts import prompt_hash, text_hash
 from collab.types import Prompt, Sampling
 
 
@@ -46,11 +45,8 @@ class Caller:
         known = None if self.memory is None else self.memory.recall(call)
         if known is not None:
             return known
-        clock = CallClock(self.call_s)
-        request = Request(prompt=prompt, sampling=self.sampling, seed=derive(seed, "teacher", role), clock=clock)
-        with boundary(ModelFailure, f"call of the teacher to {self.model.policy.base} (limit {self.call_s:g} s)"):
-            async with clock.running():
-                reply = await self.model.generate(request)
+        call_seed = derive(seed, "teacher", role)
+        reply = await ask(self.model, prompt, self.sampling, seed=call_seed, call_s=self.call_s, who="the teacher")
         if self.memory is not None:
             self.memory.keep(call, reply)
         return reply.text

@@ -9,12 +9,12 @@ import json
 import re
 from dataclasses import dataclass
 
+from collab.credit.replies import Proposal
 from collab.envs.grammar import ActionSpace
 from collab.envs.samples import ENDINGS
 from collab.envs.text import line
 from collab.prompts.parse import read_reply, write_reply
 from collab.synth.llm.language import FOREIGN, is_foreign
-from collab.synth.llm.replies import Proposal
 from collab.types import Action, ElementTarget, Observation, Prompt
 
 NOT_SHOWN = "its element is not in the prompt"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from collab.credit.asking import prompt_hash
+from collab.credit.replies import Instruction, read_items
 from collab.envs.grammar import ActionSpace
 from collab.synth.llm.checks import NOT_SHOWN, Decided, is_answer, is_completion, is_shown, read_action, unfounded
 from collab.synth.llm.desk import TOO_LONG, Desk
 from collab.synth.llm.language import FOREIGN, is_foreign
-from collab.synth.llm.prompts import prompt_hash
-from collab.synth.llm.replies import Instruction, read_items
 from collab.synth.rows import Row
 from collab.synth.teacher import Lesson, Scene
 from collab.types import Action

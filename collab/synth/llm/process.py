@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from collab.credit.asking import prompt_hash
+from collab.credit.replies import Proposal, Score, read_items
 from collab.envs.base import Forkable
 from collab.synth.llm.checks import NOT_SHOWN, Decided, is_shown, read_action
 from collab.synth.llm.desk import TOO_LONG, Desk
-from collab.synth.llm.prompts import prompt_hash
-from collab.synth.llm.replies import Proposal, Score, read_items
 from collab.synth.rows import Level, Row
 from collab.synth.teacher import Lesson, Scene
 from collab.types import Action, CellRef, CellReward, Prompt

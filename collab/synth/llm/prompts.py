@@ -12,7 +12,6 @@ The built-in folder is `prompts/teacher`; a folder of that name in the user's ow
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -101,16 +100,6 @@ class TeacherPrompts:
             return self._templates[name].render(**values)
         except jinja2.UndefinedError as error:
             raise ConfigError(f"prompts/{FOLDER}/{name}.jinja: {error.message}") from None
-
-
-def text_hash(text: str) -> str:
-    """SHA-256 of a template's text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def prompt_hash(prompt: Prompt) -> str:
-    """SHA-256 of a prompt as it was asked."""
-    return text_hash("\f".join([prompt.system, prompt.user]))
 
 
 def action_form(space: ActionSpace) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from collab.credit.asking import prompt_hash
 from collab.envs.fake import CorridorSuite
 from collab.library import root
 from collab.models.scripted import ScriptedModel
@@ -19,7 +20,7 @@ from collab.synth.llm.basics import draw_questions
 from collab.synth.llm.caller import Caller
 from collab.synth.llm.desk import Desk
 from collab.synth.llm.fake_teacher import corridor_teacher
-from collab.synth.llm.prompts import TeacherPrompts, prompt_hash, read_teacher_prompts
+from collab.synth.llm.prompts import TeacherPrompts, read_teacher_prompts
 from collab.synth.llm.teacher import LanguageTeacher
 from collab.synth.reader import Reader
 from collab.synth.scenes import explore

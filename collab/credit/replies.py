@@ -1,4 +1,4 @@
-"""A teacher's structured reply → its items, each by itself right or refused.
+"""A structured reply → its items, each by itself right or refused.
 
 Replies are JSON. The reader is generous about everything around it (code fences, words before and after, one list, an
 object that holds the list, one object per line, a list that was cut off in the middle) and strict about each item, so
@@ -36,7 +36,7 @@ Words = Annotated[str, AfterValidator(_sentence), Field(min_length=1, max_length
 
 
 class Item(BaseModel):
-    """One thing that a teacher says; fields beyond the schema are left unread, values are never converted."""
+    """One thing that is said; fields beyond the schema are left unread, values are never converted."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
 
