@@ -63,6 +63,8 @@ class Case:
     """What was said, with the edges and the cells that each cell heard."""
     executed: Action | None
     """What the vote decided; None for a web step without a parsable cell."""
+    last: Action | None = None
+    """What was executed before this step; None at the start, or where nothing was."""
     later: tuple[Action | None, ...]
     """What was executed behind this step, to the end of the episode."""
     outcome: Outcome | None
@@ -117,6 +119,7 @@ def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = No
             summary=step.summary,
             matrix=step.matrix,
             executed=step.executed,
+            last=steps[place - 1].executed if place else None,
             later=tuple(following.executed for following in steps[place + 1 :]),
             outcome=trajectory.outcome,
             environment=trajectory.environment,

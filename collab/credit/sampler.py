@@ -12,12 +12,13 @@ the same state.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from collab.credit.oracle import GOOD, OracleCritic
-from collab.envs.base import Environment, Forkable, HasOracle
+from collab.credit.reached import reached
+from collab.envs.base import Environment, Forkable
 from collab.envs.grammar import ActionSpace
 from collab.envs.samples import ENDINGS, WORDS, random_action
 from collab.types import Action, ElementTarget, Observation, ParseFailure
@@ -63,6 +64,12 @@ class Spot:
         return not isinstance(self.space.parse(self.space.format(action)), ParseFailure)
 
 
+def words_of(goal: str) -> tuple[str, ...]:
+    """The words of a task that are worth typing in the wrong place."""
+    words = (raw.strip(".,;:!?\"'()") for raw in goal.split())
+    return tuple(word for word in words if len(word) > 2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
     """A wrong action."""
@@ -72,12 +79,18 @@ class Mistake:
     kind: Kind
 
 
-def mistakes(right: Action, spot: Spot, rng: random.Random) -> Iterator[Mistake]:
-    """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here."""
+def mistakes(
+    right: Action, spot: Spot, rng: random.Random, *, weights: Mapping[Kind, float] = WEIGHTS
+) -> Iterator[Mistake]:
+    """Draw wrong actions without end, with repetitions; ends early only where nothing else is possible here.
+
+    Args:
+        weights: how often each kind is tried; one that is not named never is.
+    """
     avoided = spot.space.canonical(right, spot.observation)
     barren = 0
     while barren < _DRAWS:
-        kind = rng.choices(tuple(WEIGHTS), weights=tuple(WEIGHTS.values()))[0]
+        kind = rng.choices(tuple(weights), weights=tuple(weights.values()))[0]
         drawn = _DRAW[kind](right, spot, rng)
         if drawn is not None and spot.allows(drawn):
             action = spot.space.canonical(drawn, spot.observation)
@@ -112,28 +125,13 @@ async def worse(
     """
     if not isinstance(environment, Forkable):
         return mistake(right, spot, rng)
-    reached = await _reached(environment, spot.space.canonical(right, spot.observation))
+    avoided = await reached(environment, spot.space.canonical(right, spot.observation))
     for drawn, _ in zip(mistakes(right, spot, rng), range(_DRAWS), strict=False):
         if critic is not None and (await critic(drawn.action)).score >= GOOD:
             continue
-        if await _reached(environment, drawn.action) != reached:
+        if await reached(environment, drawn.action) != avoided:
             return drawn
     return None
-
-
-async def _reached(environment: Forkable, action: Action) -> tuple[Any, ...]:
-    """What can be seen of the state that an action leads to: the screen, how the task stands, what is left to do.
-
-    Notices do not count, for they pass by themselves.
-    """
-    fork = await environment.fork()
-    try:
-        result = await fork.step(action)
-        left = fork.oracle() if isinstance(fork, HasOracle) and not result.done else None
-    finally:
-        await fork.close()
-    screen = result.observation
-    return screen.title, screen.url, screen.elements, screen.tabs, result.terminated, result.outcome, left
 
 
 # ------------------------------------------------------------------------------------------------------- kinds

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from collab.credit.wording import reason, reply
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
-from collab.synth.replies import reason, reply
 from collab.synth.rows import Level, Row
 from collab.synth.teacher import Scene
 from collab.types import Action, ElementTarget, Prompt

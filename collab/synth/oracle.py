@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from collab.credit.oracle import OracleCritic
 from collab.credit.sampler import worse
+from collab.credit.wording import reply
 from collab.envs.base import Forkable, HasOracle
 from collab.envs.text import line
 from collab.seeds import derive, generator
@@ -28,7 +29,6 @@ from collab.synth.book import Book, Refusal, fitting
 from collab.synth.hands import Hands
 from collab.synth.instructions import Instruction, Sort, proposals
 from collab.synth.questions import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
-from collab.synth.replies import reply
 from collab.synth.rows import LEVELS, Level
 from collab.synth.scenes import spot_of
 from collab.synth.talk import Talk

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from collab.credit.oracle import OracleCritic
-from collab.credit.sampler import Spot, mistakes
+from collab.credit.sampler import Spot, mistakes, words_of
+from collab.credit.wording import reply, said_reason
 from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.samples import random_action
 from collab.rollout import told
 from collab.seeds import derive, generator
-from collab.synth.replies import reply, said_reason
 from collab.synth.teacher import Met, Scene
 from collab.types import Action, Element, HistoryEntry, Observation, StepResult, Task
 
@@ -162,7 +162,7 @@ async def _mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | N
 
 def spot_of(scene: Scene) -> Spot:
     """What the sampling adversary looks at in a scene."""
-    words = tuple(word for word in (raw.strip(".,;:!?\"'()") for raw in scene.task.goal.split()) if len(word) > 2)
+    words = words_of(scene.task.goal)
     return Spot(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
 
 

@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass
 
 from collab.credit.sampler import Spot, mistakes
+from collab.credit.wording import reason, reply
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Context
 from collab.synth.reader import Message, Reader, Seat
-from collab.synth.replies import reason, reply
 from collab.synth.scenes import spot_of
 from collab.synth.teacher import Scene
 from collab.types import Action, CellRef, HistoryEntry, Prompt

@@ -8,10 +8,10 @@ import itertools
 import pytest
 
 from collab.credit.oracle import GOOD
+from collab.credit.wording import reply
 from collab.envs.fake import CorridorSuite
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.prompts.parse import read_reply
-from collab.synth.replies import reply
 from collab.synth.scenes import explore, follow
 from collab.synth.teacher import Met, Scene
 

@@ -1,0 +1,72 @@
+"""The negative linter: which synthesised replies are no use as the worse side of a pair, and why.
+
+    checked = await lint(text, space, observation, chosen=action, rewarded=actions, reach=reach)
+    checked.action, checked.refused
+
+    does not parse                    as a policy's reply would not, on this very screen; with the kind of failure
+    equals the chosen action          canonically, on this screen
+    equals a rewarded action          of any cell of the step
+    leads to the same state           as the chosen one, where the state can be copied and both be tried
+
+(CollabUIAgents has no such check; a pair whose sides do the same teaches nothing, or the wrong thing.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from collab.credit.reached import Reach
+from collab.envs.grammar import ActionSpace
+from collab.prompts.parse import read_reply
+from collab.types import Action, Observation
+
+EQUALS_CHOSEN = "equals the chosen action"
+EQUALS_REWARDED = "equals a rewarded action"
+SAME_STATE = "leads to the same state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linted:
+    """What was found of a reply."""
+
+    action: Action | None
+    """Canonical; None when it did not parse."""
+    refused: str | None
+    """Why it is dropped; None when it may be used. Short words without data of the case, so that they add up."""
+
+
+def refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
+    """Why a canonical action cannot stand against the chosen one; None when it can, as far as words tell."""
+    if action == chosen:
+        return EQUALS_CHOSEN
+    return EQUALS_REWARDED if action in rewarded else None
+
+
+async def lint(
+    text: str,
+    space: ActionSpace,
+    observation: Observation,
+    *,
+    chosen: Action,
+    rewarded: Collection[Action] = (),
+    reach: Reach | None = None,
+) -> Linted:
+    """Look at one synthesised reply.
+
+    Args:
+        chosen: what it is to stand against; canonical.
+        rewarded: canonical actions of all rewarded cells of the step.
+        reach: tries an action in the state of the step; None where that cannot be copied or made again.
+
+    Raises:
+        EnvironmentFailure: the environment broke while an action was tried.
+    """
+    parsed = read_reply(text, space, observation)
+    if parsed.action is None:
+        kind = "empty" if parsed.failure is None else parsed.failure.kind
+        return Linted(action=None, refused=f"does not parse: {kind}")
+    why = refusal(parsed.action, chosen, rewarded)
+    if why is None and reach is not None and await reach(parsed.action) == await reach(chosen):
+        why = SAME_STATE
+    return Linted(action=parsed.action, refused=why)

@@ -1,0 +1,277 @@
+"""Preference pairs of one judged step: a rewarded reply against a worse one, under the rewarded cell's own input.
+
+    sources = Sources(adversary=1, contrast=1)
+    cells = wanted(step, sources, seed)                 # for these an adversary has to be asked
+    made = pair(replace(step, negatives=...), sources, seed, cap=4)
+
+    adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
+    contrast    against what another cell of the same step said, whose action parsed and whose reward is exactly 0
+    mix         both by weight: each rewarded cell draws its source; one that has nothing for it leaves it to the other
+
+Deviation: `contrast` and `mix` are ours (the paper has `adversary` alone). A contrast is off-context unless both cells
+heard the same messages; such that did are preferred. Everything is a pure function of its arguments: what is drawn
+depends on the seed and on names, never on the order in which anything is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from collab.credit.critic import Judgement
+from collab.credit.lint import refusal
+from collab.errors import ConfigError
+from collab.seeds import derive, generator
+from collab.types import Action, ActionMatrix, CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
+
+Source: TypeAlias = Literal["adversary", "contrast"]
+
+NOTHING = "no source had anything worse"
+BEYOND_CAP = "beyond the most pairs per state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the worse sides come from, by weight; weights need not add up to 1, and 0 leaves a source out.
+
+    Raises:
+        ConfigError: a weight is negative or no number, or all are 0.
+    """
+
+    adversary: float = 1.0
+    contrast: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (self.adversary, self.contrast)
+        if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
+            raise ConfigError(
+                f"pair sources: adversary {self.adversary}, contrast {self.contrast}; "
+                "weights are numbers from 0, and one at least is above 0"
+            )
+
+    def order(self, seed: int) -> tuple[Source, ...]:
+        """The sources in the order in which a cell with that seed tries them."""
+        drawn = generator(seed).random() * (self.adversary + self.contrast)
+        order: tuple[Source, ...] = ("adversary", "contrast") if drawn < self.adversary else ("contrast", "adversary")
+        return tuple(name for name in order if getattr(self, name) > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negative:
+    """A synthesised reply that passed the linter."""
+
+    text: str
+    action: Action
+    """Canonical on the step's screen."""
+    maker: str
+    """Which adversary made it, and how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedStep:
+    """What was said before one step, and what was said of it."""
+
+    epoch: int
+    task: str
+    episode: int
+    matrix: ActionMatrix
+    judgement: Judgement
+    negatives: Mapping[CellRef, Negative] = field(default_factory=dict)
+    """Of the cells for which an adversary was asked and something came of it."""
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, judgement: Judgement) -> JudgedStep:
+        """The step of an episode that a judgement is about; KeyError when it has none of that number."""
+        for step in trajectory.steps:
+            if (trajectory.id, step.index) == judgement.key:
+                task, episode, epoch = trajectory.task.name, trajectory.episode, trajectory.epoch
+                return cls(epoch=epoch, task=task, episode=episode, matrix=step.matrix, judgement=judgement)
+        raise KeyError(judgement.key)
+
+    @property
+    def place(self) -> tuple[int, str, int, int]:
+        """What steps are sorted by: (epoch, task, episode, step)."""
+        return self.epoch, self.task, self.episode, self.judgement.rewards.step
+
+    def seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
+        """Seed of something that is done for one cell, by name."""
+        return derive(run, purpose, *self.place, *cell, *more)
+
+    def ref(self, cell: CellRef) -> ReplyRef:
+        """How a pair names what a cell said."""
+        trajectory, step = self.judgement.key
+        return ReplyRef(trajectory=trajectory, step=step, cell=cell)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Pairs, and what became of the rewarded cells that have none."""
+
+    pairs: tuple[PreferencePair, ...]
+    """By epoch, task, episode, step, agent and round."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """"adversary", "contrast": pairs by source; the rest: why a rewarded cell has no pair, or a negative no use."""
+    off_context: int = 0
+    """Contrasts whose rejected cell heard other messages than the chosen one."""
+
+
+def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
+    """Cells with reward 1, by agent and round; one that did not parse is never among them."""
+    return tuple(_with_reward(step, 1))
+
+
+def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
+    """What no worse side may be."""
+    return frozenset(cell.action for cell in rewarded(step) if cell.action is not None)
+
+
+def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
+    """Cells that a rewarded one can be set against, by agent and round; those that heard the same, where there are any.
+
+    Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
+    """
+    good = rewarded_actions(step)
+    worse = tuple(cell for cell in _with_reward(step, 0) if cell.action not in good)
+    alike = tuple(cell for cell in worse if heard_alike(chosen, cell))
+    return alike or worse
+
+
+def heard_alike(one: Utterance, other: Utterance) -> bool:
+    """Whether two cells of a step read the same but for their own names."""
+    return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
+
+
+def wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]:
+    """Rewarded cells whose pair needs an adversary, by agent and round: the others need not be paid for.
+
+    Args:
+        seed: of the run, the same that `pair` is given.
+    """
+    return tuple(cell.cell for cell in rewarded(step) if _first_source(step, cell, sources, seed) == "adversary")
+
+
+def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
+    """The pairs of one state: at most one per rewarded cell.
+
+    Negatives are looked at again (`lint.refusal`), for another critic may have rewarded what they do.
+
+    Args:
+        seed: of the run.
+        cap: the most pairs of a state; which of more stay is drawn. None keeps all.
+
+    Raises:
+        ConfigError: the cap is below 1.
+    """
+    if cap is not None and cap < 1:
+        raise ConfigError(f"at most {cap} pairs per state; allowed: 1 or more, or no limit")
+    counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
+    for cell in rewarded(step):
+        found = _paired(step, cell, sources, seed, counts)
+        if found is None:
+            counts[NOTHING] += 1
+        else:
+            made.append(found)
+    kept = made if cap is None else _capped(made, step, seed, cap)
+    counts.update(one.source for one, _ in kept)
+    counts[BEYOND_CAP] += len(made) - len(kept)
+    off = sum(off_context for _, off_context in kept)
+    return Pairing(pairs=tuple(one for one, _ in kept), counts=+counts, off_context=off)
+
+
+def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
+    """The pairs of many steps, in the order that training uses, whatever the order of the steps; see `pair`."""
+    made = [pair(step, sources, seed, cap=cap) for step in sorted(steps, key=lambda step: step.place)]
+    return Pairing(
+        pairs=tuple(one for each in made for one in each.pairs),
+        counts=sum((each.counts for each in made), Counter[str]()),
+        off_context=sum(each.off_context for each in made),
+    )
+
+
+def pair_id(source: str, sides: Iterable[tuple[ReplyRef, Utterance]], synthetic: str | None) -> str:
+    """SHA-256 of a pair's source, of what its replies answer and say and where, and of the synthesised reply."""
+    parts = [source]
+    for ref, cell in sides:
+        parts += [ref.trajectory, str(ref.step), *map(str, ref.cell), cell.prompt.hash, cell.text]
+    parts += [] if synthetic is None else ["synthetic", synthetic]
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _with_reward(step: JudgedStep, reward: int) -> Iterator[Utterance]:
+    given = {one.cell: one.reward for one in step.judgement.rewards.rewards}
+    cells = sorted(step.matrix, key=lambda cell: cell.cell)
+    return (cell for cell in cells if cell.action is not None and given.get(cell.cell) == reward)
+
+
+def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> Source | None:
+    """Who provides the worse side, as far as that is known before an adversary is asked."""
+    order = sources.order(step.seed(seed, "pair source", cell.cell))
+    return next((name for name in order if name == "adversary" or contrasts(step, cell)), None)
+
+
+def _paired(
+    step: JudgedStep, cell: Utterance, sources: Sources, seed: int, counts: Counter[str]
+) -> tuple[PreferencePair, bool] | None:
+    """The pair of a rewarded cell, and whether it is off-context."""
+    for source in sources.order(step.seed(seed, "pair source", cell.cell)):
+        if source == "contrast" and (worse := contrasts(step, cell)):
+            other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
+            return _contrast(step, cell, other), not heard_alike(cell, other)
+        negative = step.negatives.get(cell.cell) if source == "adversary" else None
+        if negative is None or cell.action is None:
+            continue
+        why = refusal(negative.action, cell.action, rewarded_actions(step))
+        if why is None:
+            return _adversary(step, cell, negative), False
+        counts[why] += 1
+    return None
+
+
+def _contrast(step: JudgedStep, cell: Utterance, other: Utterance) -> PreferencePair:
+    chosen, rejected = step.ref(cell.cell), step.ref(other.cell)
+    return PreferencePair(
+        id=pair_id("contrast", [(chosen, cell), (rejected, other)], None),
+        source="contrast",
+        chosen=(chosen,),
+        rejected=(rejected,),
+        policy=cell.policy,
+        prompt=cell.prompt.hash,
+        critic=step.judgement.rewards.critic,
+        calls=_calls(step, cell, other),
+    )
+
+
+def _adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
+    chosen = step.ref(cell.cell)
+    return PreferencePair(
+        id=pair_id("adversary", [(chosen, cell)], negative.text),
+        source="adversary",
+        chosen=(chosen,),
+        rejected=(),
+        synthetic=negative.text,
+        adversary=negative.maker,
+        policy=cell.policy,
+        prompt=cell.prompt.hash,
+        critic=step.judgement.rewards.critic,
+        calls=_calls(step, cell),
+    )
+
+
+def _calls(step: JudgedStep, *cells: Utterance) -> tuple[str, ...]:
+    calls = (step.judgement.call_of(cell.cell) for cell in cells)
+    return tuple(dict.fromkeys(call.prompt for call in calls if call is not None))
+
+
+def _capped(
+    made: list[tuple[PreferencePair, bool]], step: JudgedStep, seed: int, cap: int
+) -> list[tuple[PreferencePair, bool]]:
+    """Those that the seed ranks first, in their old order."""
+    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", one[0].chosen[0].cell), one[0].id))
+    kept = {one.id for one, _ in ranked[:cap]}
+    return [one for one in made if one[0].id in kept]
