@@ -37,6 +37,8 @@ class Verdict:
     """One line."""
     left: int | None
     """Actions of the solution that are left afterwards; None when no way is known, or the episode is over."""
+    known: bool = True
+    """False where no way was known, neither before nor after: the score says nothing then."""
 
 
 class OracleCritic:
@@ -83,7 +85,7 @@ def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[
     if after is None:
         known = before is not None
         reason = "no way leads on from there" if known else "no way is known, neither before nor after it"
-        return Verdict(score=BAD if known else NEUTRAL, reason=reason, left=None)
+        return Verdict(score=BAD if known else NEUTRAL, reason=reason, left=None, known=known)
     left = len(after)
     if before is None:
         return Verdict(score=GOOD, reason=f"it finds a way: {_actions(left)} left", left=left)

@@ -1,0 +1,108 @@
+"""The outcome as a critic: the executed action gets it, the others only by a replay that comes to an end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.credit.case import Case, cases
+from collab.credit.critic import UNREAD, Judgement
+from collab.credit.outcome import NO_END, NO_OUTCOME, NOT_EXECUTED, OutcomeCritic
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import NO_STATE
+from collab.envs.actions import MOBILE
+from collab.envs.fake import CorridorSuite
+from collab.types import Outcome, Trajectory
+
+
+def judge(case: Case, *, replay: bool = False) -> Judgement:
+    return asyncio.run(OutcomeCritic(replay=replay).judge(case))
+
+
+def test_the_executed_action_gets_the_outcome_and_nothing_else_does(phone) -> None:  # type: ignore[no-untyped-def]
+    suite, _, episodes = phone
+    executed = others = 0
+    for episode in episodes:
+        for case in cases(episode, suite.space):
+            for cell, given in zip(case.matrix, judge(case).rewards.rewards, strict=True):
+                if cell.action is None:
+                    assert given.missing == UNREAD
+                elif cell.action == case.executed:
+                    executed += 1
+                    assert given.score == float(episode.success)
+                else:
+                    others += 1
+                    assert (given.score, given.missing) == (None, NOT_EXECUTED)
+    assert executed
+    assert others
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_success_decides_and_not_the_score(corridor, success: bool) -> None:  # type: ignore[no-untyped-def]
+    suite, _, (doors, _) = corridor
+    (case, *_) = cases(replace(doors, outcome=Outcome(success=success, score=0.6, reason="half")), suite.space)
+    told = judge(case).of(next(cell.cell for cell in case.matrix if cell.action == case.executed))
+    assert (told.reward, told.reason.endswith(": half")) == (int(success), True)
+
+
+def test_a_broken_episode_says_nothing(corridor) -> None:  # type: ignore[no-untyped-def]
+    suite, _, (doors, _) = corridor
+    (case, *_) = cases(replace(doors, outcome=None), suite.space, Rebuilder(suite))
+    assert {one.missing for one in judge(case, replay=True).rewards.rewards} <= {NO_OUTCOME, UNREAD}
+
+
+@pytest.fixture(scope="module")
+def right(recording, tmp_path_factory: pytest.TempPathFactory) -> tuple[CorridorSuite, Trajectory]:  # type: ignore[no-untyped-def]
+    """An episode of one room that a team of rare errors solved."""
+    folder: Path = tmp_path_factory.mktemp("right") / "run"
+    suite = CorridorSuite()
+    (episode,) = recording(suite, ["PressButton"], folder, errors=0.2)
+    return suite, episode
+
+
+def put(case: Case, number: int, action) -> Case:  # type: ignore[no-untyped-def]
+    cells = list(case.matrix.utterances)
+    cells[number] = replace(cells[number], action=action, failure=None)
+    return replace(case, matrix=replace(case.matrix, utterances=tuple(cells)))
+
+
+def test_a_replay_tells_of_other_actions_what_they_would_have_ended_in(right) -> None:  # type: ignore[no-untyped-def]
+    suite, episode = right
+    assert episode.success
+    *_, press, end = cases(episode, suite.space, Rebuilder(suite))
+    assert press.executed is not None
+    assert press.executed.type == "click"
+    wrong = next(
+        action
+        for element in press.observation.elements
+        if (action := MOBILE.make("click", index=element.index)) != press.executed and element.role == "button"
+    )
+    giving_up = MOBILE.make("status", goal_status="infeasible")
+    case = put(put(press, 0, wrong), 1, giving_up)
+    judgement = judge(case, replay=True)
+    assert judgement.of(case.matrix.utterances[0].cell).score == 0.0  # back at the start, and then "complete"
+    assert judgement.of(case.matrix.utterances[1].cell).score == 0.0
+    last = put(end, 0, MOBILE.make("wait"))
+    assert judge(last, replay=True).of(last.matrix.utterances[0].cell).missing == NO_END
+
+
+def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:  # type: ignore[no-untyped-def]
+    """The same instance played again as it was ends as it did: the replay is of this very episode."""
+    suite, _, (episode, *_) = phone
+    found = []
+    for case in cases(episode, suite.space, Rebuilder(suite)):
+        disguised = replace(case, executed=None)
+        for action, (first, *_) in case.proposals().items():
+            if action == case.executed:
+                found.append(judge(disguised, replay=True).of(first.cell).score)
+    assert found == [float(episode.success)] * len(episode.steps)
+
+
+def test_a_replay_needs_a_state(phone) -> None:  # type: ignore[no-untyped-def]
+    suite, _, (episode, *_) = phone
+    found = [one.missing for case in cases(episode, suite.space) for one in judge(case, replay=True).rewards.rewards]
+    assert NO_STATE in found
+    assert NOT_EXECUTED not in found
