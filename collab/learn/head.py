@@ -28,10 +28,11 @@ def score_labels_only(model: Any) -> None:
     Args:
         model: the innermost causal LM, after `add_fused_lm_head`.
     """
-    model.forward = MethodType(_forward_over(model.forward, plain=_is_plain(model)), model)
+    model.forward = MethodType(_forward_over(model.forward, plain=is_plain(model)), model)
 
 
-def _is_plain(model: Any) -> bool:
+def is_plain(model: Any) -> bool:
+    """Whether the logits of a causal LM are a product and nothing more."""
     config = model.config.get_text_config()
     return not any(getattr(config, name, None) for name in _SCALED)
 

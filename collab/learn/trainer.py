@@ -22,6 +22,7 @@ from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
+from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe
 from collab.seeds import derive
 
@@ -99,6 +100,7 @@ def trainer_of(
         "trackio_static_space_id": False,
         **changes,
     }
+    bound_caches()
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
     items: Sequence[Any] = prepared.encoded.items
     with _tensorboard(folder):

@@ -12,6 +12,7 @@ import torch
 from transformers import TrainerCallback
 
 from collab.learn.folder import RunFolder
+from collab.learn.memory import give_back
 from collab.learn.order import Step
 
 _OURS = {
@@ -131,6 +132,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""
+        give_back()
         if not self._writes or not logs or "loss" not in logs:
             return
         step = state.global_step
