@@ -54,7 +54,9 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "scripted": "collab.models.scripted:ScriptedModel",
     },
     "critics": {},
-    "adversaries": {},
+    "adversaries": {
+        "sampler": "collab.credit.adversary_sampler:SamplerAdversary",
+    },
     "learners": {},
 }
 

@@ -92,7 +92,7 @@ class LanguageAdversary:
 
     @property
     def name(self) -> str:
-        """ "llm"."""
+        """As makers and labels tell it."""
         return "llm"
 
     @property

@@ -1,7 +1,7 @@
 """The negative linter: which synthesised replies are no use as the worse side of a pair, and why.
 
-    checked = await lint(text, space, observation, chosen=action, rewarded=actions, reach=reach)
-    checked.action, checked.refused
+    found = await lint(text, space, observation, chosen=action, rewarded=actions, reach=reach)
+    found                             # the canonical action, or why it is dropped
 
     does not parse                    as a policy's reply would not, on this very screen; with the kind of failure
     equals the chosen action          canonically, on this screen
@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from collab.credit.reached import Reach
 from collab.envs.grammar import ActionSpace
@@ -24,16 +23,6 @@ from collab.types import Action, Observation
 EQUALS_CHOSEN = "equals the chosen action"
 EQUALS_REWARDED = "equals a rewarded action"
 SAME_STATE = "leads to the same state"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linted:
-    """What was found of a reply."""
-
-    action: Action | None
-    """Canonical; None when it did not parse."""
-    refused: str | None
-    """Why it is dropped; None when it may be used. Short words without data of the case, so that they add up."""
 
 
 def refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
@@ -51,8 +40,10 @@ async def lint(
     chosen: Action,
     rewarded: Collection[Action] = (),
     reach: Reach | None = None,
-) -> Linted:
-    """Look at one synthesised reply.
+) -> Action | str:
+    """What a synthesised reply does, or why it is dropped.
+
+    Causes are short words without data of the case, so that they add up.
 
     Args:
         chosen: what it is to stand against; canonical.
@@ -65,8 +56,8 @@ async def lint(
     parsed = read_reply(text, space, observation)
     if parsed.action is None:
         kind = "empty" if parsed.failure is None else parsed.failure.kind
-        return Linted(action=None, refused=f"does not parse: {kind}")
+        return f"does not parse: {kind}"
     why = refusal(parsed.action, chosen, rewarded)
     if why is None and reach is not None and await reach(parsed.action) == await reach(chosen):
         why = SAME_STATE
-    return Linted(action=parsed.action, refused=why)
+    return why or parsed.action

@@ -16,8 +16,9 @@ depends on the seed and on names, never on the order in which anything is given.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,6 +29,8 @@ from collab.seeds import derive, generator
 from collab.types import Action, ActionMatrix, CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
 
 Source: TypeAlias = Literal["adversary", "contrast"]
+Reply: TypeAlias = tuple[ReplyRef, Utterance]
+"""Where something was said, and what."""
 
 NOTHING = "no source had anything worse"
 BEYOND_CAP = "beyond the most pairs per state"
@@ -191,16 +194,21 @@ def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: i
     )
 
 
-def pair_id(source: str, sides: Iterable[tuple[ReplyRef, Utterance]], synthetic: str | None) -> str:
-    """SHA-256 of a pair's source, of what its replies answer and say and where, and of the synthesised reply."""
-    parts = [source]
-    for ref, cell in sides:
-        parts += [ref.trajectory, str(ref.step), *map(str, ref.cell), cell.prompt.hash, cell.text]
-    parts += [] if synthetic is None else ["synthetic", synthetic]
-    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+def pair_id(source: str, chosen: Sequence[Reply], rejected: Sequence[Reply] | str) -> str:
+    """SHA-256 of a pair's source and of what the replies of both sides answer and say, and where.
+
+    Args:
+        rejected: a text when it was synthesised.
+    """
+    sides = [side if isinstance(side, str) else [_told(*reply) for reply in side] for side in (chosen, rejected)]
+    return hashlib.sha256(json.dumps([source, *sides]).encode("ascii")).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------------ inside
+
+
+def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
+    return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
 
 
 def _with_reward(step: JudgedStep, reward: int) -> Iterator[Utterance]:
@@ -236,7 +244,7 @@ def _paired(
 def _contrast(step: JudgedStep, cell: Utterance, other: Utterance) -> PreferencePair:
     chosen, rejected = step.ref(cell.cell), step.ref(other.cell)
     return PreferencePair(
-        id=pair_id("contrast", [(chosen, cell), (rejected, other)], None),
+        id=pair_id("contrast", [(chosen, cell)], [(rejected, other)]),
         source="contrast",
         chosen=(chosen,),
         rejected=(rejected,),

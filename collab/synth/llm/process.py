@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from collab.credit.asking import prompt_hash
+from collab.credit.reached import reached
 from collab.credit.replies import Proposal, Score, read_items
 from collab.envs.base import Forkable
 from collab.synth.llm.checks import NOT_SHOWN, Decided, is_shown, read_action
@@ -110,14 +111,5 @@ def _missing(why: str) -> CellReward:
 
 async def _same_state(scene: Scene, one: Action, other: Action) -> bool:
     """Whether two actions cannot be told apart by what they lead to; False where the environment cannot fork."""
-    if not isinstance(scene.environment, Forkable):
-        return False
-    seen = []
-    for action in (one, other):
-        fork = await scene.environment.fork()
-        try:
-            result = await fork.step(action)
-        finally:
-            await fork.close()
-        seen.append((result.observation.digest, result.terminated, result.outcome))
-    return seen[0] == seen[1]
+    world = scene.environment
+    return isinstance(world, Forkable) and await reached(world, one) == await reached(world, other)

@@ -1,0 +1,121 @@
+"""The negatives of one judged step: ask the adversary, lint what it says, ask again where that was no use.
+
+    found = await negatives(case, step, wanted(step, sources, seed), adversary, prefix=reader.prefix, seed=seed)
+    made = pair(replace(step, negatives=found.negatives), sources, seed)
+
+Every question has a seed of its own, by name: run seed, epoch, task, episode, step, agent, round and attempt. What is
+found depends on these and on the record alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.case import Case
+from collab.credit.lint import lint
+from collab.credit.pairs import JudgedStep, Negative, rewarded_actions
+from collab.credit.reached import Reach, reaching
+from collab.errors import ConfigError
+from collab.prompts.render import rebuild
+from collab.types import CellRef
+
+NOTHING_WORSE = "the adversary knew nothing worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negatives:
+    """What an adversary was good for."""
+
+    negatives: Mapping[CellRef, Negative]
+    refused: Counter[str] = field(default_factory=Counter)
+    """Replies that were dropped, by cause (`collab.credit.lint`), and occasions for which there was none."""
+    untried: int = 0
+    """Of `negatives`: those that nobody could try, for the state cannot be brought back."""
+
+
+async def negatives(
+    case: Case,
+    step: JudgedStep,
+    cells: Iterable[CellRef],
+    adversary: Adversary,
+    *,
+    prefix: Callable[[str], str],
+    seed: int,
+    attempts: int = 3,
+) -> Negatives:
+    """A negative for each cell, as far as the adversary finds one.
+
+    Args:
+        case: the record of the same step.
+        cells: rewarded ones.
+        prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
+        seed: of the run.
+        attempts: how often a cell is asked about; each reply that is dropped counts.
+
+    Raises:
+        EnvironmentFailure, ModelFailure: nothing was found, and asking again may help.
+        UnknownName: the run has no such prefix.
+        ConfigError: fewer attempts than one.
+    """
+    if attempts < 1:
+        raise ConfigError(f"an adversary asked {attempts} times per cell; allowed: 1 or more")
+    asked, found, refused = sorted(set(cells)), dict[CellRef, Negative](), Counter[str]()
+    if not asked:
+        return Negatives(negatives={})
+    async with _reach(case) as reach:
+        for attempt in range(attempts):
+            left = [cell for cell in asked if cell not in found]
+            seeds = [step.seed(seed, "adversary", cell, attempt) for cell in left]
+            occasions = [_occasion(case, step, cell, prefix, own) for cell, own in zip(left, seeds, strict=True)]
+            for occasion, proposal in zip(occasions, await _proposals(adversary, occasions), strict=True):
+                checked = await _checked(occasion, proposal, reach)
+                if isinstance(checked, Negative):
+                    found[occasion.cell.cell] = checked
+                else:
+                    refused[checked] += 1
+    return Negatives(negatives=found, refused=refused, untried=len(found) if case.state is None else 0)
+
+
+def _occasion(case: Case, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:
+    said = step.matrix[cell]
+    read = rebuild(prefix(said.prompt.prefix), said.prompt)
+    return Occasion(case=case, cell=said, prompt=read, rewarded=rewarded_actions(step), seed=seed)
+
+
+@contextlib.asynccontextmanager
+async def _reach(case: Case) -> AsyncIterator[Reach | None]:
+    if case.state is None:
+        yield None
+        return
+    async with reaching(case.state) as reach:
+        yield reach
+
+
+async def _proposals(adversary: Adversary, occasions: Sequence[Occasion]) -> list[Proposal | None]:
+    """All at once; the first failure ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(adversary.propose(occasion)) for occasion in occasions]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _checked(occasion: Occasion, proposal: Proposal | None, reach: Reach | None) -> Negative | str:
+    """A negative, or why there is none."""
+    if proposal is None:
+        return NOTHING_WORSE
+    found = await lint(
+        proposal.text,
+        occasion.case.space,
+        occasion.case.observation,
+        chosen=occasion.right,
+        rewarded=occasion.rewarded,
+        reach=reach,
+    )
+    return found if isinstance(found, str) else Negative(text=proposal.text, action=found, maker=proposal.maker)
