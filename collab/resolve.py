@@ -13,7 +13,7 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,7 +53,11 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "rehearsal": "collab.models.rehearsal:RehearsalModel",
         "scripted": "collab.models.scripted:ScriptedModel",
     },
-    "critics": {},
+    "critics": {
+        "llm": "collab.credit.language:LanguageCritic",
+        "oracle": "collab.credit.solution:SolutionCritic",
+        "outcome": "collab.credit.outcome:OutcomeCritic",
+    },
     "adversaries": {
         "sampler": "collab.credit.adversary_sampler:SamplerAdversary",
     },
@@ -67,11 +71,13 @@ def kinds(group: Group) -> dict[str, str]:
     return outside | BUILT_IN[group]
 
 
-def build(group: Group, part: Part, where: str) -> Any:
+def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None = None) -> Any:
     """Make the object that a part describes.
 
     Args:
         where: which definition it stands in, for messages.
+        given: what no option can say (a model that was built already), by parameter name; the class takes of it what
+            it has a parameter for.
 
     Raises:
         UnknownName: no such kind.
@@ -80,10 +86,11 @@ def build(group: Group, part: Part, where: str) -> Any:
     """
     target = _target(group, part, where)
     make = _imported(target, where)
-    options = _options(make)
+    taken = {name: value for name, value in (given or {}).items() if name in inspect.signature(make).parameters}
+    options = _options(make, leaving=taken)
     try:
         checked = options.model_validate(part.options)
-        return make(**{name: getattr(checked, name) for name in checked.model_fields_set})
+        return make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
     except ValidationError as error:
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError:
@@ -113,15 +120,15 @@ def _imported(target: str, where: str) -> Callable[..., Any]:
     return made
 
 
-def _options(make: Callable[..., Any]) -> type[BaseModel]:
-    """A model of a constructor's keyword arguments, from its annotations."""
+def _options(make: Callable[..., Any], leaving: Container[str] = ()) -> type[BaseModel]:
+    """A model of a constructor's keyword arguments, whatever `leaving` names, from its annotations."""
     try:
         parameters = inspect.signature(make, eval_str=True).parameters.values()
     except NameError:  # annotations that only a type checker can resolve: take any value, the constructor decides
         parameters = inspect.signature(make).parameters.values()
     fields: dict[str, Any] = {}
     for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in leaving:
             continue
         known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)
         annotation = parameter.annotation if known else Any
