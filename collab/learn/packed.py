@@ -1,0 +1,221 @@
+"""A causal LM that scores packed rows: one pass over what the rows of a micro-batch have in common and what they add.
+
+    share(model)                            # once, after TRL has given the model its head; refuses what would break it
+    batch["packed"] = packed_batch(batch)   # in the collator
+    model(**batch, labels=labels, fused_lm_head=True).log_probs     # (rows, tokens - 1), as TRL's own
+
+What TRL does with log-probabilities stays TRL's; it never sees that rows were packed. Logits are made at scored
+positions only. A pass that is not packed is computed as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from trl.trainer.utils import FusedCausalLMOutput
+
+from collab.errors import ConfigError
+from collab.learn.head import is_plain
+from collab.learn.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
+from collab.learn.prefix import SHORTEST, pack, scored
+from collab.models.checkpoint import TOLERANCE
+
+_LOGITS_AT_ONCE = 1 << 28
+"""Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
+_STRETCHING = {"longrope", "dynamic"}
+"""Kinds of positions that depend on the longest sequence beside them."""
+
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Packed:
+    """The rows of a micro-batch, packed; T tokens, of which M are scored, for S scored tokens of the rows."""
+
+    ids: Tensor
+    """(1, T)."""
+    positions: Tensor
+    """(1, T)."""
+    plan: Plan
+    predictors: Tensor
+    """Places after which a scored token is expected, (M,)."""
+    wanted: Tensor
+    """The tokens expected, (M,)."""
+    which: Tensor
+    """For each scored token of the rows, its number among these, (S,)."""
+    cells: Tensor
+    """And its place in the table of log-probabilities, flattened, (S,)."""
+    shape: tuple[int, int]
+    """Of that table: rows, tokens of the longest row less one."""
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Packed:
+        """The same on that device."""
+        names = ("ids", "positions", "predictors", "wanted", "which", "cells")
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names}
+        return replace(self, plan=self.plan.to(device), **moved)
+
+
+def packed_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
+    """Pack the rows of a batch as TRL's collator makes it.
+
+    Args:
+        batch: input_ids, attention_mask and completion_mask, (rows, tokens) each, padded on the right.
+        shortest: see `prefix.pack`.
+    """
+    ids, mask, completion = (batch[name].cpu().numpy() for name in ("input_ids", "attention_mask", "completion_mask"))
+    lengths = mask.sum(1)
+    if any(not one[:length].all() for one, length in zip(mask, lengths, strict=True)):
+        raise ValueError("rows are not padded on the right; packed rows need a collator that pads there, as TRL's does")
+    packing = pack([row[:length] for row, length in zip(ids, lengths, strict=True)], shortest=shortest)
+    found = scored(packing, completion, ids.shape[1])
+    return Packed(
+        ids=torch.from_numpy(packing.ids)[None],
+        positions=torch.from_numpy(packing.positions)[None],
+        plan=plan_of(packing.nodes),
+        shape=(ids.shape[0], ids.shape[1] - 1),
+        **{name: torch.from_numpy(getattr(found, name)) for name in ("predictors", "wanted", "which", "cells")},
+    )
+
+
+def share(model: Any, context: Context = contextlib.nullcontext) -> None:
+    """Let a causal LM score packed rows.
+
+    Args:
+        model: the innermost causal LM, after `add_fused_lm_head`, its dropout at 0.
+        context: what packed passes are computed within (autocast, say).
+
+    Raises:
+        ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
+    """
+    reason = _obstacle(model) or _probe(model, context)
+    if reason is not None:
+        raise ConfigError(
+            f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
+        )
+    model.forward = MethodType(_forward_over(model.forward, context), model)
+
+
+def _forward_over(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+        if not fused_lm_head:
+            return theirs(*args, **kwargs)
+        if packed is None:
+            raise ValueError("a batch without its packing; the trainer's own collator packs batches")
+        with context():
+            here = packed.to(self.device)
+            hidden = _hidden(self, here, Passed(plan=here.plan))
+            return _output(hidden[0], here, self.get_output_embeddings())
+
+    return forward
+
+
+def _hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
+    """What the last layer puts out, (1, T, width)."""
+    # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
+    unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
+    output = model.base_model(
+        input_ids=packed.ids, position_ids=packed.positions, attention_mask=unused, use_cache=False, packing=passed
+    )
+    hidden: Tensor = output.last_hidden_state
+    return hidden
+
+
+def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
+    """Log-probabilities of the rows' scored tokens and what TRL's metrics want, as if rows were not packed."""
+    inputs, wanted = hidden[packed.predictors], packed.wanted
+    at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])
+    if len(wanted) <= at_once:
+        parts = [_score(inputs, wanted, head)]
+    else:
+        pieces = zip(torch.split(inputs, at_once), torch.split(wanted, at_once), strict=True)
+        parts = [checkpoint(_score, one, ids, head, use_reentrant=False) for one, ids in pieces]
+    values = [torch.cat(part)[packed.which] for part in zip(*parts, strict=True)]
+    rows, width = packed.shape
+    logps, entropy, mean, top, mask = (
+        one.new_zeros(rows * width).index_copy(0, packed.cells, one).view(rows, width)
+        for one in (*values, torch.ones_like(packed.cells, dtype=torch.bool))
+    )
+    return FusedCausalLMOutput(
+        loss=-logps.sum() / mask.sum().clamp(min=1),
+        log_probs=logps,
+        entropy=entropy,
+        mean_logits=mean,
+        is_top1=top,
+        label_mask=mask,
+    )
+
+
+def _score(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability of what is wanted, entropy, mean logit, and whether it is the likeliest; (M,) each."""
+    logits = head(inputs).float()
+    logps = logits.log_softmax(-1)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]
+    with torch.no_grad():
+        entropy = -(logps.exp() * logps).sum(-1)
+        top, mean = logits.argmax(-1) == wanted, logits.mean(-1)
+    return chosen, entropy, mean, top
+
+
+def _obstacle(model: Any) -> str | None:
+    """Why it cannot be, as far as its configuration tells."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if any(isinstance(part, dict) and part.get("rope_type") in _STRETCHING for part in (rope, *rope.values())):
+        return "its positions depend on the longest sequence beside them"
+    if not is_plain(model):
+        return "its logits are more than a product"
+    for name, module in model.named_modules():
+        chance = module.p if isinstance(module, torch.nn.Dropout) else getattr(module, "attention_dropout", 0.0)
+        if isinstance(chance, float) and chance > 0:
+            return f"{name} has dropout {chance}: what rows share would lose the same for all of them"
+    return None
+
+
+@torch.no_grad()
+def _probe(model: Any, context: Context) -> str | None:
+    """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
+    own, training = model.config._attn_implementation, model.training
+    config = model.config.get_text_config()
+    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % config.vocab_size
+    ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
+    model.eval()
+    try:
+        with context():
+            expected = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+            install()
+            model.set_attn_implementation(IMPLEMENTATION)
+            reason = _differs(model, ids, expected)
+    except NotImplementedError as error:
+        reason = str(error)
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
+        reason = f"its attention cannot be replaced ({type(error).__name__})"
+    model.train(training)
+    if reason is not None:
+        with contextlib.suppress(ValueError):
+            model.set_attn_implementation(own)
+    return reason
+
+
+def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
+    every = torch.ones_like(ids)
+    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    packed = packed.to(model.device)
+    passed = Passed(plan=packed.plan)
+    found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)
+    if len(passed.layers) != model.config.get_text_config().num_hidden_layers:
+        return "some of its layers compute attention of their own"
+    wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]
+    apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
+    kind = model.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
+    return None if apart <= TOLERANCE[dtype] else f"its log-probabilities would differ by {apart:.2g}"
