@@ -1,0 +1,174 @@
+"""A run's steps → judgements beside it: many at once, each once, off the path of whatever plays.
+
+    with LabelWriter(run, "oracle", head) as writer:
+        labelling = await label(cases, critic, writer)
+
+What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
+nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
+again; after ten such in a row labelling stops, for it is not the cases' fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from collab.config import Budget
+from collab.credit.case import Case
+from collab.credit.critic import Critic, Judgement
+from collab.credit.labels import LabelWriter
+from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.redact import redact
+from collab.types import Spent
+
+PATIENCE = 10
+"""Failures in a row before labelling stops."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Labelling:
+    """How far it is; a live object, read by whoever shows it, and the result in the end."""
+
+    known: int = 0
+    """Cases that were judged before."""
+    judged: int = 0
+    failed: int = 0
+    """Cases about which nobody could be asked; they are asked about again next time."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Cells judged now that have no score, by cause."""
+    rewarded: int = 0
+    cells: int = 0
+    """Cells judged now, those without a score included."""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    """Over the calls that were counted, and whose price is known."""
+    stopped: str | None = None
+    """Why it ended early; None when every case was asked about."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent(self) -> Spent:
+        """What the critic's answered calls cost."""
+        return Spent(
+            calls=self.calls,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cost_usd=self.cost_usd,
+        )
+
+    def count(self, judgement: Judgement) -> None:
+        """Add one judgement."""
+        self.judged += 1
+        self.missing += judgement.missing
+        self.cells += len(judgement.rewards.rewards)
+        self.rewarded += sum(one.reward == 1 for one in judgement.rewards.rewards)
+        self.calls += len(judgement.calls)
+        self.prompt_tokens += sum(call.prompt_tokens or 0 for call in judgement.calls)
+        self.completion_tokens += sum(call.completion_tokens or 0 for call in judgement.calls)
+        self.cost_usd += sum(call.cost_usd or 0.0 for call in judgement.calls)
+
+    def exceeded(self, budget: Budget) -> str | None:
+        """Which limit is used up, in words; None while there is room."""
+        minutes = (time.monotonic() - self.started) / 60
+        tokens = self.prompt_tokens + self.completion_tokens
+        if budget.usd is not None and self.cost_usd >= budget.usd:
+            return f"budget used up: {self.cost_usd:.4f} of {budget.usd:g} USD"
+        if budget.tokens is not None and tokens >= budget.tokens:
+            return f"budget used up: {tokens} of {budget.tokens} tokens"
+        if budget.minutes is not None and minutes >= budget.minutes:
+            return f"budget used up: {minutes:.1f} of {budget.minutes:g} minutes"
+        return None
+
+
+async def label(
+    cases: Iterable[Case],
+    critic: Critic,
+    writer: LabelWriter,
+    *,
+    concurrency: int = 4,
+    budget: Budget | None = None,
+    stop: asyncio.Event | None = None,
+    watch: Callable[[Labelling], None] = lambda labelling: None,
+) -> Labelling:
+    """Judge all cases that are not judged yet.
+
+    Args:
+        cases: read one by one as they are needed.
+        concurrency: cases that are judged at the same time.
+        budget: what may be spent; the cases in flight when it is used up are still judged.
+        stop: set from outside to end after the cases in flight.
+        watch: called once, with the live object.
+
+    Raises:
+        StoreFailure: the labels cannot be written; what was recorded stays.
+        UsageError: the critic does not fit the cases (another version of the environment …).
+    """
+    worker = _Worker(
+        cases=iter(cases), critic=critic, writer=writer, budget=budget or Budget(), stop=stop or asyncio.Event()
+    )
+    watch(worker.labelling)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(worker.work())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return worker.labelling
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """What all workers share: one pile of cases, one writer, one count of failures."""
+
+    cases: Iterator[Case]
+    critic: Critic
+    writer: LabelWriter
+    budget: Budget
+    stop: asyncio.Event
+    labelling: Labelling = field(default_factory=Labelling)
+    _failures_in_a_row: int = 0
+
+    async def work(self) -> None:
+        """Judge cases until none is left or something says stop."""
+        for case in self.cases:
+            if self.writer.knows(case):
+                self.labelling.known += 1
+            else:
+                self._check()
+                if self.labelling.stopped is not None:
+                    return
+                await self._judge(case)
+            await asyncio.sleep(0)  # a critic in pure Python never waits; here others have their turn
+
+    def _check(self) -> None:
+        """Whether another case may be begun; the first reason not to is kept."""
+        asked = "stopped on request" if self.stop.is_set() else None
+        self.labelling.stopped = self.labelling.stopped or asked or self.labelling.exceeded(self.budget)
+
+    async def _judge(self, case: Case) -> None:
+        try:
+            with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
+                judgement = await self.critic.judge(case)
+                _require_whole(case, judgement)
+        except (EnvironmentFailure, ModelFailure) as failure:
+            self.writer.fail(case, failure)
+            self.labelling.failed += 1
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row == PATIENCE:
+                self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
+        else:
+            self.writer.record(judgement)
+            self.labelling.count(judgement)
+            self._failures_in_a_row = 0
+
+
+def _require_whole(case: Case, judgement: Judgement) -> None:
+    """ValueError unless a judgement is about this case and has one entry per cell, in conversation order."""
+    cells = [one.cell for one in judgement.rewards.rewards]
+    if judgement.key != case.key or judgement.case != case.digest or cells != [cell.cell for cell in case.matrix]:
+        raise ValueError(f"its judgement is not about this step with its {len(case.matrix.utterances)} cells")

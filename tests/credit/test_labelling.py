@@ -1,0 +1,250 @@
+"""Many steps at once, each once: what is counted, what goes on after a failure, a stop and a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.config import Budget
+from collab.credit.case import Case, cases
+from collab.credit.critic import UNREAD, Judgement
+from collab.credit.labelling import PATIENCE, Labelling, label
+from collab.credit.labels import LabelHead, LabelWriter, read_labels
+from collab.credit.language import LanguageCritic
+from collab.credit.language_prompt import read_critic_prompts
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import SolutionCritic
+from collab.errors import ConfigError, ModelFailure
+from collab.library import root
+from collab.models.fake_server import FakeServer
+from collab.models.openai import OpenAIModel
+
+HEAD = LabelHead(critic="test-1")
+
+
+@pytest.fixture
+def run(phone, tmp_path: Path) -> Path:  # type: ignore[no-untyped-def]
+    shutil.copytree(phone[1], tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def found(phone) -> list[Case]:  # type: ignore[no-untyped-def]
+    suite, _, episodes = phone
+    return [case for episode in episodes for case in cases(episode, suite.space, Rebuilder(suite))]
+
+
+def labelled(run: Path, found: list[Case], critic: Any, name: str = "one", **options: Any) -> Labelling:
+    with LabelWriter(run, name, HEAD) as writer:
+        return asyncio.run(label(found, critic, writer, **options))
+
+
+@dataclass
+class Wrapped:
+    """A critic that notes what it is asked, and misbehaves on demand."""
+
+    name: str = "wrapped"
+    version: str = "1"
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    trouble: Any = lambda number: None
+
+    async def judge(self, case: Case) -> Judgement:
+        self.asked.append(case.key)
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            await asyncio.sleep(0)
+            self.trouble(len(self.asked) - 1)
+            return await SolutionCritic().judge(case)
+        finally:
+            self.at_once -= 1
+
+
+def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[Case]) -> None:
+    first = labelled(run, found, SolutionCritic())
+    assert (first.judged, first.known, first.failed, first.stopped) == (len(found), 0, 0, None)
+    labels = read_labels(run, "one")
+    rewards = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards]
+    assert first.cells == len(rewards) == 6 * len(found)
+    assert first.rewarded == sum(one.reward == 1 for one in rewards) > 0
+    assert first.missing == labels.missing
+    assert set(first.missing) <= {UNREAD}
+    critic = Wrapped()
+    again = labelled(run, found, critic)
+    assert (again.known, again.judged, critic.asked) == (len(found), 0, [])
+
+
+def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[Case]) -> None:
+    critic = Wrapped()
+    labelled(run, found, critic, concurrency=3)
+    assert critic.most_at_once == 3
+    assert len(critic.asked) == len(set(critic.asked)) == len(found)
+
+
+def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Path, found: list[Case]) -> None:
+    def trouble(number: int) -> None:
+        if number in (1, 2):
+            raise ModelFailure("the server is gone") if number == 1 else KeyError("a critic's own mistake")
+
+    first = labelled(run, found, Wrapped(trouble=trouble), concurrency=1)
+    assert (first.judged, first.failed, first.stopped) == (len(found) - 2, 2, None)
+    failed = read_labels(run, "one").failed
+    assert [(one.step, one.error) for one in failed.values()] == [(found[n].step, "ModelFailure") for n in (1, 2)]
+    assert "KeyError" in failed[found[2].key].message
+    critic = Wrapped()
+    labelled(run, found, critic)
+    assert critic.asked == [found[1].key, found[2].key]
+    assert not read_labels(run, "one").failed
+
+
+def test_failures_in_a_row_stop_it(run: Path, found: list[Case]) -> None:
+    def trouble(number: int) -> None:
+        raise ModelFailure("the server is gone")
+
+    many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
+    critic = Wrapped(trouble=trouble)
+    stopped = labelled(run, many, critic, concurrency=1)
+    assert (len(critic.asked), stopped.failed) == (PATIENCE, PATIENCE)
+    assert stopped.stopped == "10 failures in a row, the last: the server is gone"
+
+
+def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: list[Case]) -> None:
+    def trouble(number: int) -> None:
+        if number == 3:
+            raise ConfigError("the critic does not fit")
+
+    with pytest.raises(ConfigError, match="does not fit"):
+        labelled(run, found, Wrapped(trouble=trouble), concurrency=1)
+    assert len(read_labels(run, "one").judged) == 3
+
+
+def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[Case]) -> None:
+    @dataclass
+    class Confused(Wrapped):
+        async def judge(self, case: Case) -> Judgement:
+            whole = await SolutionCritic().judge(case)
+            rewards = replace(whole.rewards, rewards=whole.rewards.rewards[1:])
+            return replace(whole, rewards=rewards)
+
+    result = labelled(run, found[:2], Confused())
+    assert (result.judged, result.failed) == (0, 2)
+    assert "not about this step with its 6 cells" in read_labels(run, "one").failed[found[0].key].message
+
+
+def test_a_stop_ends_it_behind_what_is_in_flight(run: Path, found: list[Case]) -> None:
+    stop = asyncio.Event()
+    critic = Wrapped(trouble=lambda number: stop.set() if number == 2 else None)
+    stopped = labelled(run, found, critic, concurrency=1, stop=stop)
+    assert (stopped.judged, stopped.stopped) == (3, "stopped on request")
+    assert labelled(run, found, Wrapped()).judged == len(found) - 3
+
+
+# ----------------------------------------------------------------------------------------------- a model over HTTP
+
+
+def says(body: Mapping[str, Any]) -> str:
+    asked = [json.loads(line) for line in re.findall(r'^\{"agent".*\}$', body["messages"][-1]["content"], re.MULTILINE)]
+    return json.dumps({"scores": [{**one, "score": len(one["action"]) % 10 / 9, "reason": "so"} for one in asked]})
+
+
+def questions(server: FakeServer) -> int:
+    return sum("Proposed for the next step" in body["messages"][-1]["content"] for body in server.requests)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+
+
+def ask(server: FakeServer, run: Path, found: list[Case], name: str = "one", **options: Any) -> Labelling:
+    async def go() -> Labelling:
+        model = OpenAIModel(model="fake", base_url=server.url, retries=0, usd_per_million_prompt=1.0)
+        critic = LanguageCritic(model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), seed=2)
+        try:
+            with LabelWriter(run, name, HEAD) as writer:
+                return await label(found, critic, writer, **options)
+        finally:
+            await model.close()
+
+    return asyncio.run(go())
+
+
+def test_what_a_model_cost_is_counted_and_a_budget_holds(run: Path, found: list[Case]) -> None:
+    with FakeServer(says=says) as server:
+        stopped = ask(server, run, found, concurrency=1, budget=Budget(tokens=1500))
+        assert stopped.stopped is not None
+        assert stopped.stopped.startswith("budget used up: ")
+        spent = stopped.spent
+        assert spent.calls == questions(server) < len(found)
+        assert spent.prompt_tokens + spent.completion_tokens >= 1500
+        rest = ask(server, run, found)
+        assert rest.stopped is None
+        assert rest.known == spent.calls
+        assert questions(server) == len(found)
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from collab.credit.case import cases
+from collab.credit.labelling import label
+from collab.credit.labels import LabelHead, LabelWriter
+from collab.credit.language import LanguageCritic
+from collab.credit.language_prompt import read_critic_prompts
+from collab.envs.actions import MOBILE
+from collab.library import root
+from collab.models.openai import OpenAIModel
+from collab.store.run import RunStore
+
+run, url = Path(sys.argv[1]), sys.argv[2]
+with RunStore.open(run).reader() as reader:
+    found = [case for episode in reader.trajectories() for case in cases(episode, MOBILE)]
+critic = LanguageCritic(
+    model=OpenAIModel(model="fake", base_url=url, retries=0),
+    texts=read_critic_prompts(root() / "prompts" / "critic"),
+    seed=2,
+)
+with LabelWriter(run, "one", LabelHead(critic="test-1")) as writer:
+    asyncio.run(label(found, critic, writer, concurrency=2))
+"""
+
+
+def test_after_a_kill_nothing_that_was_judged_is_asked_again(run: Path, found: list[Case]) -> None:
+    with FakeServer(says=says, delay_s=0.05) as server:
+        child = subprocess.Popen([sys.executable, "-c", CHILD, str(run), server.url])
+        try:
+            deadline = time.monotonic() + 60
+            while questions(server) < len(found) // 2 and time.monotonic() < deadline:
+                assert child.poll() is None, "it ended before it was killed"
+                time.sleep(0.01)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        kept = read_labels(run, "one").judged
+        asked = questions(server)
+        assert 0 < len(kept) <= asked <= len(kept) + 2  # what was in flight is lost, and nothing else
+        rest = ask(server, run, found)
+        assert (rest.known, rest.judged) == (len(kept), len(found) - len(kept))
+        assert questions(server) == asked + rest.judged
+        ask(server, run, found, name="whole")
+    one, whole = (read_labels(run, name).judged for name in ("one", "whole"))
+    assert {key: judgement.rewards for key, judgement in one.items()} == {
+        key: judgement.rewards for key, judgement in whole.items()
+    }
+    assert {key: judgement.calls[0].prompt for key, judgement in one.items() if judgement.calls} == {
+        key: judgement.calls[0].prompt for key, judgement in whole.items() if judgement.calls
+    }
