@@ -1,0 +1,121 @@
+"""How far a critic can be trusted: every number against one worked out by hand, and what must always hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collab.credit.calibrate import (
+    Bin,
+    Known,
+    accuracy,
+    auc,
+    ece,
+    length_bias,
+    position_bias,
+    position_effects,
+    reliability,
+    retest,
+    scored,
+)
+
+SCORES = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000001, 0.75, 0.9, 1.0]) | st.floats(0, 1)
+KNOWN = st.lists(st.builds(lambda score, good: Known(score=score, good=good), SCORES, st.booleans()), max_size=40)
+
+
+def known(*pairs: tuple[float, int]) -> list[Known]:
+    return [Known(score=score, good=bool(good)) for score, good in pairs]
+
+
+def test_what_has_no_score_is_left_out_and_counted() -> None:
+    assert scored([(0.5, True), (None, True), (0.1, False), (None, False)]) == (known((0.5, 1), (0.1, 0)), 2)
+
+
+def test_accuracy_by_hand() -> None:
+    # right: 0.9 good, 0.2 bad, 0.5 not good; wrong: 0.5 good (one half earns nothing), 0.8 bad
+    assert accuracy(known((0.9, 1), (0.2, 0), (0.5, 0), (0.5, 1), (0.8, 0))) == pytest.approx(3 / 5)
+    assert accuracy([]) is None
+
+
+def test_auc_by_hand_with_ties() -> None:
+    # good 0.8, 0.5; others 0.5, 0.3, 0.9. Of 6 comparisons 0.8 wins 2 of 3; 0.5 wins one and ties one: 3.5 / 6
+    assert auc(known((0.8, 1), (0.5, 1), (0.5, 0), (0.3, 0), (0.9, 0))) == pytest.approx(3.5 / 6)
+    assert auc(known((0.7, 1), (0.7, 0), (0.7, 0))) == 0.5
+    assert auc(known((0.9, 1), (0.1, 0))) == 1.0
+    assert auc(known((0.1, 1), (0.9, 0))) == 0.0
+    assert auc(known((0.9, 1))) is auc(known((0.9, 0))) is auc([]) is None
+
+
+@given(KNOWN)
+def test_auc_is_the_share_of_comparisons_won(found: list[Known]) -> None:
+    good = [one.score for one in found if one.good]
+    others = [one.score for one in found if not one.good]
+    expected = [1.0 if one > other else 0.5 if one == other else 0.0 for one in good for other in others]
+    assert auc(found) == (pytest.approx(math.fsum(expected) / len(expected)) if expected else None)
+
+
+def test_reliability_and_its_error_by_hand() -> None:
+    picture = reliability(known((0.1, 0), (0.2, 1), (0.5, 1), (0.9, 1), (1.0, 0), (0.8, 1)), bins=4)
+    assert [(column.low, column.high, column.count) for column in picture] == [
+        (0.0, 0.25, 2),
+        (0.25, 0.5, 0),
+        (0.5, 0.75, 1),
+        (0.75, 1.0, 3),
+    ]
+    assert (picture[0].mean_score, picture[0].good) == (pytest.approx(0.15), 0.5)
+    assert math.isnan(picture[1].mean_score)
+    assert (picture[2].mean_score, picture[2].good) == (0.5, 1.0)
+    assert (picture[3].mean_score, picture[3].good) == (pytest.approx(0.9), pytest.approx(2 / 3))
+    # 2/6 · |0.15 − 0.5| + 1/6 · |0.5 − 1| + 3/6 · |0.9 − 2/3| = 0.11666… + 0.08333… + 0.11666…
+    assert ece(picture) == pytest.approx(0.35 / 3 + 0.5 / 6 + 0.35 / 3)
+    assert ece(reliability([])) is None
+    with pytest.raises(ValueError, match="at least 1"):
+        reliability([], bins=0)
+
+
+@given(KNOWN, st.integers(1, 12))
+def test_every_score_is_in_the_column_whose_bounds_hold_it(found: list[Known], bins: int) -> None:
+    picture = reliability(found, bins)
+    assert sum(column.count for column in picture) == len(found)
+    for column in picture:
+        assert not column.count or column.low - 1e-9 <= column.mean_score <= column.high + 1e-9
+    error = ece(picture)
+    assert error is None or 0 <= error <= 1
+
+
+def test_a_critic_that_says_what_is_true_has_no_error() -> None:
+    perfect = reliability(known((1.0, 1), (0.0, 0), (1.0, 1)))
+    assert ece(perfect) == 0.0
+    assert isinstance(perfect[0], Bin)
+
+
+def test_retest_by_hand() -> None:
+    # scored twice: (0.9, 0.7) same, (0.6, 0.5) not the same, (0.1, 0.2) same
+    found = retest([(0.9, 0.7), (0.6, 0.5), (None, 0.5), (0.1, 0.2), (0.3, None)])
+    assert found is not None
+    assert (found.count, found.agreement) == (3, pytest.approx(2 / 3))
+    assert found.difference == pytest.approx(0.4 / 3)
+    assert retest([(None, 0.5)]) is None
+
+
+def test_position_bias_by_hand() -> None:
+    # first proposal: mean 0.5, +0.2 in place 0, −0.2 in place 1; second: mean 0.4, +0.1, 0, −0.1
+    effects = position_effects([[(0, 0.7), (1, 0.3)], [(0, 0.5), (1, 0.4), (2, 0.3)]])
+    assert effects == {0: pytest.approx(0.15), 1: pytest.approx(-0.1), 2: pytest.approx(-0.1)}
+    assert position_bias(effects) == pytest.approx(0.25)
+    assert position_bias(position_effects([[(0, 0.7)]])) is None
+    assert position_bias({}) is None
+
+
+@given(st.lists(st.tuples(SCORES, st.permutations([0, 1, 2])), min_size=1))
+def test_who_does_not_care_for_places_has_no_bias(proposals: list[tuple[float, list[int]]]) -> None:
+    effects = position_effects([(place, score) for place in places] for score, places in proposals)
+    assert position_bias(effects) == pytest.approx(0, abs=1e-12)
+
+
+def test_length_bias_by_hand() -> None:
+    assert length_bias([(0.5, 0.7), (0.9, 0.8), (None, 1.0), (0.2, 0.2)]) == pytest.approx(0.1 / 3)
+    assert length_bias([(None, 0.4)]) is None
