@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collab.credit.case import Case
-from collab.types import Action, Prompt, Utterance
+from collab.types import Action, Prompt, Spent, Utterance
+
+FREE = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+"""Nobody was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class Proposal:
     """Reason and action, as a policy would say them; whether it can be read is not promised."""
     maker: str
     """Which adversary said it, and how: "sampler-1: other element", "llm-1: gpt-4o-mini"."""
+    spent: Spent = FREE
+    """What the model calls behind it cost."""
 
 
 class Adversary(Protocol):

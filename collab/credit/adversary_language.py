@@ -1,7 +1,7 @@
 """A language model as adversary: it plays somebody very clumsy, under the rewarded cell's own input.
 
-    prompts = read_clumsy(library.path("prompts", "adversary"))
-    adversary = LanguageAdversary(model=model, sampling=sampling, clumsy=prompts)
+    texts = read_adversary_prompts(library.path("prompts", "adversary"))
+    adversary = LanguageAdversary(model=model, texts=texts)
 
 It reads what the cell read, byte for byte (rules, task, history, screen, messages, header), then the role. So it shares
 the cell's prefix in every cache, and the reply form is the cell's own. Deviations from CollabUIAgents (eq. 7): the
@@ -11,7 +11,8 @@ out what the cell read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import jinja2
@@ -21,26 +22,30 @@ from collab.credit.asking import ask
 from collab.errors import ConfigError
 from collab.models.base import Model
 from collab.prompts.parse import read_reply, write_reply
-from collab.types import Prompt, Sampling, Segment
+from collab.types import Prompt, Sampling, Segment, Spent
 
-FOLDER, FILE = "adversary", "clumsy.jinja"
-"""Where in `prompts/` the role stands."""
+FOLDER = "adversary"
+"""Name of the folder in `prompts/`."""
+SAMPLING = Sampling(temperature=0.7, max_tokens=256)
+"""Open in the paper; warm, so that mistakes differ. Room for a policy's reply."""
+_ROLE = "clumsy"
 
 
-def read_clumsy(folder: Path) -> str:
-    """The text of the role; ConfigError when it is missing or cannot be read."""
+def read_adversary_prompts(folder: Path) -> dict[str, str]:
+    """The texts of a folder by template name; ConfigError when one is missing or cannot be read."""
+    path = folder / f"{_ROLE}.jinja"
     try:
-        return (folder / FILE).read_text(encoding="utf-8")
+        return {_ROLE: path.read_text(encoding="utf-8")}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder / FILE}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
 class Clumsy:
     """The role, ready to be put behind a cell's input.
 
     Args:
-        text: a Jinja template, see `read_clumsy`; it may ask for `right` (the right action in words) and `actions`
-            (the list of actions, empty where the input already shows it).
+        text: a Jinja template; it may ask for `right` (the right action in words) and `actions` (the list of actions,
+            empty where the input already shows it).
 
     Raises:
         ConfigError: it is no template.
@@ -56,7 +61,7 @@ class Clumsy:
         try:
             self._template = environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{FILE}:{error.lineno}: {error.message}") from None
+            raise ConfigError(f"prompts/{FOLDER}/{_ROLE}.jinja:{error.lineno}: {error.message}") from None
 
     def prompt(self, occasion: Occasion) -> Prompt:
         """What the model is asked; ConfigError when the template asks for something that nobody tells it."""
@@ -68,37 +73,34 @@ class Clumsy:
                 actions="" if listing in read.system else listing,
             )
         except jinja2.UndefinedError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{FILE}: {error.message}") from None
+            raise ConfigError(f"prompts/{FOLDER}/{_ROLE}.jinja: {error.message}") from None
         return replace(read, segments=(*read.segments, Segment(text="\n\n" + role)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageAdversary:
-    """Asks a model once per occasion.
+    """Asks a model once per occasion; kind `llm`.
+
+    Args:
+        model: is not closed.
+        texts: templates, see `read_adversary_prompts`.
+        call_s: limit of one call in seconds, retries included and waiting in line not.
 
     Raises:
-        ConfigError: the model looks at solutions, so it would play nobody.
+        ConfigError: the template does not fit, or the model looks at solutions and would play nobody.
     """
 
-    model: Model
-    sampling: Sampling
-    clumsy: Clumsy
-    call_s: float = 120.0
-    """Limit of one call in seconds, retries included and waiting in line not."""
+    name = "llm"
+    version = "1"
 
-    def __post_init__(self) -> None:
-        if self.model.privileged:
-            raise ConfigError(f"{self.model.policy.base} looks at solutions; an adversary needs a language model")
-
-    @property
-    def name(self) -> str:
-        """As makers and labels tell it."""
-        return "llm"
-
-    @property
-    def version(self) -> str:
-        """Of how it asks and reads."""
-        return "1"
+    def __init__(
+        self, *, model: Model, texts: Mapping[str, str], sampling: Sampling = SAMPLING, call_s: float = 120.0
+    ) -> None:
+        if model.privileged:
+            raise ConfigError(f"{model.policy.base} looks at solutions; an adversary needs a language model")
+        if _ROLE not in texts:
+            raise ConfigError(f"prompts/{FOLDER}: {_ROLE}.jinja missing")
+        self._model, self._clumsy = model, Clumsy(texts[_ROLE])
+        self._sampling, self._call_s = sampling, call_s
 
     async def propose(self, occasion: Occasion) -> Proposal:
         """Its reply, written as policies do where it can be read, and as it came where it cannot.
@@ -106,16 +108,17 @@ class LanguageAdversary:
         Raises:
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
-        reply = await ask(
-            self.model,
-            self.clumsy.prompt(occasion),
-            self.sampling,
-            seed=occasion.seed,
-            call_s=self.call_s,
-            who="the adversary",
-        )
+        prompt, sampling = self._clumsy.prompt(occasion), self._sampling
+        who, seed = "the adversary", occasion.seed
+        reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
         text = reply.text.rpartition("</think>")[2].strip()
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)
-        return Proposal(text=text, maker=f"{label_of(self)}: {self.model.policy.base}")
+        spent = Spent(
+            calls=1,
+            prompt_tokens=reply.prompt_tokens or 0,
+            completion_tokens=reply.completion_tokens or 0,
+            cost_usd=reply.cost_usd or 0.0,
+        )
+        return Proposal(text=text, maker=f"{label_of(self)}: {self._model.policy.base}", spent=spent)

@@ -1,6 +1,6 @@
 """Several adversaries, one drawn by weight for each occasion.
 
-adversary = MixtureAdversary([(SamplerAdversary(), 3), (LanguageAdversary(model), 1)])
+adversary = MixtureAdversary([(SamplerAdversary(), 3), (LanguageAdversary(model=model, texts=texts), 1)])
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary import FREE, Adversary, Occasion, Proposal
 from collab.credit.case import Case
 from collab.credit.lint import lint
 from collab.credit.pairs import JudgedStep, Negative, rewarded_actions
 from collab.credit.reached import Reach, reaching
 from collab.errors import ConfigError
 from collab.prompts.render import rebuild
-from collab.types import CellRef
+from collab.types import CellRef, Spent
 
 NOTHING_WORSE = "the adversary knew nothing worse"
 
@@ -34,6 +34,8 @@ class Negatives:
     negatives: Mapping[CellRef, Negative]
     refused: Counter[str] = field(default_factory=Counter)
     """Replies that were dropped, by cause (`collab.credit.lint`), and occasions for which there was none."""
+    spent: Spent = FREE
+    """What asking cost, dropped replies included."""
     untried: int = 0
     """Of `negatives`: those that nobody could try, for the state cannot be brought back."""
 
@@ -65,6 +67,7 @@ async def negatives(
     if attempts < 1:
         raise ConfigError(f"an adversary asked {attempts} times per cell; allowed: 1 or more")
     asked, found, refused = sorted(set(cells)), dict[CellRef, Negative](), Counter[str]()
+    spent: list[Spent] = []
     if not asked:
         return Negatives(negatives={})
     async with _reach(case) as reach:
@@ -73,12 +76,23 @@ async def negatives(
             seeds = [step.seed(seed, "adversary", cell, attempt) for cell in left]
             occasions = [_occasion(case, step, cell, prefix, own) for cell, own in zip(left, seeds, strict=True)]
             for occasion, proposal in zip(occasions, await _proposals(adversary, occasions), strict=True):
+                spent += [] if proposal is None else [proposal.spent]
                 checked = await _checked(occasion, proposal, reach)
                 if isinstance(checked, Negative):
                     found[occasion.cell.cell] = checked
                 else:
                     refused[checked] += 1
-    return Negatives(negatives=found, refused=refused, untried=len(found) if case.state is None else 0)
+    untried = len(found) if case.state is None else 0
+    return Negatives(negatives=found, refused=refused, spent=_sum(spent), untried=untried)
+
+
+def _sum(spent: Sequence[Spent]) -> Spent:
+    return Spent(
+        calls=sum(one.calls for one in spent),
+        prompt_tokens=sum(one.prompt_tokens for one in spent),
+        completion_tokens=sum(one.completion_tokens for one in spent),
+        cost_usd=sum(one.cost_usd for one in spent),
+    )
 
 
 def _occasion(case: Case, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:

@@ -130,6 +130,7 @@ class Capabilities:
     """What the probe saw, one line each."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """Answers prompts."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from collab.config import Part
 from collab.credit.adversary import Adversary, Occasion, Proposal
-from collab.credit.adversary_language import Clumsy, LanguageAdversary, read_clumsy
+from collab.credit.adversary_language import Clumsy, LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_mixture import MixtureAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
@@ -21,13 +21,14 @@ from collab.credit.sampler import WEIGHTS
 from collab.credit.wording import reason
 from collab.errors import ConfigError, ModelFailure, UnknownName
 from collab.library import root
+from collab.models.base import Model
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
 from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.resolve import build
+from collab.resolve import build, build_adversary
 from collab.store.reader import RunReader
 from collab.types import Action, Sampling, Utterance
 
@@ -149,8 +150,12 @@ def test_a_cell_without_an_action_is_no_occasion(phone) -> None:  # type: ignore
 # --------------------------------------------------------------------------------------------- language model
 
 
-def clumsy() -> Clumsy:
-    return Clumsy(read_clumsy(FOLDER))
+def language(model: Model, **options: Any) -> LanguageAdversary:
+    return LanguageAdversary(model=model, texts=read_adversary_prompts(FOLDER), sampling=SAMPLING, **options)
+
+
+def role_for(one: Occasion) -> str:
+    return Clumsy(read_adversary_prompts(FOLDER)["clumsy"]).prompt(one).suffix
 
 
 def over_http(
@@ -163,7 +168,7 @@ def over_http(
         try:
             await model.probe()
             server.faults.extend([] if fault is None else [fault])
-            return await LanguageAdversary(model=model, sampling=SAMPLING, clumsy=clumsy()).propose(one)
+            return await language(model).propose(one)
         finally:
             await model.close()
 
@@ -185,7 +190,9 @@ def test_a_model_answers_the_cells_own_input_with_the_messages_it_heard(phone) -
     assert one.case.space.describe(one.right, one.case.observation) in role
     assert (asked["temperature"], asked["seed"]) == (0.7, one.seed)
     assert 64 in (asked.get("max_tokens"), asked.get("max_completion_tokens"))
-    assert found == Proposal(text=WRONG, maker="llm-1: fake")
+    assert (found.text, found.maker, found.spent.calls) == (WRONG, "llm-1: fake", 1)
+    assert found.spent.prompt_tokens > 100
+    assert found.spent.completion_tokens > 0
 
 
 def test_a_reply_is_written_as_policies_write_and_left_alone_where_it_cannot_be_read(phone) -> None:  # type: ignore[no-untyped-def]
@@ -199,9 +206,9 @@ def test_a_reply_is_written_as_policies_write_and_left_alone_where_it_cannot_be_
 def test_the_actions_are_listed_where_the_cells_own_rules_do_not(phone) -> None:  # type: ignore[no-untyped-def]
     one = late(phone)
     listing = one.case.space.listing()
-    assert listing not in clumsy().prompt(one).suffix
+    assert listing not in role_for(one)
     terse = replace(one, prompt=replace(one.prompt, system="You operate a phone."))
-    assert listing in clumsy().prompt(terse).suffix
+    assert listing in role_for(terse)
 
 
 def test_a_server_that_refuses_is_a_failure_and_no_negative(phone) -> None:  # type: ignore[no-untyped-def]
@@ -211,19 +218,21 @@ def test_a_server_that_refuses_is_a_failure_and_no_negative(phone) -> None:  # t
 
 def test_a_call_that_takes_too_long_is_a_failure(phone) -> None:  # type: ignore[no-untyped-def]
     model = ScriptedModel(replies=[WRONG], hang_calls=[0])
-    adversary = LanguageAdversary(model=model, sampling=SAMPLING, clumsy=clumsy(), call_s=0.05)
+    adversary = language(model, call_s=0.05)
     with pytest.raises(ModelFailure, match=r"call of the adversary to scripted \(limit 0.05 s\) timed out"):
         asyncio.run(adversary.propose(late(phone)))
 
 
 def test_a_model_that_looks_at_solutions_is_no_adversary() -> None:
     with pytest.raises(ConfigError, match="needs a language model"):
-        LanguageAdversary(model=RehearsalModel(), sampling=SAMPLING, clumsy=clumsy())
+        language(RehearsalModel())
 
 
 def test_a_role_that_cannot_be_used_says_where(phone, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError, match=r"clumsy.jinja: cannot be read"):
-        read_clumsy(tmp_path)
+        read_adversary_prompts(tmp_path)
+    with pytest.raises(ConfigError, match=r"prompts/adversary: clumsy.jinja missing"):
+        LanguageAdversary(model=ScriptedModel(replies=[WRONG]), texts={})
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja:2: "):
         Clumsy("Play\n{% if %}")
     with pytest.raises(ConfigError, match=r"prompts/adversary/clumsy.jinja: 'mood' is undefined"):
@@ -236,7 +245,7 @@ def test_a_role_that_cannot_be_used_says_where(phone, tmp_path: Path) -> None:  
 def test_a_mixture_lets_one_answer_by_weight_and_seed(phone) -> None:  # type: ignore[no-untyped-def]
     one = late(phone)
     model = ScriptedModel(replies=[WRONG])
-    asked = LanguageAdversary(model=model, sampling=SAMPLING, clumsy=clumsy())
+    asked = language(model)
     mixture = MixtureAdversary([(SamplerAdversary(), 3), (asked, 1), (SamplerAdversary(weights={"undo": 1}), 0)])
     assert mixture.version == "sampler-1+llm-1"
     makers = [proposed(mixture, replace(one, seed=seed)).maker for seed in range(200)]
@@ -250,3 +259,36 @@ def test_a_mixture_lets_one_answer_by_weight_and_seed(phone) -> None:  # type: i
 def test_a_mixture_of_nothing_is_refused(weights: list[float]) -> None:
     with pytest.raises(ConfigError, match="weights of adversaries"):
         MixtureAdversary([(SamplerAdversary(), weight) for weight in weights])
+
+
+MIXED = {
+    "parts": [
+        {"kind": "sampler", "options": {"weights": {"undo": 1}}},
+        {"kind": "llm", "weight": 2, "options": {"sampling": {"temperature": 1.2}}},
+    ]
+}
+
+
+def test_a_mixture_is_built_of_parts_by_name(phone) -> None:  # type: ignore[no-untyped-def]
+    model = ScriptedModel(replies=[WRONG])
+    given = {"model": model, "texts": read_adversary_prompts(FOLDER)}
+    mixture = build_adversary(Part(kind="mixture", options=MIXED), "marl.yaml", given)
+    makers = {proposed(mixture, replace(late(phone), seed=seed)).maker for seed in range(30)}
+    assert makers == {"sampler-1: undo", "llm-1: scripted"}
+    assert {request.sampling.temperature for request in model.requests} == {1.2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parts": []}, "marl.yaml: options of mixture"),
+        ({"parts": [{"kind": "sampler", "weight": -1}]}, "marl.yaml: options of mixture"),
+        ({"parts": [{"kind": "sampler", "weight": 0}]}, "weights of adversaries"),
+        ({"parts": [{"kind": "simpler"}]}, "did you mean sampler"),
+        ({"parts": [{"kind": "llm"}]}, "options of llm"),
+        ({"prats": []}, "options of mixture"),
+    ],
+)
+def test_a_mixture_that_cannot_be_built_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, UnknownName), match=message):
+        build_adversary(Part(kind="mixture", options=options), "marl.yaml")

@@ -22,8 +22,10 @@ from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.prompts.parse import read_reply, write_reply
 from collab.store.reader import RunReader
+from collab.types import Spent
 
 SEED = 5
+PRICE = Spent(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
 
 
 class Says:
@@ -37,7 +39,7 @@ class Says:
     async def propose(self, occasion: Occasion) -> Proposal | None:
         self.asked.append(occasion)
         text = self.rule(occasion)
-        return None if text is None else Proposal(text=text, maker="says-1")
+        return None if text is None else Proposal(text=text, maker="says-1", spent=PRICE)
 
 
 def judged(recorded: Any, states: bool = True) -> list[tuple[Case, JudgedStep]]:
@@ -118,6 +120,10 @@ def test_a_cell_is_asked_about_until_something_holds(phone) -> None:  # type: ig
     assert made.refused == {NOTHING_WORSE: count, EQUALS_CHOSEN: count}
     assert set(made.negatives) == {cell.cell for cell in rewarded(step)} == set(seen)
     assert {one.maker for one in made.negatives.values()} == {"says-1"}
+    twice = 2 * count  # what was dropped was paid for, too
+    assert made.spent == Spent(
+        calls=twice, prompt_tokens=100 * twice, completion_tokens=7 * twice, cost_usd=0.25 * twice
+    )
     assert not found(phone, case, step, Says(lambda _: None), attempts=1).negatives
 
 
