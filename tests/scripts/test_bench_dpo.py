@@ -1,0 +1,80 @@
+"""The benchmark of shared prefixes, made small: what it compares, resumes, and that it ends badly on a difference."""
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from collab.learn.packed import packed_batch
+
+SMALL = ["bench_dpo.py", "--repeat", "1", "--hidden", "32", "--layers", "1", "--device", "cpu"]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch):
+    torch.set_num_threads(1)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    import bench_dpo
+
+    monkeypatch.setattr(bench_dpo, "CELLS", ((60, 6),))
+    return bench_dpo
+
+
+def run(bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+    monkeypatch.setattr(sys, "argv", [*SMALL, *options])
+    bench.main()
+
+
+def test_arms_agree_and_missing_cells_are_added(bench, monkeypatch, capsys, tmp_path) -> None:
+    out = tmp_path / "dpo.json"
+    run(bench, monkeypatch, "--pairs", "2", "--out", str(out))
+    [first] = json.loads(out.read_text())["cells"]
+    assert first["equal"]
+    assert first["packed_tokens"] == 60 + 4 * 6
+    assert first["token_ratio"] == pytest.approx(4 * 66 / 84, abs=0.005)
+    assert set(first["seconds"]) == set(first["memory_mb"]) == {"trl", "unshared", "ours"}
+    capsys.readouterr()
+    run(bench, monkeypatch, "--pairs", "2", "3", "--out", str(out))
+    again, second = json.loads(out.read_text())["cells"]
+    assert again == first
+    assert second["pairs"] == 3
+    line, text = capsys.readouterr().out.strip().splitlines()
+    assert line.startswith("P=60 C=6 K=3: ")
+    assert json.loads(text) == json.loads(out.read_text())
+    with pytest.raises(SystemExit, match="other settings"):
+        run(bench, monkeypatch, "--pairs", "2", "--direct", "10", "--out", str(out))
+
+
+def test_large_baselines_compute_one_pair(bench, monkeypatch, capsys) -> None:
+    run(bench, monkeypatch, "--pairs", "3", "--direct", "100")
+    [cell] = json.loads(capsys.readouterr().out.strip().splitlines()[-1])["cells"]
+    assert (cell["baseline_pairs"], cell["pairs_at_once"]) == (1, {"trl": 1, "unshared": 1, "ours": 3})
+    assert cell["equal"]
+
+
+def test_one_difference_ends_it_badly(bench, monkeypatch, capsys) -> None:
+    logps = bench.Arm.logps
+
+    def wrong(arm, pairs):
+        return logps(arm, pairs) + 2e-4 * isinstance(arm.trainer, bench.Ours)
+
+    monkeypatch.setattr(bench.Arm, "logps", wrong)
+    with pytest.raises(SystemExit, match="worth nothing") as ended:
+        run(bench, monkeypatch, "--pairs", "2")
+    assert isinstance(ended.value.code, str), "a text is exit code 1"
+    assert "MORE THAN ROUNDING" in capsys.readouterr().out
+
+
+def test_operations_by_hand(bench, tmp_path) -> None:
+    """Two rows of a 3-token prompt and one token each: 5 tokens that see 1, 2, 3, 4 and 4; two are scored."""
+    model = bench.make_model(tmp_path, Namespace(cells=[(60, 6)], hidden=32, layers=1, shape=None))
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
+    every = torch.ones_like(ids)
+    completion = torch.tensor([[0, 0, 0, 1]] * 2)
+    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": completion}, shortest=1)
+    weights = (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32 + 3 * 32 * 64 + 2 * 32
+    head = 2 * 32 * model.config.vocab_size * 2
+    assert bench.operations(model, packed) == 4 * (2 * weights * 5 + 4 * 32 * (1 + 2 + 3 + 4 + 4) + head)
