@@ -53,10 +53,17 @@ def record(suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float
     store = RunStore.create(directory, manifest)
     with store.writer() as writer:
         stage = Stage(suite=suite, seeds=SEEDS, limits=Limits(), pictures=False)
-        asyncio.run(collect(plan, lambda _: team, stage, RunRecorder(writer)))
+        asyncio.run(_collect(plan, team, stage, RunRecorder(writer)))
         writer.finish()
     with store.reader() as reader:
         return list(reader.trajectories())
+
+
+async def _collect(plan: list[Episode], team: Network, stage: Stage, recorder: RunRecorder) -> None:
+    try:
+        await collect(plan, lambda _: team, stage, recorder)
+    finally:
+        await stage.suite.close()
 
 
 @pytest.fixture(scope="session")

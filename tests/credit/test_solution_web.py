@@ -1,0 +1,59 @@
+"""The oracle and the replay over recorded steps of real web pages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.credit.case import Case, cases
+from collab.credit.critic import UNREAD, Judgement
+from collab.credit.oracle import BAD, GOOD
+from collab.credit.outcome import NO_END, OutcomeCritic
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import SolutionCritic
+from collab.envs.web.mobile import MobileMiniwobSuite
+from collab.types import Trajectory
+
+pytestmark = pytest.mark.browser
+
+
+def given_up(case: Case) -> Case:
+    """The same step, where the first cell wants to give up."""
+    first, *others = case.matrix.utterances
+    action = case.space.make("status", goal_status="infeasible")
+    cells = (replace(first, action=action, failure=None), *others)
+    return replace(case, matrix=replace(case.matrix, utterances=cells))
+
+
+async def judge(episodes: list[Trajectory]) -> list[tuple[Case, Judgement, Judgement]]:
+    """What the oracle and the replay say of all steps, in a browser of their own."""
+    suite = MobileMiniwobSuite()
+    by_solution, by_end = SolutionCritic(), OutcomeCritic(replay=True)
+    try:
+        return [
+            (case, await by_solution.judge(case), await by_end.judge(case))
+            for episode in episodes
+            for case in map(given_up, cases(episode, suite.space, Rebuilder(suite)))
+        ]
+    finally:
+        await suite.close()
+
+
+def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    episodes = recording(MobileMiniwobSuite(), ["click-button", "click-option"], tmp_path / "run")
+    assert all(episode.error is None for episode in episodes)
+    seen: set[float | None] = set()
+    for case, solution, end in asyncio.run(judge(episodes)):
+        assert set(solution.missing) <= {UNREAD}
+        assert set(end.missing) <= {UNREAD, NO_END}
+        first, *others = solution.rewards.rewards
+        assert (first.score, first.reason[:33]) == (BAD, "it ends the task without success:")
+        seen |= {one.score for one in others}
+        assert case.outcome is not None
+        for action, (cell, *_) in case.proposals().items():
+            if action == case.executed:
+                assert end.of(cell.cell).score == float(case.outcome.success)
+    assert {GOOD} < seen - {None}
