@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
@@ -16,6 +17,7 @@ from collab.learn import packed_attention, packed_kernels
 from collab.learn.packed import packed_batch, share
 from collab.learn.packed_attention import attend, plan_of
 from collab.learn.prefix import Packing, pack
+from collab.learn.shared_dpo import innermost
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -99,8 +101,17 @@ def model(base: Path):
 
 def shared(model):
     model = copy.deepcopy(model)
-    add_fused_lm_head(model, outputs=OUTPUTS)
-    share(model)
+    add_fused_lm_head(innermost(model), outputs=OUTPUTS)
+    share(innermost(model))
+    return model
+
+
+def with_adapter(model):
+    """An adapter that has learned something; the base stays as it is."""
+    model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
     return model
 
 
@@ -130,10 +141,32 @@ def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypa
     assert all(apart(one, other) < 1e-5 for one, other in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_attention_on_a_gpu_is_that_of_a_dense_mask(dtype: torch.dtype, limit: float) -> None:
+    packing = pack([prompt + reply for seed in range(2) for prompt, reply in state(seed)], shortest=1)
+    torch.manual_seed(0)
+    inputs = [
+        torch.randn(heads, len(packing), 64, device="cuda", dtype=dtype, requires_grad=True) for heads in (6, 2, 2)
+    ]
+    found = attend(*inputs, plan_of(packing.nodes).to(torch.device("cuda")), 0.1)
+    query, key, value = (one.double() for one in inputs)
+    scores = query @ key.repeat_interleave(3, 0).transpose(1, 2) * 0.1
+    weights = scores.masked_fill(~dense_mask(packing).cuda(), -torch.inf).softmax(-1)
+    expected = weights @ value.repeat_interleave(3, 0)
+    given = torch.randn_like(found)
+    ours = torch.autograd.grad(found, inputs, given)
+    theirs = torch.autograd.grad(expected, inputs, given.double())
+    assert apart(found.double(), expected) < limit
+    assert all(apart(one.double(), other.double()) < limit for one, other in zip(ours, theirs, strict=True))
+
+
 # ---------------------------------------------------------------------------------------------------------- scores
 
 
-def test_scores_and_gradients_are_those_of_rows_alone(model) -> None:
+@pytest.mark.parametrize("trained", ["all weights", "an adapter"])
+def test_scores_and_gradients_are_those_of_rows_alone(trained: str, model) -> None:
+    model = with_adapter(model) if trained == "an adapter" else model
     batch = batch_of(state(0) + state(1, shared=9))
     expected = rows_alone(model, batch)
     torch.manual_seed(0)
