@@ -20,7 +20,7 @@ from collab.credit.case import Case
 from collab.credit.lint import lint
 from collab.credit.pairs import JudgedStep, Negative, rewarded_actions
 from collab.credit.reached import Reach, reaching
-from collab.errors import ConfigError
+from collab.errors import ConfigError, ModelFailure, boundary
 from collab.prompts.render import rebuild
 from collab.types import CellRef, Spent
 
@@ -83,15 +83,17 @@ async def negatives(
                 else:
                     refused[checked] += 1
     untried = len(found) if case.state is None else 0
-    return Negatives(negatives=found, refused=refused, spent=_sum(spent), untried=untried)
+    return Negatives(negatives=found, refused=refused, spent=total(spent), untried=untried)
 
 
-def _sum(spent: Sequence[Spent]) -> Spent:
+def total(spent: Iterable[Spent]) -> Spent:
+    """All of it together."""
+    each = list(spent)
     return Spent(
-        calls=sum(one.calls for one in spent),
-        prompt_tokens=sum(one.prompt_tokens for one in spent),
-        completion_tokens=sum(one.completion_tokens for one in spent),
-        cost_usd=sum(one.cost_usd for one in spent),
+        calls=sum(one.calls for one in each),
+        prompt_tokens=sum(one.prompt_tokens for one in each),
+        completion_tokens=sum(one.completion_tokens for one in each),
+        cost_usd=sum(one.cost_usd for one in each),
     )
 
 
@@ -114,10 +116,16 @@ async def _proposals(adversary: Adversary, occasions: Sequence[Occasion]) -> lis
     """All at once; the first failure ends the others."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(adversary.propose(occasion)) for occasion in occasions]
+            tasks = [group.create_task(_proposal(adversary, occasion)) for occasion in occasions]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def _proposal(adversary: Adversary, occasion: Occasion) -> Proposal | None:
+    where = f"step {occasion.case.step} of {occasion.case.trajectory}"
+    with boundary(ModelFailure, f"adversary {adversary.name} on {where}"):
+        return await adversary.propose(occasion)
 
 
 async def _checked(occasion: Occasion, proposal: Proposal | None, reach: Reach | None) -> Negative | str:

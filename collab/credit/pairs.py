@@ -82,17 +82,23 @@ class JudgedStep:
     episode: int
     matrix: ActionMatrix
     judgement: Judgement
+    threshold: float = 0.5
+    """A score above it is a reward of 1, any other of 0 (eq. 6 has one half)."""
     negatives: Mapping[CellRef, Negative] = field(default_factory=dict)
     """Of the cells for which an adversary was asked and something came of it."""
 
     @classmethod
-    def of(cls, trajectory: Trajectory, judgement: Judgement) -> JudgedStep:
+    def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
         """The step of an episode that a judgement is about; KeyError when it has none of that number."""
-        for step in trajectory.steps:
-            if (trajectory.id, step.index) == judgement.key:
-                task, episode, epoch = trajectory.task.name, trajectory.episode, trajectory.epoch
-                return cls(epoch=epoch, task=task, episode=episode, matrix=step.matrix, judgement=judgement)
-        raise KeyError(judgement.key)
+        matrices = {(trajectory.id, step.index): step.matrix for step in trajectory.steps}
+        return cls(
+            epoch=trajectory.epoch,
+            task=trajectory.task.name,
+            episode=trajectory.episode,
+            matrix=matrices[judgement.key],
+            judgement=judgement,
+            threshold=threshold,
+        )
 
     @property
     def place(self) -> tuple[int, str, int, int]:
@@ -212,7 +218,8 @@ def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
 
 
 def _with_reward(step: JudgedStep, reward: int) -> Iterator[Utterance]:
-    given = {one.cell: one.reward for one in step.judgement.rewards.rewards}
+    scores = {one.cell: one.score for one in step.judgement.rewards.rewards if one.score is not None}
+    given = {cell: int(score > step.threshold) for cell, score in scores.items()}
     cells = sorted(step.matrix, key=lambda cell: cell.cell)
     return (cell for cell in cells if cell.action is not None and given.get(cell.cell) == reward)
 

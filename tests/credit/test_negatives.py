@@ -168,6 +168,12 @@ def test_failures_are_raised_as_they_are(corridor) -> None:  # type: ignore[no-u
 
     with pytest.raises(ModelFailure, match="the server is gone"):
         found(corridor, case, step, Says(gone))
+
+    def careless(occasion: Occasion) -> str:
+        raise RuntimeError("never thought of that")
+
+    with pytest.raises(ModelFailure, match=r"adversary says on step 0 of OpenDoors/0: RuntimeError: never thought"):
+        found(corridor, case, step, Says(careless))
     suite, _, (doors, word) = corridor
     elsewhere = Rebuilder(suite)(replace(doors, task=word.task), case.step)
     with pytest.raises(EnvironmentFailure, match="is not what it was"):

@@ -1,0 +1,165 @@
+"""From a judged run to its pairs: what is missing is counted, what is there is paired.
+
+    labels = read_labels(run, "oracle")
+    with RunReader(run) as reader:
+        made = await pair_up(reader.trajectories(), labels, recipe, space=suite.space, prefix=reader.prefix,
+                             adversary=adversary, states=Rebuilder(suite))
+    made.pairing.pairs
+
+The record and the judgements are read, nothing is written and nobody plays again: another critic, threshold, source or
+adversary is another call, and `pairs_difference` tells what it changes. The same record, judgements, recipe and replies
+of the adversary give the same pairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from collab.credit.adversary import Adversary
+from collab.credit.case import Case, States, cases
+from collab.credit.labelling import PATIENCE
+from collab.credit.labels import Labels
+from collab.credit.negatives import Negatives, negatives, total
+from collab.credit.pairs import JudgedStep, Pairing, Sources, pair_all, wanted
+from collab.envs.grammar import ActionSpace
+from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
+from collab.types import Spent, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How pairs are made of judgements.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    sources: Sources = field(default_factory=Sources)
+    threshold: float = 0.5
+    """A score above it is rewarded; in [0, 1)."""
+    cap: int | None = None
+    """The most pairs of one state; None for one per rewarded cell."""
+    attempts: int = 3
+    """How often the adversary is asked about a cell."""
+    seed: int = 0
+    """Of the run."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold < 1 or self.attempts < 1 or (self.cap is not None and self.cap < 1):
+            raise ConfigError(
+                f"pairs: threshold {self.threshold} (allowed: from 0, below 1), attempts {self.attempts} (from 1), "
+                f"cap {self.cap} (from 1, or none)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """The pairs of a run, and what there is no pair for."""
+
+    pairing: Pairing
+    refused: Counter[str]
+    """What the adversary said in vain, by cause."""
+    failed: Counter[str]
+    """Steps about which it could not be asked, by class of error; they have contrasts at most."""
+    unjudged: int
+    """Steps without a judgement."""
+    untried: int
+    """Negatives in pairs or not that nobody could try, for their state cannot be brought back."""
+    spent: Spent
+    """What asking the adversary cost."""
+
+
+async def pair_up(
+    trajectories: Iterable[Trajectory],
+    labels: Labels,
+    recipe: Recipe,
+    *,
+    space: ActionSpace,
+    prefix: Callable[[str], str],
+    adversary: Adversary,
+    states: States | None = None,
+    concurrency: int = 4,
+) -> Paired:
+    """Pair all judged steps.
+
+    Args:
+        prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
+        states: how to bring states back, so that negatives can be tried; None tries none.
+        concurrency: steps about which the adversary is asked at the same time.
+
+    Raises:
+        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about.
+        RunFormatError: the run was recorded in another version of the environment.
+    """
+    judged, unjudged = _judged(trajectories, labels, recipe, space, states)
+    asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asking.ask(case, step)) for case, step in judged]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    found = [task.result() for task in tasks]
+    steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
+    return Paired(
+        pairing=pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap),
+        refused=sum((one.refused for one in found), Counter[str]()),
+        failed=asking.failed,
+        unjudged=unjudged,
+        untried=sum(one.untried for one in found),
+        spent=total(one.spent for one in found),
+    )
+
+
+def _judged(
+    trajectories: Iterable[Trajectory], labels: Labels, recipe: Recipe, space: ActionSpace, states: States | None
+) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    """The judged steps, and how many are not judged."""
+    judged: list[tuple[Case, JudgedStep]] = []
+    unjudged = 0
+    for trajectory in trajectories:
+        for case in cases(trajectory, space, states):
+            judgement = labels.of(case)
+            if judgement is None:
+                unjudged += 1
+            else:
+                judged.append((case, JudgedStep.of(trajectory, judgement, recipe.threshold)))
+    return judged, unjudged
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asking:
+    """Asks an adversary about steps, so many at once."""
+
+    recipe: Recipe
+    prefix: Callable[[str], str]
+    adversary: Adversary
+    gate: asyncio.Semaphore
+    failed: Counter[str] = field(default_factory=Counter)
+    in_a_row: int = 0
+
+    async def ask(self, case: Case, step: JudgedStep) -> Negatives:
+        """The negatives of a step; none where nobody could be asked."""
+        cells = wanted(step, self.recipe.sources, self.recipe.seed)
+        async with self.gate:
+            try:
+                found = await negatives(
+                    case,
+                    step,
+                    cells,
+                    self.adversary,
+                    prefix=self.prefix,
+                    seed=self.recipe.seed,
+                    attempts=self.recipe.attempts,
+                )
+            except (EnvironmentFailure, ModelFailure) as failure:
+                self.failed[type(failure).__name__] += 1
+                self.in_a_row += 1
+                if self.in_a_row == PATIENCE:
+                    raise
+                return Negatives(negatives={})
+        if cells:
+            self.in_a_row = 0
+        return found

@@ -1,0 +1,171 @@
+"""A judged run becomes pairs; another critic, threshold or adversary becomes a difference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary_sampler import SamplerAdversary
+from collab.credit.case import cases
+from collab.credit.critic import Judgement
+from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.credit.pairing import Paired, Recipe, pair_up
+from collab.credit.pairs import Sources
+from collab.credit.pairs_difference import difference
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import SolutionCritic
+from collab.errors import ConfigError, ModelFailure
+from collab.store.reader import RunReader
+from collab.types import CellReward, Spent
+
+MIX = Recipe(sources=Sources(adversary=1, contrast=1))
+
+
+class Gone:
+    """An adversary whose server is gone for the first calls."""
+
+    name, version = "gone", "1"
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ModelFailure("the server is gone")
+        return await SamplerAdversary().propose(occasion)
+
+
+def judged(recorded: Any) -> Labels:
+    """What the environment's own solution says of all steps, written beside the run and read back."""
+    suite, directory, trajectories = recorded
+
+    async def judge() -> None:
+        with LabelWriter(directory, "pairing", LabelHead(critic="oracle-1")) as writer:
+            for trajectory in trajectories:
+                for case in cases(trajectory, suite.space, Rebuilder(suite)):
+                    if not writer.knows(case):
+                        writer.record(await SolutionCritic().judge(case))
+
+    asyncio.run(judge())
+    return read_labels(directory, "pairing")
+
+
+def rescored(labels: Labels, score: Any) -> Labels:
+    """The same labelling with other scores."""
+
+    def other(judgement: Judgement) -> Judgement:
+        rewards = tuple(replace(one, score=score(one)) for one in judgement.rewards.rewards)
+        return replace(judgement, rewards=replace(judgement.rewards, critic="other-1", rewards=rewards))
+
+    return replace(labels, judged={key: other(one) for key, one in labels.judged.items()})
+
+
+def made(
+    recorded: Any, labels: Labels, recipe: Recipe = MIX, adversary: Adversary | None = None, **options: Any
+) -> Paired:
+    suite, directory, trajectories = recorded
+    with RunReader(directory) as reader:
+        paired = pair_up(
+            trajectories,
+            labels,
+            recipe,
+            space=suite.space,
+            prefix=reader.prefix,
+            adversary=adversary or SamplerAdversary(),
+            states=Rebuilder(suite),
+            **options,
+        )
+        return asyncio.run(paired)
+
+
+def test_a_judged_run_becomes_the_same_pairs_however_it_is_worked_on(corridor) -> None:  # type: ignore[no-untyped-def]
+    labels = judged(corridor)
+    found = made(corridor, labels, concurrency=8)
+    rewarded = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards if one.reward == 1]
+    assert len(found.pairing.pairs) == len(rewarded) > 10
+    assert set(found.pairing.counts) == {"adversary", "contrast"}
+    assert (found.unjudged, found.untried, found.failed) == (0, 0, Counter())
+    reversed_run = (corridor[0], corridor[1], corridor[2][::-1])
+    assert made(reversed_run, labels, concurrency=1).pairing == found.pairing
+    assert made(corridor, labels, replace(MIX, seed=1)).pairing != found.pairing
+
+
+def test_steps_without_a_judgement_are_counted(corridor) -> None:  # type: ignore[no-untyped-def]
+    labels = judged(corridor)
+    (key, first), *others = labels.judged.items()
+    assert made(corridor, replace(labels, judged=dict(others))).unjudged == 1
+    stale = {key: replace(first, case="of an episode that was played again")} | dict(others)
+    assert made(corridor, replace(labels, judged=stale)).unjudged == 1
+
+
+def test_another_critic_turns_pairs_round(corridor) -> None:  # type: ignore[no-untyped-def]
+    contrast = Recipe(sources=Sources(adversary=0, contrast=1))
+    labels = judged(corridor)
+
+    def inverted(one: CellReward) -> float | None:
+        return None if one.score is None else 1 - one.score
+
+    before, after = made(corridor, labels, contrast), made(corridor, rescored(labels, inverted), contrast)
+    found = difference(before.pairing.pairs, after.pairing.pairs)
+    assert found.flipped
+    assert not found.kept
+    for old, new in found.flipped:
+        assert (old.chosen, old.rejected) == (new.rejected, new.chosen)
+        assert (old.critic, new.critic) == ("oracle-1", "other-1")
+    assert difference(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
+
+
+def test_another_threshold_needs_no_other_critic(corridor) -> None:  # type: ignore[no-untyped-def]
+    labels = judged(corridor)
+
+    def milder(one: CellReward) -> float | None:
+        return None if one.score is None else 0.8 * one.score
+
+    mild = rescored(labels, milder)
+    ids = {one.id for one in made(corridor, labels).pairing.pairs}
+    assert {one.id for one in made(corridor, mild).pairing.pairs} == ids
+    assert not made(corridor, mild, replace(MIX, threshold=0.8)).pairing.pairs
+
+
+def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor) -> None:  # type: ignore[no-untyped-def]
+    labels, alone = judged(corridor), Recipe()
+    whole = made(corridor, labels, alone)
+    found = made(corridor, labels, alone, Gone(3), concurrency=1)
+    assert found.failed["ModelFailure"] > 0
+    assert 0 < len(found.pairing.pairs) < len(whole.pairing.pairs)
+    assert {one.id for one in found.pairing.pairs} < {one.id for one in whole.pairing.pairs}
+
+
+def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor) -> None:  # type: ignore[no-untyped-def]
+    suite, directory, trajectories = corridor
+    again = [replace(one, id=f"{one.task.name}/{number}") for number in range(10) for one in trajectories]
+    judged_again = {
+        (one.id, step): replace(first, rewards=replace(first.rewards, trajectory=one.id))
+        for one in again
+        for (id, step), first in judged(corridor).judged.items()
+        if id == f"{one.task.name}/0"
+    }
+    labels, gone = replace(judged(corridor), judged=judged_again), Gone(10**6)
+    with pytest.raises(ModelFailure, match="the server is gone"):
+        made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
+    assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
+
+
+def test_a_cap_and_the_costs_are_told(corridor) -> None:  # type: ignore[no-untyped-def]
+    labels = judged(corridor)
+    capped = made(corridor, labels, replace(MIX, cap=1)).pairing
+    states = [(one.chosen[0].trajectory, one.chosen[0].step) for one in capped.pairs]
+    assert len(set(states)) == len(states)
+    assert made(corridor, labels).spent == Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)
+
+
+@pytest.mark.parametrize("wrong", [{"threshold": 1.0}, {"threshold": -0.1}, {"attempts": 0}, {"cap": 0}])
+def test_recipes_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="allowed"):
+        Recipe(**wrong)
