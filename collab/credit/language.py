@@ -44,6 +44,7 @@ class LanguageCritic:
         context_tokens: of prompt and reply together.
         call_s: limit of one call in seconds, retries included and waiting in line not.
         seed: decides names and the seeds of calls, with the names of episode and step.
+        attempt: another one asks the very same questions with other seeds.
 
     Raises:
         ConfigError: a template does not fit, or the context leaves no room for a prompt.
@@ -65,6 +66,7 @@ class LanguageCritic:
         context_tokens: int = 8500,
         call_s: float = 120.0,
         seed: int = 0,
+        attempt: int = 0,
     ) -> None:
         if context_tokens <= sampling.max_tokens or history < 0:
             raise ConfigError(
@@ -74,7 +76,7 @@ class LanguageCritic:
         self._model, self._prompts, self._sampling = model, CriticPrompts(texts), sampling
         self._per, self._scored, self._permute = per, score, permute
         self._history, self._room, self._call_s = history, context_tokens - sampling.max_tokens, call_s
-        self._seed = seed
+        self._seed, self._attempt = seed, attempt
 
     async def judge(self, case: Case) -> Judgement:
         """Judge a step, one call after the other; ModelFailure when one failed for good."""
@@ -114,7 +116,7 @@ class LanguageCritic:
     async def _ask(
         self, case: Case, proposals: Sequence[Proposal], prompt: Prompt, names: Mapping[str, str], number: int
     ) -> tuple[CriticCall, list[Word]]:
-        seed, started = self._seed_of(case, "call", number), time.perf_counter()
+        seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy
         call = CriticCall(
