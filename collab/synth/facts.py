@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from collab.envs.text import flat, line
@@ -12,23 +13,28 @@ TOGGLES = frozenset({"switch", "checkbox", "radio"})
 """Roles that are on or off."""
 FIELDS = frozenset({"input", "textarea"})
 """Roles that text is typed into."""
+SET = frozenset({"spinner", "select", "drop-down", "slider"})
+"""Roles that are set to a value."""
 SILENT = frozenset({"text", "heading", "image"})
 """Roles that are there to be read."""
 
 _OFFERS: tuple[tuple[frozenset[str], str], ...] = (
     (FIELDS, "fill in"),
-    (frozenset({"spinner", "select"}), "choose"),
+    (frozenset({"spinner", "select", "drop-down"}), "choose"),
     (TOGGLES, "turn on or off"),
     (frozenset({"slider"}), "adjust"),
     (frozenset({"list item", "link"}), "open"),
     (frozenset({"app"}), "start"),
     (frozenset({"tab"}), "switch to"),
+    (frozenset({"option"}), "choose among"),
     (frozenset({"button", "icon", "chip"}), "tap"),
 )
 """What is done with elements of a role."""
 _ROLES = {
     "spinner": "It opens a list from which {label} is chosen.",
     "select": "It is a list from which {label} is chosen.",
+    "drop-down": "It is a list from which {label} is chosen.",
+    "option": "It is one of the choices of a list: {label}.",
     "switch": "It turns {label} on or off.",
     "checkbox": "It ticks {label} or takes the tick away.",
     "radio": "It chooses {label} among several.",
@@ -103,8 +109,14 @@ def summary(observation: Observation) -> str:
         parts.append(f'A message says "{flat(observation.notice)}".')
     for role in dict.fromkeys(element.role for element in observation.elements):
         alike = [element for element in observation.elements if element.role == role]
-        parts.append(f"{len(alike)} {role}: {listed([_brief(element) for element in alike])}.")
+        parts.append(f"{_counted(len(alike), role)}: {listed([_brief(element) for element in alike])}.")
     return " ".join(parts)
+
+
+def _counted(count: int, role: str) -> str:
+    """As in 1 icon, 2 icons, 3 switches."""
+    ending = "" if count == 1 else "es" if role.endswith(("ch", "x")) else "s"
+    return f"{count} {role}{ending}"
 
 
 def _brief(element: Element) -> str:
@@ -136,30 +148,46 @@ def _content(element: Element) -> str:
 def function(element: Element) -> str:
     """What an element is there for, as its role tells."""
     if typed_into(element):
-        return f"It is a field to type {label(element)} into."
+        return f"It is the field {label(element)}, to type into." if element.label else "It is a field to type into."
     return _ROLES.get(element.role, "It is a {role}: {label}.").format(role=element.role, label=label(element))
 
 
 def own_action(element: Element, hands: Hands) -> Action | None:
     """The action that goes with an element, by its role; None where it is there to be read.
 
-    "…" stands for whatever text belongs into a field.
+    "…" stands for whatever text belongs into a field, or which option is chosen.
     """
     if typed_into(element):
         return hands.type(element.index, "…")
+    if element.role == "drop-down":
+        return hands.select(element.index, "…") or hands.tap(element.index)
     if element.role == "slider":
         return hands.swipe(element.index, "right") or hands.tap(element.index)
     return None if element.role in SILENT else hands.tap(element.index)
 
 
 def change(before: Observation, after: Observation, effect: str) -> str:
-    """What an action did, in words: its effect, and the new screen or the lines that are new on the old one."""
+    """What an action did, in words: its effect, and the new screen or what the old one shows differently.
+
+    An element that only moved to another place is not different.
+    """
     told = _sentence(effect)
     if after.title != before.title:
         return told if after.title in effect else f'{told} The screen is "{flat(after.title)}".'
-    old = {line(element) for element in before.elements}
-    new = [line(element) for element in after.elements if line(element) not in old]
-    return f"{told} New on the screen: {listed(new, 3)}." if new else told
+    old = Counter(map(_shown, before.elements))
+    new = [line(element) for element in after.elements if not _known(element, old)]
+    return f"{told} The screen now shows {listed(new, 3)}." if new else told
+
+
+def _shown(element: Element) -> tuple[str, ...]:
+    return element.role, element.label, element.value or "", *element.flags
+
+
+def _known(element: Element, old: Counter[tuple[str, ...]]) -> bool:
+    """Whether such an element was there before; each of several equal ones counts once."""
+    there = old[_shown(element)] > 0
+    old[_shown(element)] -= there
+    return there
 
 
 def _sentence(text: str) -> str:

@@ -36,6 +36,10 @@ class Hands:
         mobile = ("input_text", {**self._at(index), "text": text, **clear})
         return self._first(mobile, ("type_string", {**self._at(index), "content": text}))
 
+    def select(self, index: int, option: str) -> Action | None:
+        """Choose an option of a list without opening it."""
+        return self._first(("select", {**self._at(index), "option": option}))
+
     def swipe(self, index: int, direction: str) -> Action | None:
         """Move the finger on an element."""
         return self._first(("swipe", {**self._at(index), "direction": direction}))

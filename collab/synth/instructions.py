@@ -5,7 +5,8 @@
     answer    a question that the screen answers
 
 An element is named by its label, with its role where several share the label; one that cannot be told from another is
-left out. `proposals` says what could be asked; whether it makes a difference is for a trial to say.
+left out. `proposals` says what could be asked, in the wordings of `phrases`; whether it makes a difference is for a
+trial to say.
 """
 
 from __future__ import annotations
@@ -14,48 +15,19 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from collab.envs.text import flat, line
 from collab.synth import facts
 from collab.synth.hands import Hands
+from collab.synth.phrases import ask, called
 from collab.synth.scenes import app_names
 from collab.synth.teacher import Scene
 from collab.synth.texts import drawn_text
 from collab.types import Action, Element, HistoryEntry
 
 Sort: TypeAlias = Literal["do", "complete", "answer"]
-
-PHRASES: dict[str, tuple[str, ...]] = {
-    "tap": ("Tap {it}.", "Press {it}.", "Click on {it}.", "Please tap {it}.", "Select {it}.", "Use {it}."),
-    "hold": ("Hold {it}.", "Long-press {it}.", "Press {it} for a second.", "Keep {it} pressed."),
-    "turn on": ("Turn {it} on.", "Switch {it} on.", "Activate {it}.", "I want {it} to be on."),
-    "turn off": ("Turn {it} off.", "Switch {it} off.", "Deactivate {it}.", "I want {it} to be off."),
-    "choose": ("Choose {it}.", "Pick {it}.", "Set it to {it}.", "I want {it}."),
-    "type": ('Type "{text}" into {it}.', 'Enter "{text}" in {it}.', 'Write "{text}" into {it}.', '{it}: "{text}".'),
-    "replace": (
-        'Replace what {it} holds by "{text}".',
-        'Change {it} to "{text}".',
-        'Clear {it} and type "{text}".',
-        '{it} should be "{text}".',
-    ),
-    "more": ("Move {it} to the right.", "Turn {it} up.", "Drag {it} to the right.", "Raise {it}."),
-    "less": ("Move {it} to the left.", "Turn {it} down.", "Drag {it} to the left.", "Lower {it}."),
-    "open": ("Open {it}.", "Start the app {it}.", "Launch {it}.", "Switch to the app {it}.", "I want to use {it}."),
-    "back": ("Go back.", "Return to the screen before.", "Leave this screen.", "One screen back, please."),
-    "home": ("Go to the home screen.", "Go home.", "Leave for the home screen.", "Show the home screen."),
-    "scroll down": ("Scroll down.", "Show what is further down.", "See more below.", "Move down the page."),
-    "scroll up": ("Scroll up.", "Show what is further up.", "See more above.", "Move up the page."),
-    "is open": ("Open {it}.", "Go to {it}.", "Show {it}."),
-    "what is": (
-        "What does {it} say?",
-        "What is the value of {it}?",
-        "Read {it} to me.",
-        "Tell me what {it} is set to.",
-    ),
-    "is on": ("Is {it} on or off?", "Tell me whether {it} is on or off.", "On or off: what is {it}?"),
-}
-"""What is wanted → its phrasings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +86,7 @@ class _Maker:
 
     def about_the_screen(self) -> Iterator[Instruction]:
         """With all of it: back, home, scroll, open an app."""
-        hands, scene = self._hands, self._scene
+        hands = self._hands
         for wanted, action in (
             ("back", hands.back()),
             ("home", hands.home()),
@@ -122,13 +94,11 @@ class _Maker:
             ("scroll up", hands.scroll("up")),
         ):
             yield from self._do(wanted, action)
-        here = scene.app.casefold()
-        apps = [name for name in app_names(scene.suite) if name.casefold() != here]
-        for name in self._rng.sample(apps, min(2, len(apps))):
-            yield from self._do("open", hands.open(name), it=self._rng.choice((name, name.title())))
-        title = flat(scene.observation.title)
-        if title:
-            yield from self._over("is open", hands.done(), it=title)
+        for name in self._other_apps():
+            yield from self._do("start", hands.open(name), it=self._rng.choice((name, name.title())))
+        shown = self._shown()
+        if shown is not None:
+            yield from self._over("is open", hands.done(), it=shown)
 
     def just_done(self) -> Iterator[Instruction]:
         """What the last action did: it need not be done again."""
@@ -136,6 +106,24 @@ class _Maker:
         if done is not None and self._last and self._last[0].effect not in _NOTHING:
             goal = _plain(self._last[0].action)
             yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
+
+    def _other_apps(self) -> list[str]:
+        """Two apps to start: not this one, and none that could be mistaken for an element of the screen."""
+        elements = self._scene.observation.elements
+        taken = {flat(element.label).casefold() for element in elements if element.role != "app"}
+        taken.add(self._scene.app.casefold())
+        apps = [name for name in app_names(self._scene.suite) if name.casefold() not in taken]
+        return self._rng.sample(apps, min(2, len(apps)))
+
+    def _shown(self) -> str | None:
+        """How somebody calls the screen; None where one of its elements is called so, too."""
+        title = flat(self._scene.observation.title)
+        app, _, part = (piece.strip() for piece in title.partition(":"))
+        name = part or app
+        called_so = {flat(one.label).casefold() for one in self._scene.observation.elements if one.role != "heading"}
+        if not name or name.casefold() in called_so:
+            return None
+        return self._rng.choice((title, f'"{part}" in {app}', f"{part} in {app}")) if part else app
 
     def _about(self, element: Element, it: str) -> Iterator[Instruction]:
         hands, index = self._hands, element.index
@@ -147,11 +135,14 @@ class _Maker:
             yield from self._do("more", hands.swipe(index, "right"), it=it)
             yield from self._do("less", hands.swipe(index, "left"), it=it)
         elif element.role not in facts.SILENT:
-            yield from self._do("tap", hands.tap(index), it=it)
+            yield from self._do("tap", hands.tap(index), it=it, role=element.role)
             if "long-clickable" in element.flags:
                 yield from self._do("hold", hands.hold(index), it=it)
+        if element.role == "drop-down":
+            yield from self._setting(element, it)
         if element.value:
-            yield from self._answer("what is", element, it, flat(element.value))
+            holds = facts.typed_into(element) or element.role in facts.SET
+            yield from self._answer("value" if holds else "note", element, it, flat(element.value))
 
     def _typing(self, element: Element, it: str) -> Iterator[Instruction]:
         text = drawn_text(self._rng)
@@ -170,45 +161,60 @@ class _Maker:
             else:
                 yield from self._over("choose", self._hands.done(), it=it, because=because)
             return
-        yield from self._do("turn off" if on else "turn on", tap, it=it)
-        yield from self._over("turn on" if on else "turn off", self._hands.done(), it=it, because=because)
+        ways = (("turn on", "turn off"), ("tick", "untick"))
+        wanted, unwanted = self._rng.choice(ways if element.role == "checkbox" else ways[:1])
+        yield from self._do(unwanted if on else wanted, tap, it=it)
+        yield from self._over(wanted if on else unwanted, self._hands.done(), it=it, because=because)
         yield from self._answer("is on", element, it, "on" if on else "off")
 
+    def _setting(self, element: Element, it: str) -> Iterator[Instruction]:
+        """The options of a list, which stand below it."""
+        below = self._scene.observation.elements[element.index + 1 :]
+        for option in takewhile(lambda one: one.role == "option", below):
+            name = flat(option.label)
+            if name and self._pairs["option", name.casefold()] == 1 and name != flat(element.value or ""):
+                action = self._hands.select(element.index, option.label) or self._hands.tap(option.index)
+                yield from self._do("set", action, it=it, text=name)
+        if element.value:
+            because, text = line(element), flat(element.value)
+            yield from self._over("set", self._hands.done(), it=it, text=text, because=because)
+
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
-        """Something to do, with or without what was done before: neither words nor history give the answer away."""
+        """Something to do, with or without what was done before: neither words nor history give the answer away.
+
+        The history's words for typing do not say whether what is there stays, so replacing is never asked in them.
+        """
         if action is None:
             return
         words = self._scene.suite.space.describe(action, self._scene.observation)
         history = () if self._last and self._last[0].action == words else self._before()
-        goal = _plain(words) if self._rng.random() < _PLAIN else self._phrase(wanted, names)
+        plain = wanted != "replace" and self._rng.random() < _PLAIN
+        goal = _plain(words) if plain else ask(wanted, self._rng, **names)
         yield Instruction(sort="do", goal=goal, action=action, history=history)
 
     def _over(
         self, wanted: str, action: Action | None, because: str | None = None, **names: str
     ) -> Iterator[Instruction]:
         if action is not None:
-            goal, history = self._phrase(wanted, names), self._before()
+            goal, history = ask(wanted, self._rng, **names), self._before()
             yield Instruction(sort="complete", goal=goal, action=action, because=because, history=history)
 
     def _answer(self, wanted: str, element: Element, it: str, text: str) -> Iterator[Instruction]:
         action = self._hands.answer(text)
         if action is not None:
-            goal, history = self._phrase(wanted, {"it": it}), self._before()
+            goal, history = ask(wanted, self._rng, it=it), self._before()
             yield Instruction(sort="answer", goal=goal, action=action, because=line(element), history=history)
 
     def _before(self) -> tuple[HistoryEntry, ...]:
         """What the prompt tells of what was done: half of the time the last action, else nothing."""
         return self._last if self._rng.random() < 0.5 else ()
 
-    def _phrase(self, wanted: str, names: dict[str, str]) -> str:
-        return self._rng.choice(PHRASES[wanted]).format(**names)
-
     def _named(self, element: Element) -> str | None:
         """How an instruction names an element; None when it could be another one."""
         name = flat(element.label)
         if not name or self._pairs[element.role, name.casefold()] > 1:
             return None
-        return f'"{name}"' if self._labels[name.casefold()] == 1 else f'the {element.role} "{name}"'
+        return called(element, self._rng, alone=self._labels[name.casefold()] == 1)
 
 
 def _plain(words: str) -> str:

@@ -30,6 +30,6 @@ def changes(scene: Scene, result: StepResult) -> bool:
 
 
 def consequence(scene: Scene, action: Action, result: StepResult) -> str:
-    """What the action did, in words."""
+    """What the action did, in words; of an episode that it ended nothing is left to be seen."""
     effect = told(scene.suite.space, scene.observation, action, "", result).effect
-    return facts.change(scene.observation, result.observation, effect)
+    return facts.change(scene.observation, scene.observation if result.terminated else result.observation, effect)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collab.config import EnvironmentDefinition
@@ -12,7 +14,7 @@ from collab.seeds import generator
 from collab.splits.overlap import words_of
 from collab.synth import facts
 from collab.synth.hands import Hands
-from collab.synth.instructions import PHRASES
+from collab.synth.phrases import PHRASES, TAPS, ask, called, wordings
 from collab.synth.questions import ELEMENT, SCREEN, about_element, named
 from collab.synth.texts import drawn_text
 from collab.types import Action, Element, Observation
@@ -41,7 +43,7 @@ def test_a_screen_is_told_by_its_title_and_what_it_offers() -> None:
     )
     assert facts.summary(SCREEN_SEEN) == (
         '"Contacts: Edit contact" shows 6 elements. A message says "Saved". 1 icon: Close. '
-        '2 input: First name ("Ada") and Last name (empty). 1 switch: Favourite (on). '
+        '2 inputs: First name ("Ada") and Last name (empty). 1 switch: Favourite (on). '
         "1 list item: Phone (+1202). 1 text: without a label."
     )
 
@@ -68,10 +70,23 @@ def test_an_element_tells_its_text_content_and_state(index: int, said: str) -> N
         (1, MOBILE.make("input_text", index=1, text="…")),
         (3, MOBILE.make("click", index=3)),
         (5, None),
+        (6, MOBILE.make("click", index=6)),
     ],
 )
 def test_the_action_that_goes_with_an_element(index: int, action: Action | None) -> None:
-    assert facts.own_action(ELEMENTS[index], Hands(MOBILE)) == action
+    shown = (*ELEMENTS, Element(index=6, role="drop-down", label="Size", value="small"))
+    assert facts.own_action(shown[index], Hands(MOBILE)) == action
+
+
+def test_a_field_is_no_place_to_type_its_own_name_into() -> None:
+    assert facts.function(ELEMENTS[1]) == 'It is the field "First name", to type into.'
+    assert facts.function(replace(ELEMENTS[1], label="")) == "It is a field to type into."
+
+
+def test_a_list_of_a_page_is_set_and_not_tapped() -> None:
+    listed = Element(index=6, role="drop-down", label="Size", value="small")
+    assert facts.own_action(listed, Hands(WEB)) == WEB.make("select", id=6, option="…")
+    assert facts.function(listed) == 'It is a list from which "Size" is chosen.'
 
 
 def test_a_change_is_told_by_its_effect_and_what_is_new() -> None:
@@ -84,8 +99,18 @@ def test_a_change_is_told_by_its_effect_and_what_is_new() -> None:
         elements=(*ELEMENTS, Element(index=6, role="button", label="Undo")),
         text="",
     )
-    assert facts.change(SCREEN_SEEN, longer, "saved") == 'Saved. New on the screen: button "Undo" [6].'
+    assert facts.change(SCREEN_SEEN, longer, "saved") == 'Saved. The screen now shows button "Undo" [6].'
     assert facts.change(SCREEN_SEEN, SCREEN_SEEN, 'asked "Sure?"') == 'Asked "Sure?".'
+
+
+def test_what_only_moved_to_another_place_is_not_different() -> None:
+    moved = tuple(replace(element, index=element.index + 1) for element in ELEMENTS)
+    lower = replace(SCREEN_SEEN, elements=(Element(index=0, role="button", label="OK"), *moved))
+    assert facts.change(SCREEN_SEEN, lower, "asked") == 'Asked. The screen now shows button "OK" [0].'
+    twice = replace(SCREEN_SEEN, elements=(*ELEMENTS, replace(ELEMENTS[0], index=6)))
+    assert facts.change(SCREEN_SEEN, twice, "copied") == 'Copied. The screen now shows icon "Close" [6].'
+    cursor = replace(SCREEN_SEEN, elements=(*ELEMENTS[:2], replace(ELEMENTS[2], flags=()), *ELEMENTS[3:]))
+    assert facts.change(SCREEN_SEEN, cursor, "left it") == 'Left it. The screen now shows input "Last name": "" [2].'
 
 
 def test_long_lists_are_cut() -> None:
@@ -112,10 +137,47 @@ def test_every_question_names_its_element_and_has_several_phrasings() -> None:
     assert all(len(set(phrasings)) >= 3 for phrasings in SCREEN.values())
 
 
-def test_one_instruction_never_asks_for_two_things() -> None:
-    """A phrasing belongs to one wish, apart from opening what is open already."""
-    told = [phrase for wanted, phrases in PHRASES.items() if wanted != "is open" for phrase in phrases]
+_ANY = ("start", "back", "home", "scroll down", "scroll up", "is open")
+_WISHES = {
+    "switch": ("turn on", "turn off", "is on"),
+    "checkbox": ("turn on", "turn off", "tick", "untick", "is on"),
+    "radio": ("choose",),
+    "input": ("type", "replace", "value"),
+    "slider": ("more", "less", "value"),
+    "drop-down": ("tap", "set", "value"),
+    **{role: ("tap", "hold", "note") for role in ("list item", "link", "tab", "option", "spinner", "button", "chip")},
+}
+
+
+@pytest.mark.parametrize("role", _WISHES)
+def test_one_instruction_never_asks_for_two_things(role: str) -> None:
+    told = [phrase for wanted in (*_WISHES[role], *_ANY) for phrase in wordings(wanted, role)]
     assert len(told) == len(set(told))
+
+
+def test_every_wish_has_the_wordings_that_people_use() -> None:
+    assert {wanted for wishes in _WISHES.values() for wanted in wishes} | set(_ANY) == set(PHRASES)
+    assert all(len(set(phrases)) >= 3 for phrases in PHRASES.values())
+    assert set(TAPS) <= set(_WISHES)
+    save, rng = Element(index=7, role="button", label="Save"), generator(0)
+    said = {ask("tap", rng, role="button", it=called(save, rng, alone=True)) for _ in range(400)}
+    assert {'Click on the "Save" button.', 'Press "Save".', "Tap Save.", 'Push the button "Save".'} <= said
+    typed = {ask("type", rng, it=called(ELEMENTS[2], rng, alone=True), text="Ito") for _ in range(800)}
+    assert {'Enter "Ito" into the "Last name" field.', 'Last name: "Ito".', 'The field "Last name": "Ito".'} <= typed
+
+
+def test_an_element_is_called_by_its_label_and_where_others_share_it_by_its_role() -> None:
+    rng = generator(0)
+    tricky = ("Back", "a. b", 'say "x"', "pHD8", "x" * 40)
+    bare = {label for label in tricky for _ in range(99) if called(_button(label), rng, alone=True) == label}
+    assert bare == {"pHD8"}
+    shared = {called(_button("OK"), rng, alone=False) for _ in range(40)}
+    assert shared == {'the button "OK"', 'the "OK" button'}
+    assert {ask("type", rng, it=name, text="x") for name in ("pHD8",) for _ in range(99)} >= {'pHD8: "x".'}
+
+
+def _button(label: str) -> Element:
+    return Element(index=0, role="button", label=label)
 
 
 def test_drawn_texts_are_many_and_say_nothing_that_is_kept() -> None:
