@@ -14,6 +14,7 @@ Three things differ:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,8 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
                 weight * (tokens if kind == "sft" else pairs)
                 for kind, weight in zip(self.loss_types, weights, strict=True)
             ]
-            return super().compute_loss(model, inputs, *rest, **named)
+            with _unequal_counts(self.accelerator):
+                return super().compute_loss(model, inputs, *rest, **named)
         finally:
             self.loss_weights = weights
 
@@ -180,6 +182,30 @@ def innermost(model: Any) -> Any:
     """The causal LM itself, without wrappers of processes and adapters."""
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+@contextlib.contextmanager
+def _unequal_counts(accelerator: Any) -> Iterator[None]:
+    """Metrics of all processes are put together however many pairs each has; TRL takes it that all have as many."""
+    if accelerator.num_processes == 1:
+        yield
+        return
+    equal = accelerator.gather
+
+    def gather(values: Tensor) -> Tensor:
+        if values.dim() == 0:
+            return equal(values)  # type: ignore[no-any-return]
+        counts = equal(torch.tensor([len(values)], device=values.device)).tolist()
+        padded = values.new_zeros(max(counts), *values.shape[1:])
+        padded[: len(values)] = values
+        parts = equal(padded).split(max(counts))
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    accelerator.gather = gather
+    try:
+        yield
+    finally:
+        del accelerator.gather
 
 
 def _held(batch: Any) -> Tensor:

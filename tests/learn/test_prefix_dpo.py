@@ -1,6 +1,9 @@
 """Training over packed rows: TRL's losses, metrics and weights, whatever the division into micro-batches."""
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -161,6 +164,42 @@ def test_micro_batches_of_unequal_size_are_one_mean(base: Path, tmp_path: Path) 
         torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
     apart, _ = trained(Theirs, base, tmp_path / "apart", data, parts, optim="sgd", gradient_accumulation_steps=2)
     assert abs(apart[0]["loss"] - theirs[0]["loss"]) > 1e-3  # a mean of means is something else
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_mean(base: Path, tmp_path: Path) -> None:
+    """One process has a state of 3 pairs, the other one of 1: losses and weights are those of one process with both."""
+    script = tmp_path / "train.py"
+    script.write_text(PROCESS.format(tests=str(Path(__file__).parent), base=str(base), out=str(tmp_path)))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script)]
+    subprocess.run(launch, check=True, capture_output=True, timeout=110, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = torch.load(tmp_path / "two.pt", weights_only=True)
+    data, states = pairs_of([3, 1])
+    parts = [tuple(i for i in range(4) if states[i] == state) for state in (0, 1)] * 2
+    lines, weights = trained(Ours, base, tmp_path / "one", data, parts, optim="sgd", gradient_accumulation_steps=2)
+    assert found["losses"] == pytest.approx([line["loss"] for line in lines], abs=1e-5)
+    whole, _ = trained(Theirs, base, tmp_path / "whole", data, [tuple(range(4))] * 2, optim="sgd")
+    assert found["margins"] == pytest.approx([line["rewards/margins"] for line in whole], abs=1e-4)
+    for name, weight in weights.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+
+
+PROCESS = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch
+import test_prefix_dpo as shared
+data, states = shared.pairs_of([3, 1])
+rank = int(os.environ["RANK"])
+part = tuple(i for i in range(4) if states[i] == rank)
+out = Path({out!r})
+lines, weights = shared.trained(shared.Ours, Path({base!r}), out / "two", data, [part] * 2, optim="sgd")
+if rank == 0:
+    names = {{name.removeprefix("module."): weight for name, weight in weights.items()}}
+    kept = {{"losses": [line["loss"] for line in lines], "margins": [line["rewards/margins"] for line in lines]}}
+    torch.save({{**kept, **names}}, out / "two.pt")
+"""
 
 
 def test_states_stay_together_and_prompts_are_computed_once(base: Path, tmp_path: Path) -> None:
