@@ -1,0 +1,114 @@
+"""From a pair back to the screen, the prompt and the critic's words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from collab.credit.adversary_sampler import SamplerAdversary
+from collab.credit.case import Case, cases
+from collab.credit.critic import CriticCall, Word, judgement_of
+from collab.credit.labels import LabelHead, Labels
+from collab.credit.pairing import Recipe, pair_up
+from collab.credit.pairs import Sources
+from collab.credit.pairs_explained import explained
+from collab.credit.pairs_trajectory import trajectory_pairs
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import SolutionCritic
+from collab.errors import UnknownName, UsageError
+from collab.store.reader import RunReader
+from collab.types import PreferencePair
+
+
+class Spoken:
+    """The environment's own critic, as if a model had been asked about each step."""
+
+    name, version = "spoken", "1"
+
+    async def judge(self, case: Case) -> Any:
+        known = await SolutionCritic().judge(case)
+        words = {
+            one.cell: Word(score=one.score, reason=one.reason, missing=one.missing) for one in known.rewards.rewards
+        }
+        asked = f"about step {case.step}"
+        return judgement_of(
+            case, self, words, [CriticCall(prompt=asked, model="m", seed=0, reply="…", cells=(*words,))]
+        )
+
+
+@pytest.fixture(scope="module")
+def judged(phone) -> Labels:  # type: ignore[no-untyped-def]
+    suite, _, trajectories = phone
+
+    async def judge() -> Labels:
+        found = [
+            await Spoken().judge(case)
+            for trajectory in trajectories
+            for case in cases(trajectory, suite.space, Rebuilder(suite))
+        ]
+        return Labels(
+            name="spoken", head=LabelHead(critic="spoken-1"), judged={one.key: one for one in found}, failed={}
+        )
+
+    return asyncio.run(judge())
+
+
+@pytest.fixture
+def reader(phone) -> Iterator[RunReader]:  # type: ignore[no-untyped-def]
+    with RunReader(phone[1]) as opened:
+        yield opened
+
+
+def pairs(phone: Any, reader: RunReader, labels: Labels) -> tuple[PreferencePair, ...]:
+    suite, _, trajectories = phone
+    recipe = Recipe(sources=Sources(adversary=1, contrast=1))
+    made = pair_up(trajectories, labels, recipe, space=suite.space, prefix=reader.prefix, adversary=SamplerAdversary())
+    return asyncio.run(made).pairing.pairs
+
+
+def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+    made = pairs(phone, reader, judged)
+    assert {one.source for one in made} == {"adversary", "contrast"}
+    steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
+    for one in made:
+        told, (where,) = explained(one, reader, judged, phone[0].space), one.chosen
+        step = steps[where.trajectory, where.step]
+        assert told.screen == step.observation
+        assert told.prompt.suffix == step.matrix[where.cell].prompt.suffix
+        assert told.goal in told.prompt.shared
+        assert (told.chosen.text, told.chosen.score) == (step.matrix[where.cell].text, 1.0)
+        assert "left" in told.chosen.because or "success" in told.chosen.because
+        assert told.chosen.call is not None
+        assert (told.chosen.call.prompt,) == one.calls
+        assert told.chosen.action != told.rejected.action != "none"
+        if one.source == "adversary":
+            assert (told.rejected.text, told.rejected.cell, told.rejected.score) == (one.synthetic, None, None)
+            assert not told.off_context
+        else:
+            assert told.rejected.cell == one.rejected[0].cell
+            assert told.rejected.score in (0.0, 0.5)
+
+
+def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+    one = pairs(phone, reader, judged)[0]
+    for critic, labels in (("oracle-1", judged), ("spoken-1", None)):
+        told = explained(replace(one, critic=critic), reader, labels, phone[0].space)
+        assert (told.chosen.score, told.chosen.because, told.chosen.call) == (None, "", None)
+
+
+def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+    one, space = pairs(phone, reader, judged)[0], phone[0].space
+    with pytest.raises(UsageError, match="was played again since"):
+        explained(replace(one, prompt="other"), reader, judged, space)
+    (where,) = one.chosen
+    with pytest.raises(UnknownName, match="no step 999"):
+        explained(replace(one, chosen=(replace(where, step=999),)), reader, judged, space)
+    first = phone[2][0]
+    lost = replace(first, id="x/1", outcome=replace(first.outcome, success=not first.success))
+    whole = trajectory_pairs([first, lost], seed=0)
+    with pytest.raises(UsageError, match="whole trajectories"):
+        explained(whole[0], reader, judged, space)
