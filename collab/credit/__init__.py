@@ -1,8 +1,9 @@
 """Who deserves what: judging single actions and proposing worse ones (CollabUIAgents, section 3.3).
 
-    critic      how good an action is, in this very state
-    adversary   a plausible action that is worse
+    case        a recorded step, and the way back into its state
+    critic      how good each cell's action is             → judgement      oracle, outcome, llm
+    adversary   a plausible reply that is worse            → negative       sampler, llm, mixture
+    pairs       rewarded replies against worse ones        → pairs          adversary, contrast, mix; trajectory
 
-Both exist as what an environment can tell by itself, by forking and looking at the rest of the solution: `oracle`
-judges and `sampler` proposes.
+The exact parts ask the environment itself, by forking or rebuilding its state and looking at the rest of the solution.
 """
