@@ -47,7 +47,7 @@ class LanguageCritic:
         attempt: another one asks the very same questions with other seeds.
 
     Raises:
-        ConfigError: a template does not fit, or the context leaves no room for a prompt.
+        ConfigError: a template does not fit, the context leaves no room for a prompt, or the model looks at solutions.
     """
 
     name = "llm"
@@ -68,6 +68,8 @@ class LanguageCritic:
         seed: int = 0,
         attempt: int = 0,
     ) -> None:
+        if model.privileged:
+            raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
         if context_tokens <= sampling.max_tokens or history < 0:
             raise ConfigError(
                 f"critic llm: context_tokens {context_tokens} must be above max_tokens {sampling.max_tokens}, "

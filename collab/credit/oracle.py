@@ -4,7 +4,8 @@
     judged = await judge(action)            # score 1, 0.5 or 0
 
     good     1     fewer actions are left afterwards, or the action ends the episode with success
-    neutral  0.5   as many are left as before, or no way is known before or after: nothing can be said
+    neutral  0.5   as many are left as before; or nothing can be said: no way is known before or after, or the step
+                   budget ended the episode, whatever was done
     bad      0     more are left, no way leads on any more, or the episode ends without success
 
 It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5⌉ rewards what is good and nothing else.
@@ -20,6 +21,9 @@ from collab.envs.base import Environment, Forkable, HasOracle
 from collab.types import Action, StepResult
 
 GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
+
+NO_WAY = "no way is known, neither before nor after it"
+BUDGET = "the step budget ended the episode with it"
 
 
 @runtime_checkable
@@ -38,7 +42,7 @@ class Verdict:
     left: int | None
     """Actions of the solution that are left afterwards; None when no way is known, or the episode is over."""
     known: bool = True
-    """False where no way was known, neither before nor after: the score says nothing then."""
+    """False where nothing can be said (`NO_WAY`, `BUDGET` is the reason); the score is neutral then."""
 
 
 class OracleCritic:
@@ -80,12 +84,14 @@ def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[
     if result.outcome is not None:
         if result.outcome.success:
             return Verdict(score=GOOD, reason="it ends the task with success", left=None)
+        if result.truncated:
+            return Verdict(score=NEUTRAL, reason=BUDGET, left=None, known=False)
         why = f": {result.outcome.reason}" if result.outcome.reason else ""
         return Verdict(score=BAD, reason=f"it ends the task without success{why}", left=None)
     if after is None:
-        known = before is not None
-        reason = "no way leads on from there" if known else "no way is known, neither before nor after it"
-        return Verdict(score=BAD if known else NEUTRAL, reason=reason, left=None, known=known)
+        if before is None:
+            return Verdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
+        return Verdict(score=BAD, reason="no way leads on from there", left=None)
     left = len(after)
     if before is None:
         return Verdict(score=GOOD, reason=f"it finds a way: {_actions(left)} left", left=left)

@@ -6,7 +6,8 @@
 Scores are those of `collab.credit.oracle`: 1 where fewer actions of the environment's own solution are left afterwards
 or the task ends with success, 0.5 where as many are left, 0 where more are left, no way leads on, or the task ends
 without success. Cells with the same canonical action share a score. A cell is missing, never scored, where the state
-cannot be brought back or the environment knows no way, neither before nor after the action.
+cannot be brought back, the environment knows no way, neither before nor after the action, or the step budget ended the
+episode with this step, so that nobody can ask what would be left.
 
 "Fewer" is measured against the environment's own solution, which need not be the shortest: another order of the same
 steps may look neutral.
@@ -60,6 +61,8 @@ async def _tried(state: State, actions: list[Action]) -> dict[Action, Verdict | 
 
 
 def _word(found: Verdict | None) -> Word:
-    if found is None or not found.known:
+    if found is None:
         return Word.none(NO_SOLUTION)
+    if not found.known:
+        return Word.none(found.reason)
     return Word(score=found.score, reason=found.reason)

@@ -35,12 +35,16 @@ SEEDS = Seeds(5)
 class Recording(Protocol):
     """Plays tasks with a rehearsing team, records them, and reads them back."""
 
-    def __call__(self, suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float = ...) -> list[Trajectory]:
+    def __call__(
+        self, suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float = ..., max_steps: int | None = ...
+    ) -> list[Trajectory]:
         """Returns the episodes as a reader gives them."""
         ...
 
 
-def record(suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float = 0.5) -> list[Trajectory]:
+def record(
+    suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float = 0.5, max_steps: int | None = None
+) -> list[Trajectory]:
     template = Template("default", read_templates(root() / "prompts" / "default"))
     model = RehearsalModel(error_base=errors, error_slope=0.0)
     agent = Agent(slot="", definition="rehearsal", model=model, template=template, sampling=Sampling())
@@ -52,7 +56,7 @@ def record(suite: Suite, tasks: Sequence[str], directory: Path, *, errors: float
     )
     store = RunStore.create(directory, manifest)
     with store.writer() as writer:
-        stage = Stage(suite=suite, seeds=SEEDS, limits=Limits(), pictures=False)
+        stage = Stage(suite=suite, seeds=SEEDS, limits=Limits(max_steps=max_steps), pictures=False)
         asyncio.run(_collect(plan, team, stage, RunRecorder(writer)))
         writer.finish()
     with store.reader() as reader:

@@ -23,6 +23,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import root
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
+from collab.models.rehearsal import RehearsalModel
 from collab.types import CellRef, Sampling
 
 TEXTS = read_critic_prompts(root() / "prompts" / "critic")
@@ -133,7 +134,9 @@ def test_equal_actions_share_their_score_and_a_pair_leads_to_the_words(case: Cas
 
 
 class Counting:
-    """Counts tokens as the HTTP model does."""
+    """Counts tokens roughly; is never asked."""
+
+    privileged = False
 
     def count_tokens(self, text: str) -> int:
         return len(text) // 4
@@ -295,6 +298,11 @@ def test_a_half_character_is_not_sent(case: Case) -> None:
 def test_options_that_cannot_work_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         LanguageCritic(model=Counting(), texts=TEXTS, sampling=Sampling(max_tokens=2048), **options)
+
+
+def test_who_looks_at_solutions_is_no_language_model() -> None:
+    with pytest.raises(ConfigError, match="rehearsal looks at solutions"):
+        LanguageCritic(model=RehearsalModel(), texts=TEXTS)
 
 
 def test_templates_that_do_not_fit_are_named(case: Case, tmp_path) -> None:  # type: ignore[no-untyped-def]

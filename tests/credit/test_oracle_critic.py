@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,13 @@ def test_scores_compare_what_is_left(before, after, score, left) -> None:  # typ
 def test_an_end_is_judged_by_its_outcome() -> None:
     assert verdict((WAIT,), ended(True), None).score == GOOD
     assert verdict((WAIT,), ended(False), None).score == BAD
+
+
+def test_where_nothing_can_be_said_it_says_so() -> None:
+    spent = StepResult(observation=SCREEN, truncated=True, outcome=Outcome(success=False, score=0.0))
+    for judged in (verdict((WAIT,), spent, None), verdict(None, StepResult(observation=SCREEN), None)):
+        assert (judged.score, judged.left, judged.known) == (NEUTRAL, None, False)
+    assert verdict((WAIT,), replace(spent, outcome=Outcome(success=True, score=1.0)), None).score == GOOD
 
 
 def test_every_step_of_a_phone_solution_is_good_and_judging_changes_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, Judgement
-from collab.credit.oracle import BAD, GOOD, NEUTRAL
+from collab.credit.oracle import BAD, BUDGET, GOOD, NEUTRAL
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import NO_SOLUTION, NO_STATE, SolutionCritic
 from collab.errors import EnvironmentFailure
@@ -75,6 +75,14 @@ def test_cells_with_one_action_share_its_score_and_reason(phone) -> None:  # typ
                 assert len(words) == 1
                 shared += len(cells) > 1
     assert shared
+
+
+def test_on_the_last_step_of_the_budget_right_actions_are_not_called_wrong(phone, recording, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    suite = phone[0]
+    (short,) = recording(suite, ["ContactsAddContact"], tmp_path / "run", errors=0.0, max_steps=2)
+    first, last = (judge(case) for case in cases(short, suite.space, Rebuilder(suite)))
+    assert {one.score for one in first.rewards.rewards} == {GOOD}
+    assert last.missing == {BUDGET: 6}
 
 
 def test_what_did_not_parse_is_missing(phone) -> None:  # type: ignore[no-untyped-def]
