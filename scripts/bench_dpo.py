@@ -173,7 +173,7 @@ def make_arms(model: Any, folder: Path, options: argparse.Namespace) -> dict[str
             )
         if name == "unshared":
             score_labels_only(trainer.model)
-            score_labels_only(trainer.ref_model)
+            score_labels_only(trainer.ref_model, trainer.accelerator.autocast)
         arms[name] = Arm(trainer=trainer, at_once=1)
     return arms
 

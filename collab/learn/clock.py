@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
-from collab.learn.order import Step, of_process, padded
+from collab.learn.order import Step, of_process
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
 from collab.learn.trainer import trainer_of
@@ -67,8 +67,7 @@ def free_memory(device: str) -> int:
 
 def _computed(prepared: Prepared, step: Step) -> int:
     """Tokens that a step computes, padding included, over all processes."""
-    sides = 2 if isinstance(prepared.task.recipe, DpoRecipe) else 1
-    return sides * sum(padded(prepared.lengths, part) for part in step.parts)
+    return sum(map(prepared.computed, step.parts))
 
 
 def _sample(steps: Sequence[Step]) -> list[Step]:

@@ -63,6 +63,11 @@ class Pair:
         """Tokens that are scored, of both replies."""
         return len(self.chosen) + len(self.rejected)
 
+    @property
+    def sides(self) -> tuple[Ids, Ids]:
+        """Both sequences, the chosen one first."""
+        return np.concatenate((self.prompt, self.chosen)), np.concatenate((self.prompt, self.rejected))
+
 
 ItemT = TypeVar("ItemT", Example, Pair)
 

@@ -10,6 +10,7 @@ is left out, and attention can use its fastest form.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -18,17 +19,21 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import FusedCausalLMOutput
 
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Makes what a pass is computed within."""
 _SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 """Settings of models whose logits are more than a product; TRL knows what to do with them."""
 
 
-def score_labels_only(model: Any) -> None:
+def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> None:
     """Replace the forward pass that TRL has given a causal LM, for training on rows padded on the right.
 
     Args:
         model: the innermost causal LM, after `add_fused_lm_head`.
+        context: what its passes are computed within. A model that mixed precision was prepared for before (TRL's
+            reference) would lose it here; autocast gives it back.
     """
-    model.forward = MethodType(_forward_over(model.forward, plain=is_plain(model)), model)
+    model.forward = MethodType(_forward_over(model.forward, is_plain(model), context), model)
 
 
 def is_plain(model: Any) -> bool:
@@ -37,15 +42,16 @@ def is_plain(model: Any) -> bool:
     return not any(getattr(config, name, None) for name in _SCALED)
 
 
-def _forward_over(theirs: Callable[..., Any], plain: bool) -> Callable[..., Any]:
+def _forward_over(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
         if not fused_lm_head or labels is None:
             return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
         kwargs.pop("attention_mask", None)
         if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
             return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
-        hidden = self.base_model(*args, **kwargs).last_hidden_state
-        return _score(hidden, labels, self.get_output_embeddings())
+        with context():
+            hidden = self.base_model(*args, **kwargs).last_hidden_state
+            return _score(hidden, labels, self.get_output_embeddings())
 
     return forward
 

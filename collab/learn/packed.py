@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.errors import ConfigError
-from collab.learn.head import is_plain
+from collab.learn.head import Context, is_plain
 from collab.learn.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
 from collab.learn.prefix import SHORTEST, pack, scored
 from collab.models.checkpoint import TOLERANCE
@@ -31,8 +31,6 @@ _LOGITS_AT_ONCE = 1 << 28
 """Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that depend on the longest sequence beside them."""
-
-Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from collab.learn.order import padded
 from collab.learn.prepare import Prepared
 from collab.learn.preset import DpoRecipe
 
@@ -62,6 +61,8 @@ class Plan:
     """Of them, those that the loss counts."""
     padding: int
     """Tokens that are computed for nothing."""
+    shared: int
+    """Tokens that are not computed, because others that begin alike are."""
     parameters: int
     trainable: int
     memory: Memory
@@ -76,21 +77,21 @@ def plan(prepared: Prepared, device: str) -> Plan:
     """
     from collab.learn.clock import measure
 
-    lengths, items = prepared.lengths, prepared.encoded.items
-    sides = 2 if isinstance(prepared.task.recipe, DpoRecipe) else 1
+    items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
-    computed = sum(sides * padded(lengths, part) for step in prepared.steps for part in step.parts)
+    computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
     parameters, trainable = sizes(prepared)
     needed = memory(prepared)
     return Plan(
         rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
         dropped=dict(prepared.encoded.dropped),
-        longest=max(lengths),
+        longest=max(prepared.lengths),
         steps=len(prepared.steps),
         passes=sum(len(step.parts) for step in prepared.steps),
         tokens=tokens,
         scored=sum(items[row].scored for step in prepared.steps for row in step.rows),
-        padding=computed - tokens,
+        padding=max(0, computed - tokens),
+        shared=max(0, tokens - computed),
         parameters=parameters,
         trainable=trainable,
         memory=needed,
@@ -139,16 +140,14 @@ def memory(prepared: Prepared) -> Memory:
     reference = 2 if is_dpo and recipe.lora is None else 1
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
-    sides = 2 if is_dpo else 1
     head = config.hidden_size // config.num_attention_heads
     layer = 8 * config.hidden_size + 2 * config.num_key_value_heads * head + 4 * config.intermediate_size
     kept = config.num_hidden_layers * layer
     if recipe.checkpointing:
         kept = config.num_hidden_layers * config.hidden_size + layer
-    lengths, items = prepared.lengths, prepared.encoded.items
+    items = prepared.encoded.items
     activations = max(
-        computed * kept * sides * padded(lengths, part)
-        + 12 * config.vocab_size * sum(items[row].scored for row in part)
+        computed * kept * prepared.computed(part) + 12 * config.vocab_size * sum(items[row].scored for row in part)
         for step in prepared.steps
         for part in step.parts
     )
@@ -165,6 +164,7 @@ def told(plan: Plan) -> str:
     rows = ", ".join(f"{name} {count:,}" for name, count in plan.rows.items())
     dropped = ", ".join(f"{name} {count:,}" for name, count in plan.dropped.items()) or "none"
     share = 100 * plan.padding / (plan.tokens + plan.padding)
+    waste = f"{plan.shared:,} shared" if plan.shared else f"padding {plan.padding:,} ({share:.1f} %)"
     held = plan.memory
     parts = ", ".join(
         f"{name} {getattr(held, name) / GIB:.2f}" for name in ("weights", "gradients", "optimizer", "activations")
@@ -175,7 +175,7 @@ def told(plan: Plan) -> str:
             f"rows        {rows}",
             f"dropped     {dropped}",
             f"longest     {plan.longest:,} tokens",
-            f"tokens      {plan.tokens:,} ({plan.scored:,} scored), padding {plan.padding:,} ({share:.1f} %)",
+            f"tokens      {plan.tokens:,} ({plan.scored:,} scored), {waste}",
             f"steps       {plan.steps:,} in {plan.passes:,} forward passes",
             f"parameters  {plan.parameters:,} ({plan.trainable:,} trained)",
             f"memory      {held.total / GIB:.2f} GiB per process ({parts})",

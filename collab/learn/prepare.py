@@ -22,7 +22,8 @@ from collab.errors import ConfigError, MissingExtra, UnknownName
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, rows_digest
-from collab.learn.order import Batch, Step, curriculum, mixed
+from collab.learn.order import Batch, Step, curriculum, mixed, padded
+from collab.learn.prefix import packed_tokens
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 from collab.synth.rows import Level, Row
 
@@ -80,6 +81,14 @@ class Prepared:
             for item in self.encoded.items
         ]
         return [sum(sizes[row] for row in step.rows) for step in self.steps]
+
+    def computed(self, part: Sequence[int]) -> int:
+        """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
+        recipe, items = self.task.recipe, [self.encoded.items[row] for row in part]
+        sides = [side for item in items if isinstance(item, Pair) for side in item.sides]
+        if isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
+            return packed_tokens(sides)
+        return (2 if sides else 1) * padded([len(item) for item in items], range(len(items)))
 
     def manifest(self) -> dict[str, Any]:
         """What `finetune.json` holds."""

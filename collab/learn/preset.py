@@ -173,6 +173,9 @@ class DpoRecipe(Recipe):
     """The paper gives none."""
     anchor: float = Field(default=0.0, ge=0)
     """Weight of the mean negative log-likelihood per token of the chosen replies; 0 is plain DPO."""
+    sharing: Literal["prefix", "none"] = "none"
+    """"prefix" computes once what the pairs of a forward pass have in common from their start, with the same losses
+    (see `collab.learn.shared_dpo`; a model that it would compute otherwise is refused); "none" is TRL's own way."""
 
 
 class Preset(Definition):

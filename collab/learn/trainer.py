@@ -24,6 +24,7 @@ from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe
+from collab.learn.shared_dpo import SharedPrefixDPOTrainer, innermost
 from collab.seeds import derive
 
 if TYPE_CHECKING:
@@ -66,9 +67,16 @@ class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
         return dataset
 
 
+class WrittenSharedDpo(_Written, SharedPrefixDPOTrainer):
+    """The same, what pairs of a forward pass share computed once."""
+
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
+        return dataset
+
+
 def trainer_of(
     prepared: Prepared, folder: RunFolder, device: str, report_to: Sequence[str], **changes: Any
-) -> WrittenSft | WrittenDpo:
+) -> WrittenSft | WrittenDpo | WrittenSharedDpo:
     """The trainer of a run, its weights loaded.
 
     Args:
@@ -77,6 +85,7 @@ def trainer_of(
 
     Raises:
         ConfigError: the weights cannot be loaded.
+        ConfigError: the recipe shares prefixes and the model cannot.
         UsageError: the launcher splits the model over processes.
     """
     if any(os.environ.get(name) == "true" for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")):
@@ -129,14 +138,14 @@ def sft_trainer(
         processing_class=tokenizer,
         peft_config=_adapter(recipe),
     )
-    score_labels_only(_innermost(trainer.model))
+    score_labels_only(innermost(trainer.model))
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
 def dpo_trainer(
     model: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair], recipe: DpoRecipe, options: Mapping[str, Any]
-) -> WrittenDpo:
+) -> WrittenDpo | WrittenSharedDpo:
     """A trainer of preferences.
 
     Args:
@@ -148,7 +157,8 @@ def dpo_trainer(
     config = DPOConfig(
         **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
     )
-    trainer = WrittenDpo(
+    kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
+    trainer = kind(
         model=model,
         ref_model=reference,
         args=config,
@@ -157,9 +167,11 @@ def dpo_trainer(
         processing_class=tokenizer,
         peft_config=_adapter(recipe),
     )
-    score_labels_only(_innermost(trainer.model))
-    if trainer.ref_model is not None:
-        score_labels_only(_innermost(trainer.ref_model))
+    if recipe.sharing == "none":
+        score_labels_only(innermost(trainer.model))
+    if recipe.sharing == "none" and trainer.ref_model is not None:
+        # TRL has prepared the reference already, so mixed precision must be asked for again.
+        score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -220,9 +232,3 @@ def _adapter(recipe: Recipe) -> Any:
         target_modules=recipe.lora.targets,
         task_type="CAUSAL_LM",
     )
-
-
-def _innermost(model: Any) -> Any:
-    """The causal LM itself, without wrappers of processes and adapters."""
-    model = getattr(model, "module", model)
-    return model.get_base_model() if hasattr(model, "peft_config") else model

@@ -196,6 +196,30 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
     assert max(reference) - min(reference) < 0.02 * abs(reference[0]) + 1e-3  # every step holds all eight pairs
 
 
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
+def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, samples, base: Path, tmp_path: Path) -> None:
+    """They are equal at first, so the margin is exactly 0; a reference in full precision differs by its rounding."""
+    task = samples.task(base, "dpo", "precision=bfloat16", "epochs=1", f"sharing={sharing}")
+    trained(prepare(task, samples.rows(8, ["preference"])), tmp_path / "out")
+    assert RunFolder(tmp_path / "out").read_metrics()[0]["margin"] == 0.0
+
+
+@pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"], ["rows_at_once=3"]])
+def test_shared_prefixes_train_the_same(settings, samples, base: Path, tmp_path: Path) -> None:
+    rows = samples.rows(6, ["preference"])
+    found = []
+    for sharing in ("none", "prefix"):
+        options = ["epochs=5", "batch_rows=6", "learning_rate=1e-3", "anchor=0.5", f"sharing={sharing}", *settings]
+        final = trained(prepare(samples.task(base, "dpo", *options), rows), tmp_path / sharing)
+        found.append((RunFolder(tmp_path / sharing).read_metrics(), weights(final)))
+    (unshared, expected), (shared, ours) = found
+    assert [line["loss"] for line in shared] == pytest.approx([line["loss"] for line in unshared], abs=1e-6)
+    assert unshared[-1]["margin"] > 1e-3
+    assert len(shared) == 5
+    for name, weight in expected.items():
+        torch.testing.assert_close(ours[name], weight, rtol=1e-3, atol=5e-5)
+
+
 # --------------------------------------------------------------------------------------------------------- resume
 
 

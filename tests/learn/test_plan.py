@@ -29,6 +29,21 @@ def test_counts_are_those_of_every_single_pass(samples, base: Path) -> None:
     assert found.longest == max(lengths)
 
 
+def test_what_pairs_share_is_counted_once(samples, base: Path) -> None:
+    """A pass of one pair computes the prompt and what its replies, different from their start, add."""
+    prepared = prepared_with(samples, base, "dpo", "epochs=1", "batch_rows=1", "sharing=prefix")
+    found, items = plan(prepared, "cpu"), prepared.encoded.items
+    for item in items:
+        assert item.chosen[0] != item.rejected[0]
+    assert found.shared == sum(len(item.prompt) for item in items)
+    assert found.tokens - found.shared == sum(len(item.prompt) + item.scored for item in items)
+    assert found.padding == 0
+    assert f"({found.scored:,} scored), {found.shared:,} shared" in told(found)
+    unshared = plan(prepared_with(samples, base, "dpo", "epochs=1", "batch_rows=1"), "cpu")
+    assert (unshared.shared, unshared.tokens) == (0, found.tokens)
+    assert unshared.memory.activations > found.memory.activations
+
+
 @pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"], ["lora={rank: 2, targets: [q_proj, v_proj]}"]])
 def test_trained_parameters_are_those_of_the_trainer(samples, base: Path, tmp_path: Path, settings) -> None:
     prepared = prepared_with(samples, base, "sft", *settings)
