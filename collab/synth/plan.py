@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from collab.config import AgentDefinition, Budget, Definition, EnvironmentDefinition, SamplingDefinition, SplitChoice
 from collab.seeds import Seeds, derive
@@ -81,13 +81,12 @@ class SynthConfig(Definition):
     """Units at once."""
     budget: Budget = Budget()
 
-    @model_validator(mode="after")
-    def _something_is_made(self) -> SynthConfig:
-        if not self.episodes and not self.screens:
-            raise ValueError("neither screens nor episodes are asked for")
-        if len(set(self.levels)) != len(self.levels) or self.levels != [one for one in LEVELS if one in self.levels]:
+    @field_validator("levels")
+    @classmethod
+    def _in_order(cls, levels: list[Level]) -> list[Level]:
+        if levels != [one for one in LEVELS if one in levels]:
             raise ValueError(f"levels must stand once and in this order: {', '.join(LEVELS)}")
-        return self
+        return levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,18 @@ from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
 from collab.synth.plan import ORACLE, SynthConfig, instances_of, units_of
 from collab.synth.rows import LEVELS
 
+_BY_OPTION = {
+    "environment_name": "--env",
+    "teacher_name": "--teacher",
+    "prompt_name": "--prompt",
+    "tasks": "--tasks",
+    "episodes": "--episodes",
+    "asked_tasks": "",
+    "unsolved": "",
+    "settings": "",
+}
+"""Fields that `--set` does not reach → the option that says them; empty where they follow from others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -74,8 +86,21 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
         "concurrency": wish.concurrency,
         "budget": wish.budget.model_dump(),
     }
-    config = override(validate(SynthConfig, data, "collab synth"), wish.settings)
+    asked = validate(SynthConfig, data, "collab synth")
+    config = override(asked, wish.settings)
+    _check_settings(asked, config)
     return await _resolved(config, every_task_once=wish.episodes is None)
+
+
+def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
+    """Refuse a setting that would be overwritten, tell something untrue of the rows, or let in what is kept."""
+    if asked.environment.unseen != config.environment.unseen or config.split is not None:
+        raise UsageError(
+            "--set: what is kept for evaluation is not changed for a synthesis; give --env an environment of your own"
+        )
+    for name, option in _BY_OPTION.items():
+        if getattr(asked, name) != getattr(config, name):
+            raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
 
 
 def _levels(asked: Sequence[str]) -> list[str]:
@@ -119,7 +144,7 @@ def _check_amounts(config: SynthConfig) -> None:
     if not config.episodes and not config.screens:
         raise ConfigError("neither screens nor episodes are asked for; give --screens or --episodes a number above 0")
     if not config.episodes and not {"basic", "instruction"} & set(config.levels):
-        raise ConfigError(f"{' and '.join(config.levels)} are taught on episodes, and none is asked for: --episodes N")
+        raise ConfigError(f"only episodes teach {' and '.join(config.levels)}, and none is asked for: --episodes N")
 
 
 def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:

@@ -102,7 +102,7 @@ def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
         (("--tasks", "Nothing"), "no task of corridor called 'Nothing'"),
         (("--seed", "30"), "run seed 30 is not one of split train of fake (all but 30 to 39)"),
         (("--screens", "0", "--episodes", "0"), "neither screens nor episodes are asked for"),
-        (("--levels", "preference", "--episodes", "0"), "preference are taught on episodes, and none is asked for"),
+        (("--levels", "preference", "--episodes", "0"), "only episodes teach preference, and none is asked for"),
         (("--set", "elements=-1"), "elements"),
         (("--set", "nothing=1"), "nothing"),
         (("--budget", "tokens=5"), "--budget: the oracle costs neither money nor tokens"),

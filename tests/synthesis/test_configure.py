@@ -73,8 +73,32 @@ def test_levels_are_put_in_the_order_of_the_curriculum(wanted: Wanted):
     assert wanted(levels=["preference", "basic"]).levels == ["basic", "preference"]
     with pytest.raises(UnknownName):
         wanted(levels=["basic", "advanced"])
-    with pytest.raises(ConfigError, match="levels must stand once and in this order"):
-        wanted(settings=["levels=[preference, basic]"])
+    for levels in ("[preference, basic]", "[basic, basic]"):
+        with pytest.raises(ConfigError, match="levels must stand once and in this order") as refused:
+            wanted(settings=[f"levels={levels}"])
+        assert len(str(refused.value)) < 200
+
+
+def test_a_synthesis_of_nothing_is_refused_in_one_short_line(wanted: Wanted):
+    with pytest.raises(ConfigError, match=r"^neither screens nor episodes are asked for; give --screens or --episodes"):
+        wanted(screens=0, episodes=0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("environment.unseen.apps=[]", "what is kept for evaluation is not changed"),
+        ("environment.unseen={}", "what is kept for evaluation is not changed"),
+        ("split={name: train, hash: '0', tasks: 1, check: []}", "what is kept for evaluation|--set: split"),
+        ("teacher_name=gpt", "say it with --teacher"),
+        ("tasks=[ExpenseAddSingle]", "say it with --tasks"),
+        ("episodes=2", "say it with --episodes"),
+        ("unsolved=[a]", "unsolved: cannot be set"),
+    ],
+)
+def test_settings_neither_let_in_what_is_kept_nor_are_passed_over(setting: str, message: str):
+    with pytest.raises((UsageError, ConfigError), match=message):
+        built_in("androidworld", settings=[setting])
 
 
 def test_walks_teach_as_many_screens_as_were_asked_for(wanted: Wanted):
