@@ -6,6 +6,7 @@
     sampler    a plausible wrong action on this very screen             collab.credit.adversary_sampler
     llm        a language model that plays somebody very clumsy         collab.credit.adversary_language
     mixture    one of several, by weight                                collab.credit.adversary_mixture
+    any        asked once, its answers kept beside the run              collab.credit.adversary_memory
 
 Only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q) (CollabUIAgents, eq. 7): the messages that the cell
 heard are part of it. What an adversary says is not trusted; `collab.credit.lint` looks at it.

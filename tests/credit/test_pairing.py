@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
@@ -155,6 +158,25 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor) -> None: 
     with pytest.raises(ModelFailure, match="the server is gone"):
         made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
+
+
+def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    suite, directory, trajectories = corridor
+    run = tmp_path / "run"
+    shutil.copytree(directory, run)
+    labels, whole = judged(corridor), made(corridor, judged(corridor), Recipe())
+
+    def go_on(adversary: Gone) -> Paired:
+        with ProposalMemory(run) as memory:
+            asked = RememberingAdversary(adversary, memory, options={})
+            return made((suite, run, trajectories), labels, Recipe(), asked, concurrency=1)
+
+    assert go_on(Gone(3)).failed
+    again = Gone(0)
+    assert go_on(again).pairing == whole.pairing
+    nobody = Gone(10**6)
+    assert go_on(nobody).pairing == go_on(again).pairing
+    assert nobody.failures == 10**6
 
 
 def test_a_cap_and_the_costs_are_told(corridor) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,173 @@
+"""What adversaries said, beside a run: no occasion is asked about twice, whoever was killed in between.
+
+    RUN/proposals/events/*.jsonl    one line per answered occasion
+    RUN/proposals/lock              held by the one process that writes
+
+    with ProposalMemory(run) as memory:
+        adversary = RememberingAdversary(LanguageAdversary(model=model, texts=texts), memory, options=options)
+
+An occasion is known again by all that decides the answer: adversary, options, prompt, right and rewarded actions, seed.
+Lines are only ever appended, so that pairs that are made again, for another critic or after a kill, rest on the very
+same replies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of
+from collab.credit.asking import prompt_hash, text_hash
+from collab.errors import CollabError, RunFormatError, UsageError
+from collab.redact import hide, known_secrets
+from collab.store import log
+from collab.store.files import writing
+from collab.store.lock import RunLock
+from collab.store.manifest import find_manifest
+
+FOLDER = "proposals"
+_NEXT_MOVE = "make the pairs again: what was answered is not asked again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A line: an occasion, and what was said to it."""
+
+    occasion: str
+    """SHA-256 of all that decided the answer."""
+    proposal: Proposal | None
+    """None where nothing worse was known."""
+
+
+_ANSWERED: TypeAdapter[Answered] = TypeAdapter(Answered)
+
+
+class ProposalMemory:
+    """The only writer of a run's proposals, from construction to `close`.
+
+    Args:
+        run: directory of a run, finished or not; nothing in it but `proposals/` is touched.
+
+    Raises:
+        UsageError: somebody else is writing.
+        RunFormatError: there is no run, or a whole line is not what was written.
+        StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
+    """
+
+    def __init__(self, run: Path) -> None:
+        find_manifest(run)
+        self.directory = run / FOLDER
+        self._secrets = known_secrets()
+        self._open = True
+        with writing(self.directory, _NEXT_MOVE):
+            (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.directory)
+        try:
+            self._known = _read(self.directory)
+            with writing(self.directory, _NEXT_MOVE):
+                self._log = log.Appender(self.directory)
+        except CollabError:
+            self._lock.release()
+            raise
+
+    def recall(self, occasion: str) -> Answered | None:
+        """What was answered to an occasion; None when nobody was asked about it yet."""
+        return self._known.get(occasion)
+
+    def keep(self, answered: Answered) -> Answered:
+        """Append an answer: when this returns, no death of this process loses it.
+
+        Returns:
+            What will be recalled: the same, with secrets of this machine hidden.
+        """
+        text = json.dumps(_ANSWERED.dump_python(answered, mode="json"), ensure_ascii=True, separators=(",", ":"))
+        line = hide(text.encode(), self._secrets)
+        with writing(self.directory, _NEXT_MOVE):
+            self._log.append(line + b"\n")
+        kept = self._known[answered.occasion] = _ANSWERED.validate_python(json.loads(line))
+        return kept
+
+    def close(self) -> None:
+        """Bring everything to the disk and let others write. May be called twice."""
+        if self._open:
+            self._open = False
+            try:
+                with writing(self.directory, _NEXT_MOVE):
+                    self._log.close()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> ProposalMemory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RememberingAdversary:
+    """Another adversary that is asked about each occasion once.
+
+    Args:
+        options: as that one was made: all that decides its answers beside the occasion (model, temperature, weights);
+            JSON values.
+    """
+
+    def __init__(self, adversary: Adversary, memory: ProposalMemory, *, options: Mapping[str, Any]) -> None:
+        self._adversary, self._memory = adversary, memory
+        self._options = json.dumps(options, sort_keys=True)
+
+    @property
+    def name(self) -> str:
+        """Of the one that is asked."""
+        return self._adversary.name
+
+    @property
+    def version(self) -> str:
+        """Of the one that is asked."""
+        return self._adversary.version
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """What was said before, which costs nothing any more, or what is said now; ModelFailure as the other raises."""
+        key = self._key(occasion)
+        known = self._memory.recall(key)
+        if known is not None:
+            return None if known.proposal is None else replace(known.proposal, spent=FREE)
+        proposal = await self._adversary.propose(occasion)
+        return self._memory.keep(Answered(occasion=key, proposal=proposal)).proposal
+
+    def _key(self, occasion: Occasion) -> str:
+        space = occasion.case.space
+        rewarded = sorted(space.format(action) for action in occasion.rewarded)
+        asked = [label_of(self._adversary), self._options, prompt_hash(occasion.prompt), occasion.case.digest]
+        return text_hash(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))
+
+
+def _locked(directory: Path) -> RunLock:
+    try:
+        return RunLock(directory)
+    except UsageError:
+        raise UsageError(f"{directory}: is being written by another process; wait for it or stop it") from None
+
+
+def _read(directory: Path) -> dict[str, Answered]:
+    known: dict[str, Answered] = {}
+    for segment in log.segments(directory):
+        for line in log.scan(directory, segment):
+            try:
+                answered = _ANSWERED.validate_python(json.loads(line.content))
+            except ValueError as error:
+                reason = str(error).splitlines()[0]
+                raise RunFormatError(
+                    f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
+                    "and what it held is asked again"
+                ) from None
+            known[answered.occasion] = answered
+    return known
