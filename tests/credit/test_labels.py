@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, CriticCall, Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, labellings, read_labels
-from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
+from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
 from collab.types import CellRef
@@ -183,6 +186,46 @@ def test_names_and_folders_that_are_none(run: Path, tmp_path: Path) -> None:
         pass
     with pytest.raises(UnknownName, match="did you mean one"):
         read_labels(run, "ones")
+
+
+def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
+    run: Path, found: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, room = os.write, [3000]
+
+    def full(descriptor: int, content: bytes) -> int:
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, content[: room[0]])
+        room[0] -= written
+        return written
+
+    kept: list[int] = []
+    with monkeypatch.context() as patch, LabelWriter(run, "one", HEAD) as writer:
+        patch.setattr("collab.store.log.os.write", full)
+        told = (judged(replace(found[0], step=number)) for number in range(100))
+        with pytest.raises(StoreFailure, match=r"No space left on device.*what is judged is not asked again"):
+            kept.extend(one.rewards.step for one in told if writer.record(one) is None)
+    assert kept
+    with LabelWriter(run, "one", HEAD) as writer:
+        assert [step for _, step in read_labels(run, "one").judged] == kept
+        writer.record(judged(found[1]))
+        assert writer.knows(found[1])
+
+
+def test_the_documented_fields_are_those_that_are_written(run: Path, found: list[Case]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "run-format.md").read_text(encoding="utf-8")
+    section = text.partition("## `labels/`")[2].partition("## `lock`")[0]
+    with LabelWriter(run, "one", HEAD) as writer:
+        writer.record(judged(found[0]))
+        writer.fail(found[1], ModelFailure("gone"))
+    (segment,) = (run / "labels" / "one" / "events").iterdir()
+    first, second = map(json.loads, segment.read_text(encoding="utf-8").splitlines())
+    assert (first["type"], second["type"]) == ("judged", "failed")
+    named = {"type", "case", "rewards", "calls"}
+    assert first.keys() == named
+    for name in (*named - {"type"}, "judged", "failed", "trajectory", "step", "critic", "score", "reason", "missing"):
+        assert f"`{name}`" in section
 
 
 def test_a_spoilt_line_is_named(run: Path, found: list[Case]) -> None:
