@@ -50,11 +50,9 @@ async def negatives(
     seed: int,
     attempts: int = 3,
 ) -> Negatives:
-    """A negative for each cell, as far as the adversary finds one.
+    """A negative for each of some rewarded cells, as far as the adversary finds one.
 
     Args:
-        case: the record of the same step.
-        cells: rewarded ones.
         prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
         seed: of the run.
         attempts: how often a cell is asked about; each reply that is dropped counts.
@@ -72,9 +70,8 @@ async def negatives(
         return Negatives(negatives={})
     async with _reach(case) as reach:
         for attempt in range(attempts):
-            left = [cell for cell in asked if cell not in found]
-            seeds = [step.seed(seed, "adversary", cell, attempt) for cell in left]
-            occasions = [_occasion(case, step, cell, prefix, own) for cell, own in zip(left, seeds, strict=True)]
+            left = {cell: step.seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
+            occasions = [_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
             for occasion, proposal in zip(occasions, await _proposals(adversary, occasions), strict=True):
                 spent += [] if proposal is None else [proposal.spent]
                 checked = await _checked(occasion, proposal, reach)
