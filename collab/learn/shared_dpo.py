@@ -137,7 +137,7 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
                 weight * (tokens if kind == "sft" else pairs)
                 for kind, weight in zip(self.loss_types, weights, strict=True)
             ]
-            with _unequal_counts(self.accelerator):
+            with unequal_counts(self.accelerator):
                 return super().compute_loss(model, inputs, *rest, **named)
         finally:
             self.loss_weights = weights
@@ -185,7 +185,7 @@ def innermost(model: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _unequal_counts(accelerator: Any) -> Iterator[None]:
+def unequal_counts(accelerator: Any) -> Iterator[None]:
     """Metrics of all processes are put together however many pairs each has; TRL takes it that all have as many."""
     if accelerator.num_processes == 1:
         yield

@@ -24,7 +24,7 @@ from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe
-from collab.learn.shared_dpo import SharedPrefixDPOTrainer, innermost
+from collab.learn.shared_dpo import SharedPrefixDPOTrainer, innermost, unequal_counts
 from collab.seeds import derive
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
         """TRL would tokenise texts; these are token ids."""
         return dataset
+
+    def compute_loss(self, *rest: Any, **named: Any) -> Any:
+        """TRL's; processes need not have equally many pairs."""
+        with unequal_counts(self.accelerator):
+            return super().compute_loss(*rest, **named)
 
 
 class WrittenSharedDpo(_Written, SharedPrefixDPOTrainer):

@@ -18,6 +18,7 @@ from trl import DPOConfig, DPOTrainer
 
 from collab.errors import ConfigError
 from collab.learn.base import quiet
+from collab.learn.folder import RunFolder
 from collab.learn.packed import packed_batch
 from collab.learn.shared_dpo import SharedPrefixDPOTrainer, state_batches
 
@@ -166,13 +167,19 @@ def test_micro_batches_of_unequal_size_are_one_mean(base: Path, tmp_path: Path) 
     assert abs(apart[0]["loss"] - theirs[0]["loss"]) > 1e-3  # a mean of means is something else
 
 
+def run(command: list[str]) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.mark.slow
 def test_two_processes_are_one_mean(base: Path, tmp_path: Path) -> None:
     """One process has a state of 3 pairs, the other one of 1: losses and weights are those of one process with both."""
     script = tmp_path / "train.py"
     script.write_text(PROCESS.format(tests=str(Path(__file__).parent), base=str(base), out=str(tmp_path)))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script)]
-    subprocess.run(launch, check=True, capture_output=True, timeout=110, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run(launch)
     found = torch.load(tmp_path / "two.pt", weights_only=True)
     data, states = pairs_of([3, 1])
     parts = [tuple(i for i in range(4) if states[i] == state) for state in (0, 1)] * 2
@@ -200,6 +207,29 @@ if rank == 0:
     kept = {{"losses": [line["loss"] for line in lines], "margins": [line["rewards/margins"] for line in lines]}}
     torch.save({{**kept, **names}}, out / "two.pt")
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
+def test_a_step_of_five_pairs_is_divided_among_two_processes(sharing, samples, base: Path, tmp_path: Path) -> None:
+    """Three pairs here and two there; with shared prefixes the losses are those of one process."""
+    data = samples.write(tmp_path / "data", samples.rows(5, ["preference"]))
+    settings = ["context=200", "batch_rows=5", "precision=float32", "log_every=1", "epochs=3", "learning_rate=1e-3"]
+    options = ["--stage", "dpo", "--base", str(base), "--data", str(data), "--preset", "pocket", "--device", "cpu"]
+    options += [word for one in (*settings, f"sharing={sharing}") for word in ("--set", one)]
+    alone = [sys.executable, "-m", "collab.cli.start", "finetune", *options]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *alone[1:]]
+    lines = {}
+    for name, command in (("one", alone), ("two", two)):
+        run([*command, "--out", str(tmp_path / name)])
+        lines[name] = RunFolder(tmp_path / name).read_metrics()
+    assert len(lines["two"]) == 3
+    margins = [[line["margin"] for line in lines[name]] for name in ("one", "two")]
+    if sharing == "prefix":
+        losses = [[line["loss"] for line in lines[name]] for name in ("one", "two")]
+        assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+        assert margins[1] == pytest.approx(margins[0], abs=1e-4)
+    assert margins[1][-1] > 0
 
 
 def test_states_stay_together_and_prompts_are_computed_once(base: Path, tmp_path: Path) -> None:
