@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,11 @@ from collab.prompts.parse import read_reply
 from collab.synth.rows import Level, Row
 from collab.synth.teacher import Scene
 from collab.types import Action, ElementTarget, Prompt
+
+UNTOLD = "it types words that the prompt does not tell"
+"""Cause of a refusal: what was read many steps ago and is forgotten since could only be made up."""
+_TYPED = {"input_text": "text", "type_string": "content"}
+_WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 class Refusal(Exception):
@@ -45,12 +51,15 @@ class Book:
             rejected: the other side of a preference.
 
         Raises:
-            Refusal: the reply would point at what the prompt does not show, or not be read back as it is meant.
+            Refusal: the reply would point at what the prompt does not show, type what it does not tell, or not be
+                read back as it is meant.
         """
         space, screen = self.scene.suite.space, self.scene.observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
         if aimed and (because or reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
+        if not _typed_words(action) <= _words(prompt.shared):
+            raise Refusal(UNTOLD)
         text = reply(action, screen, space, because)
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
@@ -69,6 +78,16 @@ class Book:
             provenance=self.scene.provenance(self.teacher),
         )
         self.rows.append(row)
+
+
+def _typed_words(action: Action) -> frozenset[str]:
+    """The words that an action types; of numbers, dates and codes nothing, for they may be worked out."""
+    typed = action.get(_TYPED[action.type]) if action.type in _TYPED else None
+    return _words(typed) if isinstance(typed, str) else frozenset()
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
 def fitting(ask: Callable[[], Prompt]) -> Prompt:

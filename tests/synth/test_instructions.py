@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,9 @@ from collab.seeds import generator
 from collab.synth.instructions import Instruction, proposals
 from collab.synth.teacher import Scene
 from collab.synth.trial import consequence
-from collab.types import Element, ElementTarget, Observation, StepResult, Task
+from collab.types import Element, ElementTarget, HistoryEntry, Observation, StepResult, Task
 
-SEEDS = range(60)
+SEEDS = range(300)
 
 
 class Place:
@@ -88,6 +89,37 @@ def test_what_stands_beside_an_entry_is_not_called_its_content(phones: SimPhoneS
     assert 'What stands next to "a.txt"?' in questions("list item")
     assert not questions("list item") & questions("input")
     assert {'What does "a.txt" say?', 'Read "a.txt" to me.'} <= questions("input")
+
+
+@pytest.mark.parametrize("role", ["switch", "checkbox", "radio"])
+def test_what_is_so_already_is_complete_and_what_is_not_is_done(phones: SimPhoneSuite, role: str) -> None:
+    where = scene(phones, "Settings", (role, "Alpha", None), (role, "Beta", None))
+    on = replace(where.observation.elements[0], flags=("checked",))
+    where = replace(where, observation=replace(where.observation, elements=(on, where.observation.elements[1])))
+    found = [one for one in asked(where) if "Alpha" in one.goal or "Beta" in one.goal]
+    told = {(one.sort, one.goal.replace('"', "")) for one in found}
+    wish, undo = {"switch": ("Turn {} on.", "Turn {} off."), "checkbox": ("Tick {}.", "Untick {}.")}.get(
+        role, ("Pick {}.", "")
+    )
+    assert ("complete", wish.format("Alpha")) in told
+    assert ("do", wish.format("Beta")) in told
+    assert ("do", wish.format("Alpha")) not in told
+    assert ("complete", wish.format("Beta")) not in told
+    if undo:
+        assert ("do", undo.format("Alpha")) in told
+        assert ("complete", undo.format("Beta")) in told
+        assert not {("complete", undo.format("Alpha")), ("do", undo.format("Beta"))} & told
+        answers = {(one.goal.replace('"', ""), one.action["text"]) for one in found if one.sort == "answer"}
+        assert {text for goal, text in answers if "Alpha" in goal} == {"on"}
+        assert {text for goal, text in answers if "Beta" in goal} == {"off"}
+
+
+@pytest.mark.parametrize(("effect", "over"), [("opened Help", True), ("nothing changed", False)])
+def test_only_what_did_something_needs_not_be_done_again(phones: SimPhoneSuite, effect: str, over: bool) -> None:
+    done = HistoryEntry(action='tap button "Help"', effect=effect, reason="")
+    where = replace(scene(phones, "Form", ("button", "Help", None)), history=(done,))
+    goals = {one.goal for one in asked(where) if one.sort == "complete"}
+    assert ('Tap button "Help".' in goals) is over
 
 
 @pytest.mark.parametrize(("space", "action"), [(WEB, "select"), (MOBILE, "click")])

@@ -22,6 +22,8 @@ from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Context, Said, prefix_text, rebuild
 from collab.seeds import generator
+from collab.synth import facts
+from collab.synth.book import UNTOLD
 from collab.synth.instructions import proposals
 from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.reader import Reader, Seat
@@ -204,6 +206,52 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(
 
     following("ContactsAddContact", visit, wrong, 7)
     assert set(kinds) == ({"solution", "recovery"} if wrong else {"solution"})
+
+
+@pytest.mark.parametrize("level", ["demonstration", "preference"])
+def test_what_a_prompt_does_not_tell_is_not_typed_from_memory(
+    following: Walk, teacher: OracleTeacher, level: Level
+) -> None:
+    """Recipes are read in one app and typed in another: later than the history reaches, nobody could know them."""
+    refused, typed = Counter[str](), 0
+
+    async def visit(scene: Scene) -> None:
+        nonlocal typed
+        lesson = await teacher.teach(scene, level)
+        refused.update(lesson.refused)
+        for row in lesson.rows:
+            action = read_reply(row.reply, scene.suite.space, scene.observation).action
+            if action is not None and action.type == "input_text":
+                typed += 1
+                assert all(word.casefold() in row.prompt.shared.casefold() for word in str(action["text"]).split())
+
+    following("RecipeAddSingleRecipe", visit)
+    assert (typed, refused.total()) == (6, 0)
+    following("RecipeAddMultipleRecipesFromMarkor", visit)
+    assert refused[UNTOLD] >= 6
+
+
+def test_an_element_that_does_nothing_has_no_action(exploring: Walk, phones: SimPhoneSuite, reader: Reader) -> None:
+    teacher = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(elements=8))
+    said: Counter[bool] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        for row in (await teacher.teach(scene, "basic")).rows:
+            element = (
+                scene.observation.elements[int(INDEX.findall(row.prompt.suffix)[-1])] if "el" in row.kind else None
+            )
+            if row.kind != "element-action" or element is None or facts.typed_into(element):
+                continue
+            tap = phones.space.make("click", index=element.index)
+            result = await (await scene.environment.fork()).step(tap)  # type: ignore[attr-defined]
+            dead = result.observation.digest == scene.observation.digest
+            nothing = row.reply.endswith("\nNone: it does nothing.")
+            assert nothing == (dead or element.role in facts.SILENT)
+            said[nothing] += element.role not in facts.SILENT
+
+    exploring("ClockTimerEntry", visit, 30)
+    exploring("SystemWifiTurnOn", visit, 30)
+    assert min(said[True], said[False]) >= 3
 
 
 def test_peers_are_right_wrong_and_unreadable(following: Walk, reader: Reader) -> None:
