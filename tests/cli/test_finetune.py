@@ -106,6 +106,7 @@ def test_a_checkpoint_made_from_nothing_is_trained_and_played(
     assert code == 0, told
     assert f"base: {tmp_path / 'new'} (digest " in told
     assert "data: 32 rows (basic 16, instruction 16)" in told
+    assert "no rows of level demonstration" in told
     assert str(tmp_path / "out" / "final") in said
     model = LocalModel(path=str(tmp_path / "out" / "final"))
 
@@ -196,6 +197,7 @@ def test_two_processes_train_what_one_does(
     done = subprocess.run([*launch, *asked], env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained 4 steps") == 1
+    assert json.loads((tmp_path / "two" / "finetune.json").read_text())["processes"] == 2
     one, two = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-3, atol=2e-4)
@@ -221,6 +223,10 @@ def test_two_processes_train_what_one_does(
         ("copy", {"preset": "qwen2.5-0.5b"}, "--stage copy: the preset has no recipe for it"),
         ("sft", {"settings": ("learning_rat=1",)}, "did you mean learning_rate?"),
         ("sft", {"settings": ("learning_rate=-1",)}, "learning_rate: Input should be greater than 0"),
+        ("sft", {"device": "banana"}, "no device called 'banana'; known: auto, cpu"),
+        ("sft", {"max-minutes": "nan"}, "--max-minutes nan: allowed are numbers from 0"),
+        ("sft", {"max-minutes": "-1"}, "--max-minutes -1.0: allowed are numbers from 0"),
+        ("sft", {"data": __file__}, "is a file; name the directory that holds it"),
         ("sft", {"settings": ("context=900",)}, "reads 512 tokens, the recipe has context 900"),
         ("sft", {"settings": ("context=16",)}, "none of 32 rows fits into context 16"),
     ],
@@ -310,5 +316,10 @@ def test_a_preset_of_ones_own(finetune: Callable[..., tuple], tmp_path: Path) ->
 def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["finetune", "--resume", str(tmp_path), "--stage", "sft"]) == 2
     assert "leave out --stage" in capsys.readouterr().err
+    assert main(["finetune", "--resume", str(tmp_path), "--seed", "0", "--preset", "pocket"]) == 2
+    assert "leave out --preset, --seed" in capsys.readouterr().err
     assert main(["finetune", "--resume", str(tmp_path)]) == 2
     assert "it is no fine-tuning run" in capsys.readouterr().err
+    (tmp_path / "finetune.json").write_text('{"format": 1, "stage": "sft"}')
+    assert main(["finetune", "--resume", str(tmp_path)]) == 2
+    assert "finetune.json: damaged, 'base' is missing" in capsys.readouterr().err
