@@ -11,6 +11,7 @@
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
         ├── ModelFailure          a model call failed after its retries
+        ├── TrainingFailure       a loss is no longer a number
         └── StoreFailure          a run could not be written (disk full, no permission)
 
 A run that stops before its end (a budget is used up, somebody asks it to, ten episodes in a row broke) raises nothing:
@@ -97,6 +98,10 @@ class EnvironmentFailure(RunError):
 
 class ModelFailure(RunError):
     """A model call failed after its retries, or its server is gone."""
+
+
+class TrainingFailure(RunError):
+    """Training cannot go on: its loss or its gradient is no longer a number."""
 
 
 class StoreFailure(RunError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,6 +89,7 @@ AllowOverlap = Annotated[
 
 
 def finetune(
+    context: typer.Context,
     *,
     stage: Stage = None,
     base: Base = None,
@@ -112,19 +112,20 @@ def finetune(
     """Make a better checkpoint from a checkpoint and rows."""
     from collab.learn.finetune import begin
     from collab.learn.folder import RunFolder
-    from collab.learn.prepare import check_installed, check_reports
+    from collab.learn.prepare import check_device, check_installed, check_reports
 
     check_installed()
     reports = options.listed("--report-to", report_to)
     check_reports(reports)
+    check_device(device)
+    _check_minutes(max_minutes)
     folder = RunFolder(resume or _new(out, plan))
     if resume is None:
         folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
         prepared = rows.prepared(task, options.library(library), allow_overlap)
     else:
-        said = {"--stage": stage, "--base": base, "--data": data, "--levels": levels, "--out": out, "--set": settings}
-        prepared = rows.as_before(folder, [option for option, value in said.items() if value is not None])
+        prepared = rows.as_before(folder, _said(context))
     if plan:
         _show_plan(prepared, device, as_json)
         return
@@ -175,6 +176,22 @@ def _asked(
     )
 
 
+def _said(context: typer.Context) -> list[str]:
+    """Options that describe a task and stand on the command line."""
+    options = {"settings": "--set", "max_broken": "--max-broken", "allow_overlap": "--allow-overlap"}
+    options |= {name: f"--{name}" for name in ("stage", "base", "data", "preset", "levels", "out", "seed")}
+    sources = {name: context.get_parameter_source(name) for name in options}
+    return [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def _check_minutes(minutes: float | None) -> None:
+    """UsageError for what is no time."""
+    from collab.errors import UsageError
+
+    if minutes is not None and not minutes >= 0:
+        raise UsageError(f"--max-minutes {minutes}: allowed are numbers from 0")
+
+
 def _new(out: Path | None, plan: bool) -> Path:
     """Where the run goes, found to be free before any work is done; a plan goes nowhere."""
     from collab.learn.folder import RunFolder
@@ -201,8 +218,11 @@ def _needed(option: str, value: Any) -> Any:
 
 def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
     from collab.learn.plan import plan, told
+    from collab.learn.prepare import world
 
     found = plan(prepared, device)
+    if world()[0] != 0:
+        return
     if as_json:
         emit(as_data(found))
     else:
@@ -256,9 +276,5 @@ def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     elif result.final is not None:
         say(f"trained {result.steps} steps, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
-        note(f"stopped after step {result.step} of {result.steps}; go on with: {_resume(folder)}")
+        note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
         raise typer.Exit(1)
-
-
-def _resume(folder: RunFolder) -> str:
-    return f"collab finetune --resume {shlex.quote(str(folder.path))}"

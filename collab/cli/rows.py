@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
     """Rows read, checked and tokenised; what is worth knowing about them is said."""
-    from collab.learn.prepare import prepare
+    from collab.learn.prepare import levels_of, prepare
 
     read = _read(task)
     rows = read.rows if read is not None else ()
@@ -31,6 +31,8 @@ def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
         tell(f"data: {len(rows)} rows ({counts}), {read.repeated} repetitions left out")
         for field, count in read.broken.items():
             tell(f"left out: {count} broken rows, {field}")
+        for absent in (level for level in levels_of(task) if level not in read.levels):
+            tell(f"no rows of level {absent}")
     for level, count in prepared.encoded.dropped.items():
         tell(
             f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}; "

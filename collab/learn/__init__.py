@@ -16,6 +16,7 @@ A run directory:
 
     OUT/finetune.json          stage, recipe, base and data with their digests, seed, versions
     OUT/metrics.jsonl          one line per logging step
-    OUT/checkpoints/step-N/    weights, optimizer, schedule and random state; whole or not there at all
+    OUT/checkpoints/step-N/    weights, optimizer, schedule, random state and their digests; whole or not there at all
+    OUT/lock                   held by the process that trains
     OUT/final/                 the result; there once the run is done
 """

@@ -59,10 +59,14 @@ def measure(prepared: Prepared, device: str, needed: int) -> Time:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that a training could take here."""
+    """Bytes that a training could take here; what only caches files counts as free where the system says so."""
     if device != "cpu" and torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _computed(prepared: Prepared, step: Step) -> int:

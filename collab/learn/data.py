@@ -69,6 +69,8 @@ def _files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
     """The files that may hold rows of these levels: a file named for another level does not."""
     others = set(LEVELS) - set(levels)
     for folder in folders:
+        if folder.is_file():
+            raise UsageError(f"--data {folder}: is a file; name the directory that holds it: {folder.parent}")
         if not folder.is_dir():
             raise UsageError(f"--data {folder}: no such directory")
         found = sorted(folder.glob("*.parquet"))

@@ -135,6 +135,16 @@ def rows_digest(rows: Iterable[Row]) -> str:
     return digest.hexdigest()
 
 
+def items_digest(items: Iterable[Example | Pair]) -> str:
+    """SHA-256 over the token ids that are trained: another tokenizer or chat template gives another one."""
+    digest = hashlib.sha256()
+    for item in items:
+        parts = (item.ids,) if isinstance(item, Example) else (item.prompt, item.chosen, item.rejected)
+        for ids in parts:
+            digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
+    return digest.hexdigest()
+
+
 def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
     kept: list[ItemT] = []
     dropped: Counter[str] = Counter()

@@ -53,11 +53,13 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
         UsageError: names the first thing that differs.
     """
     now = prepared.manifest()
+    tokens = now["data"]["tokens"]
     for what, was, found in (
         ("the weights of the base", manifest["base"]["digest"], now["base"]["digest"]),
         ("the data", manifest["data"]["digest"], now["data"]["digest"]),
         ("the number of processes", manifest["processes"], now["processes"]),
         ("the order of steps", manifest["order"], now["order"]),
+        ("the base's tokenizer or chat template", manifest["data"].get("tokens", tokens), tokens),
     ):
         if was != found:
             raise UsageError(f"--resume: {what} changed since the run began ({was} before, {found} now); start anew")
@@ -82,15 +84,39 @@ def train(
 
     Raises:
         ConfigError: the weights cannot be loaded.
+        UsageError: another process trains this run, or it is done.
+        RunFormatError: the checkpoint to go on from is damaged.
+        TrainingFailure: loss or gradient is no longer a number.
         StoreFailure: something cannot be written.
     """
+    if world()[0] != 0:
+        return _train(prepared, folder, watch, stopping, device, report_to)
+    lock = folder.lock()
+    try:
+        if folder.final.is_dir():
+            raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
+        folder.clear_partial()
+        return _train(prepared, folder, watch, stopping, device, report_to)
+    finally:
+        lock.release()
+
+
+def _train(
+    prepared: Prepared,
+    folder: RunFolder,
+    watch: Callable[[Any], None],
+    stopping: Callable[[], bool],
+    device: str,
+    report_to: Sequence[str],
+) -> Result:
+    """What every process does."""
     from collab.learn.result import write_result
     from collab.learn.trainer import trainer_of
 
     rank, processes = world()
-    if rank == 0:
-        folder.clear_partial()
     checkpoint = folder.checkpoint()
+    if rank == 0 and checkpoint is not None:
+        folder.check_whole(checkpoint)
     try:
         with quiet():
             trainer = trainer_of(prepared, folder, device, report_to)

@@ -5,22 +5,27 @@ A checkpoint is written under a temporary name and renamed when all of it is on 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from collab.errors import RunFormatError, UsageError
+from collab.errors import CollabError, RunFormatError, StoreFailure, UsageError
 from collab.models.layout import sha256
 from collab.store.files import sync_directory, write_atomic, writing
+from collab.store.lock import FILE as LOCK
+from collab.store.lock import RunLock
 
 FORMAT = 1
 """Version of `finetune.json`."""
 _STATE = "trainer_state.json"
 """Trainer's own state; written last into a checkpoint."""
+_DIGESTS = "digests.json"
+"""SHA-256 of every file of a checkpoint."""
 
 
 class RunFolder:
@@ -66,6 +71,7 @@ class RunFolder:
         """Undo `create`: nothing was trained."""
         if not self.metrics.exists():
             self.manifest_path.unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
 
     def manifest(self) -> dict[str, Any]:
         """What the run was asked.
@@ -83,6 +89,21 @@ class RunFolder:
             raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
         return manifest
 
+    def lock(self) -> RunLock:
+        """The right to write the run.
+
+        Raises:
+            UsageError: another process has it.
+            StoreFailure: the directory cannot be written.
+        """
+        with writing(self.path, self.resume):
+            return RunLock(self.path, self.resume)
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the run."""
+        return f"collab finetune --resume {shlex.quote(str(self.path))}"
+
     # ----------------------------------------------------------------------------------------------- checkpoints
 
     def checkpoint(self) -> Path | None:
@@ -94,15 +115,28 @@ class RunFolder:
         """Make what was written for `step` a checkpoint of the run, and remove the oldest ones beyond `keep`."""
         written = self.partial / f"checkpoint-{step}"
         target = self.path / "checkpoints" / f"step-{step}"
-        for file in written.rglob("*"):
-            if file.is_file():
-                _sync(file)
-        sync_directory(written)
+        files = sorted(file for file in written.rglob("*") if file.is_file())
+        write_json(written / _DIGESTS, {str(file.relative_to(written)): sha256(file) for file in files})
+        sync_files(written)
         shutil.rmtree(target, ignore_errors=True)
         written.rename(target)
         sync_directory(target.parent)
         for _, old in self._checkpoints()[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
+
+    def check_whole(self, checkpoint: Path) -> None:
+        """RunFormatError unless a checkpoint's files are those that were written."""
+        path = checkpoint / _DIGESTS
+        try:
+            digests = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            changed = [name for name, digest in digests.items() if sha256(checkpoint / name) != digest]
+        except (OSError, ValueError, AttributeError) as error:
+            changed = [str(error)]
+        if changed:
+            raise RunFormatError(
+                f"{checkpoint}: damaged since it was written ({', '.join(changed)}); "
+                f"remove it to go on from the one before, then: {self.resume}"
+            )
 
     def clear_partial(self) -> None:
         """Remove what a killed run left half-written."""
@@ -125,12 +159,31 @@ class RunFolder:
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line."""
-        with writing(self.metrics, f"collab finetune --resume {self.path}"), self.metrics.open("a") as file:
+        with writing(self.metrics, self.resume), self.metrics.open("a") as file:
             file.write(json.dumps(dict(line)) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines so far."""
         return list(_lines(self.metrics)) if self.metrics.is_file() else []
+
+
+@contextlib.contextmanager
+def saving(what: Path, next_move: str) -> Iterator[None]:
+    """One StoreFailure for all the ways in which libraries say that a file cannot be written.
+
+    A full disk is an OSError to some, a RuntimeError to torch, an error of its own to safetensors, and to the
+    tokenizers a bare Exception.
+    """
+    try:
+        yield
+    except CollabError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StoreFailure(
+            f"{what}: cannot write: {first}; what was written before is kept: "
+            f"make room or fix the rights, then {next_move}"
+        ) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -155,9 +208,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_files(folder: Path) -> None:
+    """Make the files of a directory, and their names, survive a power cut."""
+    for path in folder.rglob("*"):
+        sync_directory(path)  # a descriptor is a descriptor
+    sync_directory(folder)

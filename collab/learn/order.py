@@ -22,7 +22,7 @@ class Batch:
     """How large a step is."""
 
     rows: int
-    """At most."""
+    """At most; up to `parts` − 1 are added where the rest of a window is too little for a step of its own."""
     tokens: int | None
     """At most, padding included; None for no limit. A single longer row is a step of its own."""
     window: int

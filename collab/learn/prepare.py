@@ -18,10 +18,10 @@ from typing import Any
 
 import collab
 from collab.config import validate
-from collab.errors import ConfigError, MissingExtra, UnknownName
+from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
-from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, rows_digest
+from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, items_digest, rows_digest
 from collab.learn.order import Batch, Step, curriculum, mixed, padded
 from collab.learn.prefix import packed_tokens
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
@@ -31,6 +31,8 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "t
 """Whose versions a run notes."""
 REPORTS = ("tensorboard", "trackio")
 """Where metrics can go beside `metrics.jsonl`."""
+DEVICES = ("auto", "cpu")
+"""What trains: a GPU if there is one, or the processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,7 @@ class Prepared:
             "data": {
                 "paths": list(task.data),
                 "digest": self.rows,
+                "tokens": items_digest(self.encoded.items),
                 "max_broken": task.max_broken,
                 "dropped": dict(self.encoded.dropped),
             },
@@ -126,6 +129,12 @@ def check_reports(names: Sequence[str]) -> None:
             raise UnknownName.of("place for metrics", name, REPORTS)
         if importlib.util.find_spec(name) is None:
             raise MissingExtra.of(name, "track", f"--report-to {name}")
+
+
+def check_device(name: str) -> None:
+    """UnknownName for a device that nobody knows."""
+    if name not in DEVICES:
+        raise UnknownName.of("device", name, DEVICES)
 
 
 def world() -> tuple[int, int]:
@@ -156,23 +165,37 @@ def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
     steps = _order(task, encoded, processes)
+    if not steps:
+        raise ConfigError(
+            f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
+        )
     digest = rows_digest(rows) if task.stage != "copy" else None
     return Prepared(task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes)
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
-    """The task that a manifest holds."""
+    """The task that a manifest holds.
+
+    Raises:
+        RunFormatError: something is missing in it.
+        ConfigError: its recipe does not fit.
+    """
     kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
-    stage = manifest["stage"]
-    return Task(
-        stage=stage,
-        base=manifest["base"]["path"],
-        preset=manifest["preset"],
-        recipe=validate(kinds[stage], manifest["recipe"], "finetune.json"),
-        seed=manifest["seed"],
-        data=tuple(manifest["data"]["paths"]),
-        max_broken=manifest["data"]["max_broken"],
-    )
+    try:
+        stage = manifest["stage"]
+        return Task(
+            stage=stage,
+            base=manifest["base"]["path"],
+            preset=manifest["preset"],
+            recipe=validate(kinds[stage], manifest["recipe"], "finetune.json"),
+            seed=manifest["seed"],
+            data=tuple(manifest["data"]["paths"]),
+            max_broken=manifest["data"]["max_broken"],
+        )
+    except (KeyError, TypeError) as error:
+        raise RunFormatError(
+            f"finetune.json: damaged, {error} is missing or no longer what it was; start anew"
+        ) from None
 
 
 def levels_of(task: Task) -> tuple[Level, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from collab.config import Definition
 from collab.errors import ConfigError, UnknownName
@@ -21,10 +21,15 @@ STAGES: tuple[Stage, ...] = ("copy", "sft", "dpo")
 """In the order in which a checkpoint passes them."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+_FINITE = ConfigDict(allow_inf_nan=False)
+"""Numbers are numbers: neither infinity nor NaN trains anything."""
 
 
 class Architecture(Definition):
     """Sizes of a Qwen2 that is made from nothing."""
+
+    model_config = _FINITE
 
     layers: int = Field(ge=1)
     hidden: int = Field(ge=8)
@@ -62,11 +67,14 @@ class Architecture(Definition):
 class Lora(Definition):
     """Low-rank adapters (PEFT) in place of full weights."""
 
+    model_config = _FINITE
+
     rank: int = Field(default=64, ge=1)
     alpha: float = Field(default=128, gt=0)
     """The adapter's output is multiplied by alpha / rank."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: list[str] | Literal["all-linear"] = "all-linear"
+    dropout: BelowOne = 0.0
+    """Of the adapter's input, while training; none in preference training."""
+    targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
     """Names of the modules that get an adapter; "all-linear" is every linear layer but the output."""
     merge: bool = False
     """Whether the result is a whole checkpoint with the adapter added to its weights, or the adapter alone."""
@@ -74,6 +82,8 @@ class Lora(Definition):
 
 class Recipe(Definition):
     """What all stages have in common."""
+
+    model_config = _FINITE
 
     context: int = Field(default=4096, ge=16)
     """Longest row in tokens, reply and turn end included; longer rows are dropped and counted."""
@@ -85,11 +95,12 @@ class Recipe(Definition):
     warmup: Share = 0.03
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     """Of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     batch_rows: int = Field(default=64, ge=1)
-    """Rows per optimizer step at most, over all processes."""
+    """Rows per optimizer step at most, over all processes; up to one less than its forward passes are added where
+    the rest of a window is too little for a step of its own."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens per optimizer step at most, padding included (rows x the longest of them); None for no limit."""
     rows_at_once: int | None = Field(default=None, ge=1)
@@ -131,6 +142,8 @@ class SftRecipe(Recipe):
             raise ValueError(
                 f"levels {list(self.levels)}: name some of {', '.join(LEVELS[:-1])}; preferences are for dpo"
             )
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels {list(self.levels)}: name each once; weights_by_level says how often it is seen")
         return self
 
 
@@ -176,6 +189,14 @@ class DpoRecipe(Recipe):
     sharing: Literal["prefix", "none"] = "none"
     """"prefix" computes once what the pairs of a forward pass have in common from their start, with the same losses
     (see `collab.learn.shared_dpo`; a model that it would compute otherwise is refused); "none" is TRL's own way."""
+
+    @model_validator(mode="after")
+    def _no_dropout(self) -> DpoRecipe:
+        if self.lora is not None and self.lora.dropout:
+            raise ValueError(
+                f"lora.dropout {self.lora.dropout}: preference training compares with a reference and needs 0"
+            )
+        return self
 
 
 class Preset(Definition):

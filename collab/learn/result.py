@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collab.learn.folder import RunFolder, weights_digest, write_json
+from collab.learn.folder import RunFolder, saving, sync_files, weights_digest, write_json
 from collab.models.chat import quiet_transformers
 from collab.models.layout import write_layout
-from collab.store.files import sync_directory, writing
+from collab.store.files import sync_directory
 
 if TYPE_CHECKING:
     from collab.learn.prepare import Prepared
@@ -31,11 +31,11 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
         model = model.merge_and_unload()
     model = model.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
-    with writing(folder.path, f"collab finetune --resume {folder.path}"), quiet_transformers():
+    with saving(folder.path, folder.resume), quiet_transformers():
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
         write_layout(target)
         write_json(target / CARD, {**prepared.manifest(), "digest": weights_digest(target)})
-        sync_directory(target)
+        sync_files(target)
         target.rename(folder.final)
         sync_directory(folder.path)

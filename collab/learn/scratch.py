@@ -14,19 +14,19 @@ token in a task, on a button and in an action, and naming what a task names is c
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.learn.examples import rows_digest
-from collab.learn.folder import write_json
+from collab.learn.folder import saving, sync_files, write_json
 from collab.learn.preset import Architecture
 from collab.learn.result import CARD
 from collab.models.chat import quiet_transformers
 from collab.models.layout import write_layout
 from collab.seeds import derive
-from collab.store.files import writing
 from collab.synth.rows import Row
 
 PADDING, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
@@ -55,6 +55,7 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[R
     Raises:
         UsageError: something is there already.
         ConfigError: the rows have no text.
+        StoreFailure: it cannot be written; nothing is left behind.
         MissingExtra: torch, transformers or tokenizers is not installed.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -80,11 +81,17 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[R
         "data": {"digest": rows_digest(rows)},
         "seed": seed,
     }
-    with writing(directory, "try again"), quiet_transformers():
-        model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
-        write_layout(directory)
-        write_json(directory / CARD, card)
+    partial = directory.with_name(f".{directory.name}.partial")
+    try:
+        with saving(directory, "try again"), quiet_transformers():
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+            write_layout(partial)
+            write_json(partial / CARD, card)
+            sync_files(partial)
+            partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return directory
 
 

@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from collab.errors import UsageError
+from collab.errors import ConfigError, UsageError
 from collab.learn.base import load_tokenizer, load_weights
 from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
-from collab.learn.folder import RunFolder
+from collab.learn.folder import RunFolder, saving
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe
@@ -45,10 +45,11 @@ class _Written:
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
         """All processes write into the temporary folder; the first one renames it when all are done."""
-        Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
-        self.accelerator.wait_for_everyone()
-        if self.is_world_process_zero():
-            self.folder.keep_checkpoint(self.state.global_step, self.keep)
+        with saving(self.folder.path, self.folder.resume):
+            Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                self.folder.keep_checkpoint(self.state.global_step, self.keep)
         self.accelerator.wait_for_everyone()
 
     def _send_telemetry(self) -> None:
@@ -135,13 +136,14 @@ def sft_trainer(
         options: fields of TRL's config; see `settings`.
     """
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
+    _as_said(config)
     trainer = WrittenSft(
         model=model,
         args=config,
         data_collator=collate_examples(examples, _padding(tokenizer)),
         train_dataset=positions(examples),
         processing_class=tokenizer,
-        peft_config=_adapter(recipe),
+        peft_config=_adapter(model, recipe),
     )
     score_labels_only(innermost(trainer.model))
     trainer.remove_callback(PrinterCallback)
@@ -162,6 +164,7 @@ def dpo_trainer(
     config = DPOConfig(
         **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
     )
+    _as_said(config)
     kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
     trainer = kind(
         model=model,
@@ -170,7 +173,7 @@ def dpo_trainer(
         data_collator=collate_pairs(pairs, _padding(tokenizer)),
         train_dataset=positions(pairs),
         processing_class=tokenizer,
-        peft_config=_adapter(recipe),
+        peft_config=_adapter(model, recipe),
     )
     if recipe.sharing == "none":
         score_labels_only(innermost(trainer.model))
@@ -204,6 +207,12 @@ def settings(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def _as_said(config: Any) -> None:
+    """The recipe and the launcher alone decide: no precision from the environment, one GPU per process."""
+    config.mixed_precision = "bf16" if config.bf16 else "no"
+    config._n_gpu = min(config.n_gpu, 1)
+
+
 @contextlib.contextmanager
 def _tensorboard(folder: RunFolder) -> Iterator[None]:
     """A trainer that is made here writes its events into the run, unless the environment names another place."""
@@ -224,12 +233,22 @@ def _padding(tokenizer: Any) -> int:
     return int(tokenizer.eos_token_id if padding is None else padding)
 
 
-def _adapter(recipe: Recipe) -> Any:
-    """PEFT's configuration of the recipe's adapter; None for full weights."""
+def _adapter(model: Any, recipe: Recipe) -> Any:
+    """PEFT's configuration of the recipe's adapter; None for full weights.
+
+    Raises:
+        ConfigError: the model has no module of a name that should get one.
+    """
     if recipe.lora is None:
         return None
     from peft import LoraConfig
 
+    linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    unknown = [] if recipe.lora.targets == "all-linear" else sorted(set(recipe.lora.targets) - linear)
+    if unknown:
+        raise ConfigError(
+            f"lora.targets {', '.join(unknown)}: no linear layer of the base; known: {', '.join(sorted(linear))}"
+        )
     return LoraConfig(
         r=recipe.lora.rank,
         lora_alpha=recipe.lora.alpha,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from collab.errors import TrainingFailure
 from collab.learn.folder import RunFolder
 from collab.learn.memory import give_back
 from collab.learn.order import Step
@@ -133,9 +135,12 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""
         give_back()
-        if not self._writes or not logs or "loss" not in logs:
+        if not logs or "loss" not in logs:
             return
         step = state.global_step
+        _check_numbers(step, logs)
+        if not self._writes:
+            return
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
         values = {ours: logs[theirs] for theirs, ours in _OURS.items() if theirs in logs}
@@ -158,6 +163,16 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
                 alarm=alarm,
             )
         )
+
+
+def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:
+    """TrainingFailure when weights are lost; steps that come after could not mend them."""
+    for name in ("loss", "grad_norm"):
+        if not math.isfinite(float(logs.get(name) or 0.0)):
+            raise TrainingFailure(
+                f"step {step}: {name} is {logs[name]}; nothing more can be learned from here: "
+                "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
+            )
 
 
 def any_process(accelerator: Any) -> Callable[[bool], bool]:

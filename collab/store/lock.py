@@ -34,19 +34,24 @@ class Owner:
 class RunLock:
     """The right to write a run; held from construction to `release`.
 
+    Args:
+        directory: of the run.
+        resume: the command that goes on with it, for whoever has to wait; None for `collab runs resume`.
+
     Raises:
         UsageError: another process (or another writer of this one) holds it.
         OSError: the file cannot be opened or the file system has no locks.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, resume: str | None = None) -> None:
         self._descriptor: int | None = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _acquire(self._descriptor):
             current = _read(self._descriptor)
             self.release()
             who = f"process {current.pid} since {current.since}" if current else "another process"
             raise UsageError(
-                f"{directory}: is being written by {who}; wait for it or stop it, then: collab runs resume {directory}"
+                f"{directory}: is being written by {who}; wait for it or stop it, then: "
+                f"{resume or f'collab runs resume {directory}'}"
             )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": now()}).encode(), 0)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from collab.errors import ConfigError, UsageError
+from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
 from collab.learn.base import quiet
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
@@ -158,6 +159,56 @@ def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> No
     prepared = prepare(samples.task(base, "copy", "steps=6", "simple=0.5"), [])
     assert [step.group for step in prepared.steps] == ["copy"] * 3 + ["copy-varied"] * 3
     trained(prepared, tmp_path / "out")
+
+
+def test_activations_computed_twice_train_the_same(samples, base: Path, tmp_path: Path) -> None:
+    """With and without an adapter, whose first layer has no input with a gradient of its own."""
+    for lora in ("null", "{rank: 4, merge: true}"):
+        one, two = (
+            weights(
+                trained(
+                    prepare(samples.task(base, "sft", "epochs=1", f"lora={lora}", f"checkpointing={how}"), rows), out
+                )
+            )
+            for rows in [samples.rows(4)]
+            for how, out in (("true", tmp_path / f"{lora[:2]}t"), ("false", tmp_path / f"{lora[:2]}f"))
+        )
+        assert not same(one, weights(base))
+        for name, value in one.items():
+            torch.testing.assert_close(value, two[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_recipe_alone_decides_the_precision(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    """A launcher's own configuration says it in the environment, and would win."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with quiet():
+        trainer = trainer_of(prepare(samples.task(base, "sft"), samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+    assert trainer.accelerator.mixed_precision == "no"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("constant", [0, 0.5, 1, 1, 1, 1, 1, 1]),
+        ("linear", [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ("cosine", [0, 0.5, 1, 0.9330, 0.75, 0.5, 0.25, 0.0670]),
+    ],
+)
+def test_the_learning_rate_rises_and_falls(samples, base: Path, tmp_path: Path, schedule: str, rates) -> None:
+    """Two of eight steps of warm-up, then (1 + cos π x) / 2, 1 − x or 1, with x from 0 on over the six that follow."""
+    task = samples.task(base, "sft", "epochs=4", f"schedule={schedule}", "warmup=0.25", "learning_rate=1e-3")
+    trained(prepare(task, samples.rows(16, ["basic"])), tmp_path / "out")
+    found = [line["learning_rate"] for line in RunFolder(tmp_path / "out").read_metrics()]
+    assert found == pytest.approx([1e-3 * rate for rate in rates], abs=1e-7)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=4", "learning_rate=1e30"), samples.rows(8, ["basic"]))
+    folder = begin(prepared, tmp_path / "out")
+    with pytest.raises(TrainingFailure, match=r"step \d: \w+ is nan; .* lower learning_rate"):
+        train(prepared, folder, device="cpu")
+    assert not folder.final.exists()
+    assert "NaN" not in folder.metrics.read_text()
 
 
 # ----------------------------------------------------------------------------------------------------- preferences
@@ -308,7 +359,88 @@ def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> N
     assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
 
 
+def test_a_run_that_ended_before_its_result_was_written_writes_it(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=2", "save_every=3"), samples.rows(16, ["basic"]))
+    final = trained(prepared, tmp_path / "out")
+    before = weights(final)
+    shutil.rmtree(final)
+    result = train(prepared, RunFolder(tmp_path / "out"), device="cpu")
+    assert (result.step, result.final) == (4, final)
+    assert same(before, weights(final))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"])
+def test_a_damaged_checkpoint_is_not_gone_on_from(samples, base: Path, tmp_path: Path, name: str) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
+    folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
+    train(prepared, folder, device="cpu", stopping=lambda: next(asked))
+    damaged = folder.checkpoint()
+    assert damaged == tmp_path / "out" / "checkpoints" / "step-3"
+    content = bytearray((damaged / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / name).write_bytes(bytes(content))
+    with pytest.raises(RunFormatError, match=rf"step-3: damaged since it was written \({name}\); remove it"):
+        train(prepared, folder, device="cpu")
+    shutil.rmtree(damaged)
+    assert train(prepared, folder, device="cpu").final == folder.final
+
+
+@pytest.mark.parametrize("limit", [100_000, 200_000])
+def test_a_full_disk_is_one_line_and_the_run_goes_on(samples, base: Path, tmp_path: Path, limit: int) -> None:
+    """A limit on a file's size: weights (140 kB) by safetensors, or the optimizer (280 kB) by torch, do not fit."""
+    prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
+    whole = weights(trained(prepared, tmp_path / "whole"))
+    folder, before = begin(prepared, tmp_path / "out"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(StoreFailure, match=r"out: cannot write: .* then collab finetune --resume"):
+            train(prepared, folder, device="cpu")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    train(prepared, folder, device="cpu")
+    assert same(whole, weights(folder.final))
+
+
 # -------------------------------------------------------------------------------------------------------- refused
+
+
+def test_a_run_that_another_process_trains_is_left_alone(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=1"), samples.rows(2))
+    folder = begin(prepared, tmp_path / "out")
+    half = folder.partial / "checkpoint-1"
+    half.mkdir(parents=True)
+    held = folder.lock()
+    with pytest.raises(UsageError, match=r"is being written by process \d+ .*collab finetune --resume"):
+        train(prepared, folder, device="cpu")
+    assert half.is_dir(), "the other one's half checkpoint"
+    held.release()
+    assert train(prepared, folder, device="cpu").final == folder.final
+    with pytest.raises(UsageError, match="the run is done"):
+        train(prepared, folder, device="cpu")
+
+
+def test_a_run_whose_chat_template_changed_is_not_resumed(samples, base: Path, tmp_path: Path) -> None:
+    other = tmp_path / "base"
+    shutil.copytree(base, other)
+    rows = samples.rows(4)
+    manifest = begin(prepare(samples.task(other, "sft"), rows), tmp_path / "out").manifest()
+    template = other / "chat_template.jinja"
+    template.write_text(template.read_text().replace("assistant", "assistans"))
+    with pytest.raises(UsageError, match="the base's tokenizer or chat template changed"):
+        check_same(prepare(samples.task(other, "sft"), rows), manifest)
+
+
+def test_an_adapter_for_layers_that_are_not_there_is_refused(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "lora={targets: [nope]}"), samples.rows(2))
+    folder = begin(prepared, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"lora.targets nope: no linear layer of the base; known: down_proj, "):
+        train(prepared, folder, device="cpu")
+    assert list(folder.path.iterdir()) == []
+
+
+def test_no_row_of_any_level_is_refused(samples, base: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to train; weights_by_level leaves no row"):
+        prepare(samples.task(base, "sft", "weights_by_level={basic: 0}"), samples.rows(4, ["basic"]))
 
 
 def test_a_run_whose_data_changed_is_not_resumed(samples, base: Path, tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ def test_the_pocket_is_made_from_nothing() -> None:
         ("copy", "longest=500", "must fit into context"),
         ("sft", "lora={rank: 0}", "lora.rank: Input should be greater than or equal to 1"),
         ("sft", "epochs=0", "epochs: Input should be greater than or equal to 1"),
+        ("sft", "levels=[basic, basic]", "name each once"),
+        ("sft", "betas=[0.9, 1]", r"betas.1: Input should be less than 1"),
+        ("sft", "learning_rate=.inf", "learning_rate: Input should be a finite number"),
+        ("sft", "lora={targets: []}", "lora.targets: List should have at least 1 item"),
+        ("dpo", "lora={dropout: 0.1}", "lora.dropout 0.1: preference training compares with a reference"),
         ("dpo", "beta=0", "beta: Input should be greater than 0"),
     ],
 )

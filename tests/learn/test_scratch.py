@@ -1,5 +1,6 @@
 """A checkpoint from nothing: sizes, seeds, and a tokenizer that reads what a policy reads."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from collab.config import override
-from collab.errors import ConfigError, UsageError
+from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.learn.preset import Architecture, load_preset
 from collab.learn.scratch import new_checkpoint
 from collab.models.chat import ChatTokenizer
@@ -99,3 +100,15 @@ def test_what_cannot_be_made_is_one_line(samples, tmp_path: Path) -> None:
     (tmp_path / "c" / "mine").touch()
     with pytest.raises(UsageError, match="something is there already"):
         new_checkpoint(tmp_path / "c", small(), samples.rows(1))
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(samples, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(StoreFailure, match="cannot write"):
+            new_checkpoint(tmp_path / "new", small(), samples.rows(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    assert new_checkpoint(tmp_path / "new", small(), samples.rows(2)) == tmp_path / "new"
