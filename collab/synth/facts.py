@@ -50,6 +50,8 @@ _ROLES = {
     "image": "It is a picture to look at: {label}.",
     "text": "It is a text to read: {label}.",
 }
+_VAGUE = frozenset({"the screen changed", "the page changed"})
+"""Effects that go on with what is different."""
 _NAMED = 6
 """How many elements of one kind are told by name."""
 
@@ -176,7 +178,11 @@ def change(before: Observation, after: Observation, effect: str) -> str:
         return told if after.title in effect else f'{told} The screen is "{flat(after.title)}".'
     old = Counter(map(_shown, before.elements))
     new = [line(element) for element in after.elements if not _known(element, old)]
-    return f"{told} The screen now shows {listed(new, 3)}." if new else told
+    if not new:
+        return told
+    return (
+        f"{told[:-1]} and now shows {listed(new, 3)}." if effect in _VAGUE else f"{told} Now there is {listed(new, 3)}."
+    )
 
 
 def _shown(element: Element) -> tuple[str, ...]:

@@ -99,18 +99,19 @@ def test_a_change_is_told_by_its_effect_and_what_is_new() -> None:
         elements=(*ELEMENTS, Element(index=6, role="button", label="Undo")),
         text="",
     )
-    assert facts.change(SCREEN_SEEN, longer, "saved") == 'Saved. The screen now shows button "Undo" [6].'
+    assert facts.change(SCREEN_SEEN, longer, "saved") == 'Saved. Now there is button "Undo" [6].'
+    assert facts.change(SCREEN_SEEN, longer, "the page changed") == 'The page changed and now shows button "Undo" [6].'
     assert facts.change(SCREEN_SEEN, SCREEN_SEEN, 'asked "Sure?"') == 'Asked "Sure?".'
 
 
 def test_what_only_moved_to_another_place_is_not_different() -> None:
     moved = tuple(replace(element, index=element.index + 1) for element in ELEMENTS)
     lower = replace(SCREEN_SEEN, elements=(Element(index=0, role="button", label="OK"), *moved))
-    assert facts.change(SCREEN_SEEN, lower, "asked") == 'Asked. The screen now shows button "OK" [0].'
+    assert facts.change(SCREEN_SEEN, lower, "asked") == 'Asked. Now there is button "OK" [0].'
     twice = replace(SCREEN_SEEN, elements=(*ELEMENTS, replace(ELEMENTS[0], index=6)))
-    assert facts.change(SCREEN_SEEN, twice, "copied") == 'Copied. The screen now shows icon "Close" [6].'
+    assert facts.change(SCREEN_SEEN, twice, "copied") == 'Copied. Now there is icon "Close" [6].'
     cursor = replace(SCREEN_SEEN, elements=(*ELEMENTS[:2], replace(ELEMENTS[2], flags=()), *ELEMENTS[3:]))
-    assert facts.change(SCREEN_SEEN, cursor, "left it") == 'Left it. The screen now shows input "Last name": "" [2].'
+    assert facts.change(SCREEN_SEEN, cursor, "left it") == 'Left it. Now there is input "Last name": "" [2].'
 
 
 def test_long_lists_are_cut() -> None:
