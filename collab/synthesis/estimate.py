@@ -1,7 +1,8 @@
 """What a synthesis will come to, told before anything is written and without asking any model.
 
 The oracle costs nothing, so a few units are really made and extrapolated. For a model, calls and rows are counted
-from what is asked per screen: the most that can come of it, as if every reply were whole and every proposal rewarded.
+from what is asked per screen, as if every reply were whole, every proposal rewarded and no step taken in vain: a good
+teacher gives fewer rows, one who loses its way asks more, up to the tasks' step budgets.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ async def _steps(suite: Suite, environment: Environment, episodes: Sequence[Unit
         solution = environment.oracle() if isinstance(environment, HasOracle) else None
         solved += solution is not None
         lengths.append(len(solution) if solution is not None else task.max_steps / 2)
-    basis = f"at most; steps as in {solved} known solutions and half of {len(lengths) - solved} step budgets"
+    known = f"steps as in {solved} known solutions"
+    budgets = f" and half of {len(lengths) - solved} step budgets" if solved < len(lengths) else ""
+    basis = f"if every reply is whole, every step rewarded and none taken in vain; {known}{budgets}"
     return (sum(lengths) / len(lengths) if lengths else 0.0), basis
 
 

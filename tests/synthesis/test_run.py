@@ -402,6 +402,13 @@ def test_the_plan_of_a_model_is_what_a_good_one_is_asked(wanted: Wanted, tmp_pat
     assert planned.rows["preference"] >= made.by_level["preference"]
 
 
+def test_the_plan_of_a_model_says_what_it_supposes(wanted: Wanted):
+    planned = asyncio.run(estimate(wanted(teacher="tutor", tasks=["PressButton"], episodes=2, screens=1)))
+    assert planned.basis == (
+        "if every reply is whole, every step rewarded and none taken in vain; steps as in 2 known solutions"
+    )
+
+
 def test_the_plan_of_the_oracle_is_exact_where_every_unit_is_looked_at(wanted: Wanted, tmp_path: Path):
     config = wanted()
     planned = asyncio.run(estimate(config))
