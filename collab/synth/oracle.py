@@ -22,7 +22,7 @@ from collab.credit.oracle import OracleCritic
 from collab.credit.sampler import worse
 from collab.credit.wording import reply
 from collab.envs.base import Forkable, HasOracle
-from collab.envs.text import line
+from collab.envs.text import flat, line
 from collab.seeds import derive, generator
 from collab.synth import facts
 from collab.synth.book import Book, Refusal, fitting
@@ -34,7 +34,7 @@ from collab.synth.scenes import spot_of
 from collab.synth.talk import Talk
 from collab.synth.teacher import Lesson, Scene
 from collab.synth.trial import changes, consequence, tried
-from collab.types import Action, Element
+from collab.types import Action, Element, ElementTarget, StepResult
 
 _ANSWERS = {"screen-purpose": facts.purpose, "screen-aim": facts.aim, "screen-summary": facts.summary}
 
@@ -114,6 +114,8 @@ class OracleTeacher:
             result = await tried(scene, action)
             if result is not None and not changes(scene, result):
                 raise Refusal("the instruction changes nothing")
+            if result is not None and _opens_nothing(instruction, action, scene, result):
+                raise Refusal("what is to be opened does not open")
         prompt = fitting(lambda: self.talk.first_word(scene, instruction.goal, instruction.history, book.rng))
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
         book.decide(kind, prompt, action, because=instruction.because)
@@ -161,6 +163,14 @@ async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:
     own = facts.own_action(element, hands)
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
+
+
+def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:
+    """Whether an entry is to be opened and the tap does something else: selects it, or leads elsewhere."""
+    if not instruction.goal.startswith("Open ") or not isinstance(action.target, ElementTarget):
+        return False
+    entry = scene.observation.elements[action.target.index]
+    return entry.role == "list item" and flat(entry.label) not in result.observation.title
 
 
 def _next(scene: Scene) -> Action:

@@ -110,7 +110,7 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
 """What is wanted → its wordings."""
 
 TAPS: Mapping[str, tuple[str, ...]] = {
-    "list item": ("Open {it}.", "Select {it}.", "Choose {it} in the list."),
+    "list item": ("Open {it}.", "Choose {it} in the list."),
     "link": ("Follow {it}.", "Open {it}.", "Go where {it} leads."),
     "tab": ("Open {it}.", "Switch to {it}.", "Change over to {it}."),
     "option": ("Select {it}.", "Choose {it}.", "Pick {it} from the list."),

@@ -92,6 +92,28 @@ def test_instructions_are_fulfilled_by_what_is_taught(exploring: Walk, teacher: 
     assert set(kinds) == {"one-step", "one-step-complete", "one-step-answer"}
 
 
+def test_what_is_to_be_opened_opens(following: Walk, phones: SimPhoneSuite, reader: Reader) -> None:
+    """Where notes are being selected, a tap on one selects it, too."""
+    teacher = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(instructions={"do": 40}))
+    opened, refused = Counter[bool](), Counter[str]()
+
+    async def visit(scene: Scene) -> None:
+        lesson = await teacher.teach(scene, "instruction")
+        refused.update(lesson.refused)
+        for row in lesson.rows:
+            action = read_reply(row.reply, scene.suite.space, scene.observation).action
+            if "\nTask: Open " in f"\n{row.prompt.shared}" and action is not None and action.target is not None:
+                element = scene.observation.elements[action.target.index]  # type: ignore[union-attr]
+                result = await (await scene.environment.fork()).step(action)  # type: ignore[attr-defined]
+                opened[element.role != "list item" or flat(element.label) in result.observation.title] += 1
+
+    for task in ("MarkorMoveNote", "MarkorDeleteNote", "FilesMoveFile"):
+        following(task, visit)
+    assert opened[True] >= 3
+    assert not opened[False]
+    assert refused["what is to be opened does not open"] >= 3
+
+
 def test_no_instruction_could_mean_two_elements(exploring: Walk) -> None:
     async def visit(scene: Scene) -> None:
         found = proposals(scene, generator(1))
