@@ -50,7 +50,7 @@ def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[E
 
 
 def _sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: random.Random) -> Example:
-    varied = number >= recipe.simple * recipe.steps * recipe.batch_rows
+    varied = number // recipe.batch_rows >= round(recipe.simple * recipe.steps)
     length = rng.randint(recipe.shortest, recipe.longest if varied else recipe.simple_longest)
     size = min(rng.choice(recipe.alphabets), len(tokens)) if varied else len(tokens)
     alphabet = None if size == len(tokens) else rng.sample(tokens, size)

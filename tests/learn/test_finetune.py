@@ -16,6 +16,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
+from trl import SFTConfig
 
 from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
 from collab.learn.base import quiet
@@ -23,7 +24,7 @@ from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared, prepare
-from collab.learn.trainer import trainer_of
+from collab.learn.trainer import _as_said, trainer_of
 from collab.models.base import Reply, Request
 from collab.models.chat import ChatTokenizer
 from collab.models.local import LocalModel
@@ -158,6 +159,8 @@ def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> Non
 def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "copy", "steps=6", "simple=0.5"), [])
     assert [step.group for step in prepared.steps] == ["copy"] * 3 + ["copy-varied"] * 3
+    uneven = prepare(samples.task(base, "copy", "steps=3", "simple=0.5"), [])
+    assert [len(step.rows) for step in uneven.steps] == [uneven.task.recipe.batch_rows] * 3
     trained(prepared, tmp_path / "out")
 
 
@@ -184,6 +187,29 @@ def test_the_recipe_alone_decides_the_precision(samples, base: Path, tmp_path: P
     with quiet():
         trainer = trainer_of(prepare(samples.task(base, "sft"), samples.rows(2)), RunFolder(tmp_path), "cpu", ())
     assert trainer.accelerator.mixed_precision == "no"
+
+
+def test_optimizer_and_adapter_are_those_of_the_recipe(samples, base: Path, tmp_path: Path) -> None:
+    numbers = ["betas=[0.8, 0.95]", "weight_decay=0.07", "max_grad_norm=0.3", "lora={rank: 2, alpha: 6, dropout: 0.25}"]
+    with quiet():
+        trainer = trainer_of(
+            prepare(samples.task(base, "sft", *numbers), samples.rows(2)), RunFolder(tmp_path), "cpu", ()
+        )
+    groups = trainer.create_optimizer().param_groups
+    assert {group["betas"] for group in groups} == {(0.8, 0.95)}
+    assert {group["weight_decay"] for group in groups if group["params"]} == {0.07}
+    assert trainer.args.max_grad_norm == 0.3
+    adapter = trainer.model.base_model.model.model.layers[0].self_attn.q_proj
+    assert adapter.scaling["default"] == 6 / 2
+    assert adapter.lora_dropout["default"].p == 0.25
+
+
+def test_a_process_takes_one_of_several_gpus(tmp_path: Path) -> None:
+    """More than one would be driven by threads over one model, whose forward pass is ours."""
+    config = SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+    config._n_gpu = 4
+    _as_said(config)
+    assert config.n_gpu == 1
 
 
 @pytest.mark.parametrize(
