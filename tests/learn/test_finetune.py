@@ -204,6 +204,19 @@ def test_optimizer_and_adapter_are_those_of_the_recipe(samples, base: Path, tmp_
     assert adapter.lora_dropout["default"].p == 0.25
 
 
+def test_precision_checkpointing_and_seed_reach_the_model(samples, base: Path, tmp_path: Path) -> None:
+    def made(how: str, seed: int):
+        settings = [f"checkpointing={how}", "precision=bfloat16", "lora={rank: 2}"]
+        with quiet():
+            task = samples.task(base, "sft", *settings, seed=seed)
+            return trainer_of(prepare(task, samples.rows(2)), RunFolder(tmp_path), "cpu", ())
+
+    one, two, other = made("true", 0), made("false", 0), made("false", 1)
+    assert {trainer.accelerator.mixed_precision for trainer in (one, two, other)} == {"bf16"}
+    assert (one.args.gradient_checkpointing, two.args.gradient_checkpointing) == (True, False)
+    assert len({trainer.args.seed for trainer in (one, two, other)}) == 2
+
+
 def test_a_process_takes_one_of_several_gpus(tmp_path: Path) -> None:
     """More than one would be driven by threads over one model, whose forward pass is ours."""
     config = SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
