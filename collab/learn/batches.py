@@ -23,8 +23,11 @@ def positions(items: Sequence[Any]) -> Dataset:
     return Dataset.from_dict({_ROW: range(len(items))})
 
 
-def collate_examples(examples: Sequence[Example], padding: int) -> Collate:
+def collate_examples(examples: Sequence[Example], padding: int, *, prompts: bool = False) -> Collate:
     """Makes batches of scored sequences.
+
+    Args:
+        prompts: label prompts, too, and tell by `replies` where a reply stands (see `reading`).
 
     Returns:
         Function of rows of `positions` to input_ids, labels and attention_mask, (rows, longest) each.
@@ -38,7 +41,10 @@ def collate_examples(examples: Sequence[Example], padding: int) -> Collate:
             ids[place, : len(one)] = torch.from_numpy(one.ids)
             labels[place, one.scored_from : len(one)] = ids[place, one.scored_from : len(one)]
             mask[place, : len(one)] = 1
-        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+        batch = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+        if prompts:
+            batch |= {"replies": labels != IGNORED, "labels": ids.masked_fill(mask == 0, IGNORED)}
+        return batch
 
     return collate
 

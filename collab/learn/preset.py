@@ -129,6 +129,9 @@ class Recipe(Definition):
 class SftRecipe(Recipe):
     """Next-token loss on replies."""
 
+    prompt_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the mean −log p per prompt token beside that of replies (see `reading`); 0 is the loss on replies
+    alone, as it should be for a base that has read much."""
     levels: tuple[Level, ...] = LEVELS[:-1]
     """Which rows, in the order of the curriculum."""
     order: Literal["curriculum", "mixed"] = "curriculum"

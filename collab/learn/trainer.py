@@ -23,7 +23,8 @@ from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder, saving
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
-from collab.learn.preset import DpoRecipe, Recipe
+from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
+from collab.learn.reading import read
 from collab.learn.shared_dpo import SharedPrefixDPOTrainer, innermost, unequal_counts
 from collab.seeds import derive
 
@@ -58,6 +59,22 @@ class _Written:
 
 class WrittenSft(_Written, SFTTrainer):  # type: ignore[misc]
     """Next-token loss in a written order."""
+
+    prompt_weight: float = 0.0
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        """TRL's, on replies; where prompts are scored, too, ours with TRL's metrics."""
+        if not self.prompt_weight:
+            return super().compute_loss(model, inputs, *rest, **named)
+        replies = inputs.pop("replies")
+        found = read(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
+        self._total_train_tokens += int(self.accelerator.reduce(inputs["attention_mask"].sum()).item())
+        metrics = self._metrics["train"]
+        metrics["num_tokens"] = [self._total_train_tokens]
+        metrics["mean_token_accuracy"].append(found.accuracy)
+        metrics["entropy"].append(found.entropy)
+        metrics["prompt_loss"].append(found.prompt_loss)
+        return found.loss / self.current_gradient_accumulation_steps
 
 
 class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
@@ -135,16 +152,18 @@ def sft_trainer(
         tokenizer: the transformers tokenizer that is saved with it.
         options: fields of TRL's config; see `settings`.
     """
+    weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
     _as_said(config)
     trainer = WrittenSft(
         model=model,
         args=config,
-        data_collator=collate_examples(examples, _padding(tokenizer)),
+        data_collator=collate_examples(examples, _padding(tokenizer), prompts=weight > 0),
         train_dataset=positions(examples),
         processing_class=tokenizer,
         peft_config=_adapter(model, recipe),
     )
+    trainer.prompt_weight = weight
     score_labels_only(innermost(trainer.model))
     trainer.remove_callback(PrinterCallback)
     return trainer

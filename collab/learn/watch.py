@@ -23,6 +23,7 @@ _OURS = {
     "learning_rate": "learning_rate",
     "entropy": "entropy",
     "mean_token_accuracy": "token_accuracy",
+    "prompt_loss": "prompt_loss",
     "logps/chosen": "logp_chosen",
     "logps/rejected": "logp_rejected",
     "rewards/chosen": "reward_chosen",

@@ -31,6 +31,12 @@ def test_a_batch_by_hand() -> None:
     assert batch["attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
 
 
+def test_prompts_are_labelled_where_they_are_to_be_read_too() -> None:
+    batch = collate_examples(EXAMPLES, padding=0, prompts=True)(list(positions(EXAMPLES)))
+    assert batch["labels"].tolist() == [[5, 6, 7], [8, 9, -100]]
+    assert batch["replies"].tolist() == [[False, True, True], [False, True, False]]
+
+
 def test_batches_are_those_of_trl() -> None:
     theirs = DataCollatorForLanguageModeling(pad_token_id=0)(
         [{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8, 9], "labels": [-100, 9]}]
