@@ -55,6 +55,8 @@ def _recipe(stage: Stage, *settings: str) -> Recipe:
     small = ["context=200", "batch_rows=8", "precision=float32", "saved=float32", "log_every=1", "save_every=4"]
     if stage == "copy":
         small += ["steps=6", "longest=20", "gap=5"]
+    if stage == "sft":
+        small += ["prompt_weight=0"]
     return override(load_preset("pocket").recipe(stage), [*small, *settings])
 
 
