@@ -27,13 +27,14 @@ stage() {
 
 mkdir -p "$out"
 stage rows synth synth.json --env androidworld --teacher oracle --prompt pocket \
-  --episodes 7200 --screens 4000 --set at_most=4000 --set history=4 --set context_tokens=2048 --set mistakes=0.1
+  --episodes 7200 --screens 600 --set at_most=8000 --set history=4 --set context_tokens=2048 \
+  --set mistakes=0.1 --set talk=0.15
 [[ -e $out/blank ]] || "$collab" checkpoint new --data "$out/rows" --preset pocket --seed "$seed" --out "$out/blank"
 stage copy finetune final --stage copy --base "$out/blank"
 stage basic finetune final --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
-  --set epochs=1 --set schedule=constant
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.1}'
 stage instruction finetune final --stage sft --base "$out/basic/final" --data "$out/rows" --levels instruction \
-  --set epochs=1 --set schedule=constant
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.15}'
 stage demonstration finetune final --stage sft --base "$out/instruction/final" --data "$out/rows" \
-  --set order=mixed --set 'weights_by_level={basic: 0.1, instruction: 0.3}'
+  --set order=mixed --set 'weights_by_level={basic: 0.02, instruction: 0.03}'
 stage dpo finetune final --stage dpo --base "$out/demonstration/final" --data "$out/rows"
