@@ -21,8 +21,9 @@ enter-time,focus-text,focus-text-2
 measure() {
   local name=$1 graph=$2 path=$3
   shift 3
-  local common=(--graph "$graph" --agents pocket --seeds "$seeds" --concurrency 16
-    --set "agents.*.options.path=$path" "$@")
+  local common=(--graph "$graph" --agents local --seeds "$seeds" --concurrency 16
+    --set "agents.*.options.path=$path" --set 'agents.*.prompt=pocket' --set 'agents.*.history=4'
+    --set 'agents.*.context_tokens=2048' --set 'agents.*.sampling.max_tokens=128' "$@")
   "$collab" eval --env androidworld --split new-seeds --episodes 144 "${common[@]}" --out "$out/eval/$name/new-seeds"
   "$collab" eval --env androidworld --split unseen-tasks --episodes 80 "${common[@]}" --out "$out/eval/$name/unseen-tasks"
   "$collab" eval --env androidworld --split unseen-app --episodes 80 "${common[@]}" --out "$out/eval/$name/unseen-app"
