@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import jinja2
-
 from collab.credit.adversary import Occasion, Proposal, label_of
 from collab.credit.asking import ask
 from collab.errors import ConfigError
 from collab.models.base import Model
 from collab.prompts.parse import read_reply, write_reply
+from collab.prompts.templates import Templates
 from collab.types import Prompt, Sampling, Segment, Spent
 
 FOLDER = "adversary"
@@ -52,28 +51,17 @@ class Clumsy:
     """
 
     def __init__(self, text: str) -> None:
-        environment = jinja2.Environment(
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # prompts are plain text
-        )
-        try:
-            self._template = environment.from_string(text)
-        except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{_ROLE}.jinja:{error.lineno}: {error.message}") from None
+        self._templates = Templates(FOLDER, {_ROLE: text}, (_ROLE,))
 
     def prompt(self, occasion: Occasion) -> Prompt:
         """What the model is asked; ConfigError when the template asks for something that nobody tells it."""
         space, read = occasion.case.space, occasion.prompt
         listing = space.listing()
-        try:
-            role = self._template.render(
-                right=space.describe(occasion.right, occasion.case.observation),
-                actions="" if listing in read.system else listing,
-            )
-        except jinja2.UndefinedError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{_ROLE}.jinja: {error.message}") from None
+        role = self._templates.render(
+            _ROLE,
+            right=space.describe(occasion.right, occasion.case.observation),
+            actions="" if listing in read.system else listing,
+        )
         return replace(read, segments=(*read.segments, Segment(text="\n\n" + role)))
 
 

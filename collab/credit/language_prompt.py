@@ -18,11 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import jinja2
-
 from collab.credit.case import Case
 from collab.envs.grammar import ActionSpace
-from collab.errors import ConfigError
+from collab.prompts.templates import Templates, read_texts
 from collab.seeds import generator
 from collab.types import CellRef, Prompt, Utterance
 
@@ -101,13 +99,7 @@ def _proposal(case: Case, cells: Sequence[Utterance], names: Mapping[str, str]) 
 
 def read_critic_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
-    missing = [name for name in FILES if not (folder / f"{name}.jinja").is_file()]
-    if missing:
-        raise ConfigError(f"{folder}: a critic's prompts need {', '.join(f'{name}.jinja' for name in missing)}")
-    try:
-        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in FILES}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}: cannot be read: {error}") from None
+    return read_texts(folder, FILES, "a critic's prompts need")
 
 
 class CriticPrompts:
@@ -121,20 +113,7 @@ class CriticPrompts:
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        missing = [name for name in FILES if name not in texts]
-        if missing:
-            raise ConfigError(f"prompts/{FOLDER}: {', '.join(f'{name}.jinja' for name in missing)} missing")
-        environment = jinja2.Environment(
-            loader=jinja2.DictLoader({f"{name}.jinja": texts[name] for name in FILES}),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # prompts are plain text
-        )
-        try:
-            self._templates = {name: environment.get_template(f"{name}.jinja") for name in FILES}
-        except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{error.name}:{error.lineno}: {error.message}") from None
+        self._templates = Templates(FOLDER, texts, FILES)
         self._system = lru_cache(maxsize=8)(self._render_system)
 
     def prompt(self, case: Case, proposals: Sequence[Proposal], history: int) -> Prompt:
@@ -144,7 +123,7 @@ class CriticPrompts:
             {"number": number, "action": entry.action, "effect": entry.effect, "reason": entry.reason}
             for number, entry in enumerate(case.history[first:], start=first + 1)
         ]
-        text = self._render(
+        text = self._templates.render(
             "step",
             goal=case.task.goal,
             summary=case.summary,
@@ -155,13 +134,7 @@ class CriticPrompts:
         return Prompt(system=self._system(case.space), shared=_sendable(text), segments=())
 
     def _render_system(self, space: ActionSpace) -> str:
-        return self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
-
-    def _render(self, name: str, **values: object) -> str:
-        try:
-            return self._templates[name].render(**values)
-        except jinja2.UndefinedError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{name}.jinja: {error.message}") from None
+        return self._templates.render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
 
 
 def _sendable(text: str) -> str:

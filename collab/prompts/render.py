@@ -22,10 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-import jinja2
-
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
+from collab.prompts.templates import Templates, read_texts
 from collab.types import HistoryEntry, Observation, Prompt, PromptRef, Segment
 
 LAYOUT = "1"
@@ -108,13 +107,7 @@ def rebuild(prefix: str, reference: PromptRef) -> Prompt:
 
 def read_templates(folder: Path) -> dict[str, str]:
     """The texts of a folder in `prompts/`, by template name; ConfigError when one is missing or unreadable."""
-    missing = [name for name in _FILES if not (folder / f"{name}.jinja").is_file()]
-    if missing:
-        raise ConfigError(f"{folder}: a prompt needs {', '.join(f'{name}.jinja' for name in missing)}")
-    try:
-        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in _FILES}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}: cannot be read: {error}") from None
+    return read_texts(folder, _FILES, "a prompt needs")
 
 
 class Template:
@@ -133,19 +126,8 @@ class Template:
         missing = [part for part in _FILES if part not in texts and part != "question"]
         if missing:
             raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
-        environment = jinja2.Environment(
-            loader=jinja2.DictLoader({f"{part}.jinja": text for part, text in texts.items()}),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # prompts are plain text
-            keep_trailing_newline=False,
-        )
         self.name = name
-        try:
-            self._templates = {part: environment.get_template(f"{part}.jinja") for part in _FILES if part in texts}
-        except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"prompts/{name}/{error.name}:{error.lineno}: {error.message}") from None
+        self._templates = Templates(name, texts, [part for part in _FILES if part in texts])
         self._system = lru_cache(maxsize=8)(self._render_system)
         self._header = lru_cache(maxsize=1024)(self._render_header)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)
@@ -163,7 +145,10 @@ class Template:
             for offset, entry in enumerate(told)
         ]
         text = _cut(context.observation.text, lines) if screen else ""
-        return self._render("shared", goal=context.goal, summary=context.summary, history=entries, screen=text) + "\n"
+        return (
+            self._templates.render("shared", goal=context.goal, summary=context.summary, history=entries, screen=text)
+            + "\n"
+        )
 
     def segments(self, agent: str, round: int, rounds: int, heard: Sequence[Said]) -> tuple[Segment, ...]:
         """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
@@ -181,7 +166,7 @@ class Template:
             for number, entry in enumerate(context.history)
             if number >= since
         ]
-        return self._render("summary", goal=context.goal, summary=context.summary, history=entries)
+        return self._templates.render("summary", goal=context.goal, summary=context.summary, history=entries)
 
     def question(self, observation: Observation, question: str) -> Prompt:
         """A question about a screen, to be answered in words: rules of acting do not apply, so `system` is empty.
@@ -193,30 +178,24 @@ class Template:
         """
         if "question" not in self._templates:
             raise ConfigError(f"prompts/{self.name}: a question needs question.jinja")
-        asked = self._render("question", screen=observation.text, question=_QUESTION)
+        asked = self._templates.render("question", screen=observation.text, question=_QUESTION)
         before, found, after = asked.partition(_QUESTION)
         if not found:
             raise ConfigError(f"prompts/{self.name}/question.jinja does not show {{{{ question }}}}")
         return Prompt(system="", shared=before, segments=(Segment(text=question + after),), layout=LAYOUT)
 
     def _render_system(self, space: ActionSpace) -> str:
-        return self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
+        return self._templates.render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
 
     def _render_header(self, agent: str, round: int, rounds: int) -> str:
-        return self._render("header", agent=agent, round=round + 1, rounds=rounds)
+        return self._templates.render("header", agent=agent, round=round + 1, rounds=rounds)
 
     def _render_frame(self, agent: str, round: int) -> tuple[str, str]:
-        framed = self._render("message", agent=agent, round=round + 1, message=_MESSAGE)
+        framed = self._templates.render("message", agent=agent, round=round + 1, message=_MESSAGE)
         before, found, after = framed.partition(_MESSAGE)
         if not found:
             raise ConfigError(f"prompts/{self.name}/message.jinja does not show {{{{ message }}}}")
         return before, after + "\n\n"
-
-    def _render(self, name: str, **values: object) -> str:
-        try:
-            return self._templates[name].render(**values)
-        except jinja2.UndefinedError as error:
-            raise ConfigError(f"prompts/{self.name}/{name}.jinja: {error.message}") from None
 
 
 def _cut(text: str, lines: int | None) -> str:

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
-
 from collab.envs.grammar import ActionSpace
-from collab.errors import ConfigError
+from collab.prompts.templates import Templates, read_texts
 from collab.synth.hands import Hands
 from collab.types import Prompt
 
@@ -30,13 +28,7 @@ _WORLDS = {"mobile": "a phone", "web": "web pages"}
 
 def read_teacher_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
-    missing = [name for name in FILES if not (folder / f"{name}.jinja").is_file()]
-    if missing:
-        raise ConfigError(f"{folder}: a teacher's prompts need {', '.join(f'{name}.jinja' for name in missing)}")
-    try:
-        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in FILES}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}: cannot be read: {error}") from None
+    return read_texts(folder, FILES, "a teacher's prompts need")
 
 
 class TeacherPrompts:
@@ -51,22 +43,11 @@ class TeacherPrompts:
     """
 
     def __init__(self, texts: Mapping[str, str], space: ActionSpace) -> None:
-        missing = [name for name in FILES if name not in texts]
-        if missing:
-            raise ConfigError(f"prompts/{FOLDER}: {', '.join(f'{name}.jinja' for name in missing)} missing")
-        environment = jinja2.Environment(
-            loader=jinja2.DictLoader({f"{name}.jinja": texts[name] for name in FILES}),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # prompts are plain text
-        )
-        try:
-            self._templates = {name: environment.get_template(f"{name}.jinja") for name in FILES}
-        except jinja2.TemplateSyntaxError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{error.name}:{error.lineno}: {error.message}") from None
+        self._templates = Templates(FOLDER, texts, FILES)
         self._space = space
-        self._system = self._render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
+        self._system = self._templates.render(
+            "system", world=_WORLDS.get(space.name, space.name), actions=space.listing()
+        )
 
     def screen(self, screen: str, questions: Sequence[str]) -> Prompt:
         """Questions about one screen, numbered from 1."""
@@ -92,14 +73,8 @@ class TeacherPrompts:
         return self._prompt("critic", state=state, proposals=listed)
 
     def _prompt(self, name: str, **values: object) -> Prompt:
-        text = self._render(name, form=action_form(self._space), **values)
+        text = self._templates.render(name, form=action_form(self._space), **values)
         return Prompt(system=self._system, shared=text, segments=())
-
-    def _render(self, name: str, **values: object) -> str:
-        try:
-            return self._templates[name].render(**values)
-        except jinja2.UndefinedError as error:
-            raise ConfigError(f"prompts/{FOLDER}/{name}.jinja: {error.message}") from None
 
 
 def action_form(space: ActionSpace) -> str:
