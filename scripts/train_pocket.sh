@@ -25,16 +25,24 @@ stage() {
   fi
 }
 
+common=(--env androidworld --teacher oracle --prompt pocket --set history=4 --set context_tokens=2048 --set mistakes=0.1
+  --set talk=0.15)
+
 mkdir -p "$out"
-stage rows synth synth.json --env androidworld --teacher oracle --prompt pocket \
-  --episodes 7200 --screens 600 --set at_most=8000 --set history=4 --set context_tokens=2048 \
-  --set mistakes=0.1 --set talk=0.15
-[[ -e $out/blank ]] || "$collab" checkpoint new --data "$out/rows" --preset pocket --seed "$seed" --out "$out/blank"
+# Sets of their own: what is asked about a screen costs more time than its step, and the steps of many instances teach
+# more than all that can be asked about few.
+stage rows synth card.md --levels basic,instruction --episodes 1800 --screens 600 "${common[@]}" --set at_most=8000
+stage preferences synth card.md --levels preference --episodes 720 --screens 0 "${common[@]}"
+stage demonstrations synth card.md --levels demonstration --episodes 21600 --screens 0 "${common[@]}" \
+  --set at_most=6000
+[[ -e $out/blank ]] ||
+  "$collab" checkpoint new --data "$out/rows,$out/demonstrations" --preset pocket --seed "$seed" --out "$out/blank"
 stage copy finetune final --stage copy --base "$out/blank"
 stage basic finetune final --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
-  --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.1}'
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.15}'
 stage instruction finetune final --stage sft --base "$out/basic/final" --data "$out/rows" --levels instruction \
-  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.15}'
-stage demonstration finetune final --stage sft --base "$out/instruction/final" --data "$out/rows" \
-  --set order=mixed --set 'weights_by_level={basic: 0.02, instruction: 0.03}'
-stage dpo finetune final --stage dpo --base "$out/demonstration/final" --data "$out/rows"
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.4}'
+stage demonstration finetune final --stage sft --base "$out/instruction/final" \
+  --data "$out/rows,$out/demonstrations" --set order=mixed --set epochs=1 \
+  --set 'weights_by_level={basic: 0.04, instruction: 0.08}'
+stage dpo finetune final --stage dpo --base "$out/demonstration/final" --data "$out/preferences"
