@@ -1,0 +1,285 @@
+"""Pairs beside a run, under a name: what was preferred to what, and the recipe by which it was found.
+
+    RUN/pairs/NAME/pairs.jsonl     one preference pair per line, in the order that training uses
+    RUN/pairs/NAME/pairs.json      whose judgements, which recipe and adversary, what was counted; SHA-256 of the pairs
+    RUN/pairs/lock                 held for the instant in which a set is put in its place
+
+    write_pairs(run, "epoch-0", made, recipe=recipe, labels=labels, adversary="sampler-1")
+    read_pairs(run, "epoch-0").pairs
+
+A set is there whole or not at all, and is never changed: writing the same pairs of the same origin again leaves it as
+it is, so whoever was killed in between does everything again; other pairs need another name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from collab.credit.adversary import FREE
+from collab.credit.labels import LabelHead, Labels
+from collab.credit.pairing import Paired, Recipe
+from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
+from collab.redact import hide, known_secrets
+from collab.store.files import sync_directory, write_atomic, writing
+from collab.store.lock import RunLock
+from collab.store.manifest import find_manifest, now, versions
+from collab.types import PreferencePair, Spent
+
+FOLDER = "pairs"
+HEAD = "pairs.json"
+FILE = "pairs.jsonl"
+FORMAT = 1
+"""Version of the folder that this code reads and writes."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_RESERVED = "lock"
+_NEXT_MOVE = "make the pairs again: what was judged and answered is not asked again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairHead:
+    """`pairs.json`: where a set of pairs comes from, and what there is no pair for."""
+
+    recipe: Recipe
+    labels: str | None
+    """Name of the labelling whose judgements decided; None for pairs by the outcome alone."""
+    critic: str | None
+    """Who judged, as in `LabelHead.critic`."""
+    critic_digest: str | None
+    """`critic_digest` of that labelling's head: equal where critic, options and seed are."""
+    adversary: str | None
+    """Name and version (`collab.credit.adversary.label_of`); None when none was there to be asked."""
+    adversary_options: Mapping[str, Any]
+    """As it was made; JSON values, no secrets."""
+    pairs: int
+    """Lines of `pairs.jsonl`."""
+    sha256: str
+    """Of `pairs.jsonl`, hexadecimal."""
+    counts: Mapping[str, int]
+    """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative no use."""
+    off_context: int
+    """Contrasts whose rejected cell heard other messages than the chosen one."""
+    refused: Mapping[str, int]
+    """What the adversary said in vain, by cause."""
+    failed: Mapping[str, int]
+    """Steps about which it could not be asked, by class of error."""
+    unjudged: int
+    """Steps without a judgement."""
+    untried: int
+    """Negatives that nobody could try, for their state cannot be brought back."""
+    spent: Spent = FREE
+    """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    """UTC, ISO 8601."""
+    format: int = FORMAT
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """All that decides what the pairs are, beside the run: two sets of one origin are made the same way."""
+        return self.recipe, self.labels, self.critic_digest, self.adversary, dict(self.adversary_options)
+
+    def same_as(self, other: PairHead) -> bool:
+        """Whether both tell of the same pairs, made in the same way; when, and at what cost, does not count."""
+        return (self.origin, self.sha256) == (other.origin, other.sha256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPairs:
+    """A set of pairs that was read back."""
+
+    name: str
+    head: PairHead
+    pairs: tuple[PreferencePair, ...]
+    """By epoch, task, episode, step, agent and round."""
+
+
+_PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
+_HEAD: TypeAdapter[PairHead] = TypeAdapter(PairHead)
+
+
+def critic_digest(head: LabelHead) -> str:
+    """SHA-256 of all that decides what a labelling says, beside the run: critic, options and seed."""
+    said = json.dumps([head.critic, head.options, head.seed], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(said.encode("ascii")).hexdigest()
+
+
+def pair_names(run: Path) -> list[str]:
+    """Names of all sets of pairs of a run, the oldest first; RunFormatError when one of them cannot be read."""
+    folder = run / FOLDER
+    names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if _NAME.fullmatch(path.parent.name)]
+    return sorted(names, key=lambda name: (read_head(run, name).created, name))
+
+
+def read_head(run: Path, name: str) -> PairHead:
+    """What a set of pairs tells of itself.
+
+    Raises:
+        UnknownName: the run has no pairs of that name.
+        RunFormatError: they cannot be read by this version.
+    """
+    path = _directory(run, name) / HEAD
+    if not path.exists():
+        known = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{HEAD}"))
+        raise UnknownName.of(f"pairs of {run}", name, known, f"make them with: collab pairs rebuild {run}")
+    try:
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
+            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
+        return _HEAD.validate_python(content)
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ConfigError as error:
+        raise RunFormatError(f"{path}: recipe: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+    except ValueError as error:
+        raise RunFormatError(f"{path}: not JSON: {error}") from None
+
+
+def read_pairs(run: Path, name: str) -> StoredPairs:
+    """A set of pairs, exactly as it was written.
+
+    Raises:
+        UnknownName: the run has no pairs of that name.
+        RunFormatError: they cannot be read by this version, or are not what was written.
+    """
+    head, path = read_head(run, name), _directory(run, name) / FILE
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+    pairs = tuple(_read_lines(path, content))
+    if len(pairs) != head.pairs or hashlib.sha256(content).hexdigest() != head.sha256:
+        raise RunFormatError(
+            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; "
+            f"remove {path.parent} and make them again: collab pairs rebuild {run}"
+        )
+    return StoredPairs(name=name, head=head, pairs=pairs)
+
+
+def write_pairs(
+    run: Path,
+    name: str,
+    made: Paired,
+    *,
+    recipe: Recipe,
+    labels: Labels | None,
+    adversary: str | None,
+    options: Mapping[str, Any] | None = None,
+) -> Path:
+    """Put pairs beside their run, whole or not at all.
+
+    Args:
+        run: directory of a run, finished or not; nothing in it but `pairs/` is touched.
+        labels: whose judgements decided; None for pairs by the outcome alone.
+        adversary: name and version of who was asked; None when nobody was there to be asked.
+        options: as the adversary was made; JSON values.
+
+    Returns:
+        The folder. It is left as it is where it holds the same pairs of the same origin.
+
+    Raises:
+        UsageError: the name is none, or holds other pairs already.
+        RunFormatError: there is no run, or what stands under the name cannot be read.
+        StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
+    """
+    find_manifest(run)
+    directory, hidden = _directory(run, name), known_secrets()
+    content = b"".join(hide(_line(pair), hidden) for pair in made.pairing.pairs)
+    head = _head_of(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
+    text = hide(json.dumps(_HEAD.dump_python(head, mode="json"), indent=2, ensure_ascii=True).encode(), hidden)
+    head = _HEAD.validate_json(text)
+    with writing(directory, _NEXT_MOVE), _locked(run):
+        if not (directory / HEAD).exists():
+            _place(directory, {FILE: content, HEAD: text + b"\n"})
+        elif not read_head(run, name).same_as(head):
+            raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
+    return directory
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _directory(run: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name) or name == _RESERVED:
+        raise UsageError(f"pairs called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+    return run / FOLDER / name
+
+
+def _head_of(
+    made: Paired, sha256: str, recipe: Recipe, labels: Labels | None, adversary: str | None, options: Mapping[str, Any]
+) -> PairHead:
+    return PairHead(
+        recipe=recipe,
+        labels=None if labels is None else labels.name,
+        critic=None if labels is None else labels.head.critic,
+        critic_digest=None if labels is None else critic_digest(labels.head),
+        adversary=adversary,
+        adversary_options=options,
+        pairs=len(made.pairing.pairs),
+        sha256=sha256,
+        counts=made.pairing.counts,
+        off_context=made.pairing.off_context,
+        refused=made.refused,
+        failed=made.failed,
+        unjudged=made.unjudged,
+        untried=made.untried,
+        spent=made.spent,
+    )
+
+
+def _line(pair: PreferencePair) -> bytes:
+    content = _PAIR.dump_python(pair, mode="json")
+    return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _read_lines(path: Path, content: bytes) -> Iterator[PreferencePair]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            yield _PAIR.validate_python(json.loads(line))
+        except ValueError as error:
+            reason = str(error.errors()[0]["msg"] if isinstance(error, ValidationError) else error)
+            raise RunFormatError(
+                f"{path}:{number}: is spoilt ({reason}); remove {path.parent} and make its pairs again"
+            ) from None
+
+
+@contextlib.contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    lock = RunLock(folder, resume="make the pairs again")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _place(directory: Path, files: Mapping[str, bytes]) -> None:
+    """A folder with these files in one rename; what a killed process left of an earlier try goes away."""
+    for left in directory.parent.glob(f".{directory.name}.*"):
+        shutil.rmtree(left)
+    beside = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
+    try:
+        beside.mkdir()
+        for name, content in files.items():
+            write_atomic(beside / name, content)
+        sync_directory(beside)
+        beside.rename(directory)
+        sync_directory(directory.parent)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
