@@ -341,6 +341,7 @@ def run_config(
     env: str,
     graph: str,
     agents: str,
+    filled: Mapping[str, AgentDefinition] | None = None,
     backend: str | None = None,
     tasks: Sequence[str] = (),
     episodes: int | None = None,
@@ -352,6 +353,9 @@ def run_config(
 ) -> RunConfig:
     """Put a run together from names; task names are still as given ("all", "tag:…" are resolved by the suite).
 
+    Args:
+        filled: slot → who fills it, where that stands in no agents file; `agents` only names them then.
+
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`.
     """
@@ -361,14 +365,14 @@ def run_config(
             raise UnknownName.of(f"backend of {env}", backend, environment.backends)
         environment = environment.model_copy(update={"backend": backend})
     graph_definition = library.load("graphs", graph, GraphDefinition)
-    names = fill_slots(agents, graph_definition.slots)
+    names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
     config = RunConfig(
         purpose=purpose,
         environment_name=_short(env),
         environment=environment,
         graph_name=_short(graph),
         graph=graph_definition,
-        agents={slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()},
+        agents=filled or {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()},
         agent_names={slot: _short(name) for slot, name in names.items()},
         tasks=list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else list(environment.tasks)),
         episodes=episodes or 1,

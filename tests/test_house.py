@@ -43,7 +43,7 @@ ORDER = (
     ),
     *("vote", "recorder", "rollout", "collector"),
     *("credit", "synth", "learn", "loop", "evaluation", "comparison", "transfer", "report", "tables", "view"),
-    *("resolve", "synthesis", "runs", "series", "api", "cli"),
+    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api", "marl", "cli"),
 )
 """A room imports only rooms that stand before it."""
 

@@ -125,7 +125,7 @@ def memory(prepared: Prepared) -> Memory:
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
     the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
 
-        weights      P b, twice for DPO on full weights (the reference), and 4 T for an adapter
+        weights      P b, twice where DPO has a reference of its own (on full weights always), and 4 T for an adapter
         gradients    4 T
         optimizer    8 T                      two moments of AdamW
         activations  c N L (8 h + 2 k + 4 f)  what a layer keeps for its backward pass
@@ -137,7 +137,7 @@ def memory(prepared: Prepared) -> Memory:
     recipe, config = prepared.task.recipe, prepared.base.config
     parameters, trainable = sizes(prepared)
     is_dpo = isinstance(recipe, DpoRecipe)
-    reference = 2 if is_dpo and recipe.lora is None else 1
+    reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
     head = config.hidden_size // config.num_attention_heads

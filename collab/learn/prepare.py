@@ -50,6 +50,8 @@ class Task:
     """Where the rows come from, for the record."""
     max_broken: int = 0
     """Broken rows that were allowed, for the record."""
+    reference: str | None = None
+    """Directory of the checkpoint that preferences are compared with; None for the base itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class Prepared:
     """Digest of the rows; None where there are none."""
     world: int
     """Processes that train together."""
+    reference: Base | None = None
+    """What preferences are compared with; None for the base."""
 
     @property
     def lengths(self) -> list[int]:
@@ -100,6 +104,7 @@ class Prepared:
             "preset": task.preset,
             "recipe": task.recipe.model_dump(mode="json"),
             "base": {"path": task.base, "digest": self.base.digest},
+            "reference": self.reference and {"path": task.reference, "digest": self.reference.digest},
             "data": {
                 "paths": list(task.data),
                 "digest": self.rows,
@@ -170,7 +175,10 @@ def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
         )
     digest = rows_digest(rows) if task.stage != "copy" else None
-    return Prepared(task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes)
+    reference = _reference(task, base)
+    return Prepared(
+        task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes, reference=reference
+    )
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -191,6 +199,7 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
             seed=manifest["seed"],
             data=tuple(manifest["data"]["paths"]),
             max_broken=manifest["data"]["max_broken"],
+            reference=(manifest.get("reference") or {}).get("path"),
         )
     except (KeyError, TypeError) as error:
         raise RunFormatError(
@@ -203,6 +212,19 @@ def levels_of(task: Task) -> tuple[Level, ...]:
     if isinstance(task.recipe, SftRecipe):
         return tuple(task.recipe.levels)
     return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
+
+
+def _reference(task: Task, base: Base) -> Base | None:
+    """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
+    if task.reference is None:
+        return None
+    reference = open_base(task.reference, task.recipe)
+    if reference.chat.fingerprint != base.chat.fingerprint:
+        raise ConfigError(
+            f"reference {task.reference}: reads other tokens than the base {task.base}; name a checkpoint that both "
+            "were made from"
+        )
+    return reference
 
 
 def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | Encoded[Pair]:

@@ -138,7 +138,8 @@ def trainer_of(
     with _tensorboard(folder):
         if not isinstance(recipe, DpoRecipe):
             return sft_trainer(model, tokenizer, items, recipe, options)
-        reference = None if recipe.lora is not None else load_weights(base, recipe.weights)
+        with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
+        reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
         return dpo_trainer(model, reference, tokenizer, items, recipe, options)
 
 
@@ -176,7 +177,7 @@ def dpo_trainer(
 
     Args:
         model: a causal LM.
-        reference: a frozen one; None with LoRA, where it is the base with the adapter off.
+        reference: a frozen one; None with LoRA where it is the base with the adapter off.
     """
     losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
     weights = [1.0, recipe.anchor][: len(losses)]

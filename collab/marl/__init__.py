@@ -1,0 +1,31 @@
+"""Multi-agent training with credit re-assignment: rewire → play → judge → pair → train → measure, epoch by epoch.
+
+    config = await configure(library, method=load_method("collab"), env="androidworld", graph="team", agents="pocket")
+    result = await start(config, Path("runs/marl"))
+    result = await resume(Path("runs/marl"))
+
+This room only orders parts that can each be gone on with by themselves, and so it can be gone on with itself. What is
+there already is read, what was begun is gone on with, what is missing is made:
+
+    DIR/marl.json                the whole configuration, versions, digest of the base; at the end the summary
+    DIR/lock                     held by the process that trains
+    DIR/epochs/0/evaluation/     how the team does before any training
+    DIR/epochs/1/graph.json      who hears whom in this epoch, drawn from seed and epoch before anybody plays
+                 rollout/        an ordinary run of the policy of the epoch before; judgements and pairs lie beside it:
+                 rollout/labels/marl, rollout/pairs/marl, rollout/proposals
+                 rows/           the pairs as preference rows, those of older epochs beside them
+                 training/       an ordinary `collab finetune --stage dpo` (per agent: one folder for each)
+                 evaluation/     an ordinary evaluation on held-out seeds
+                 epoch.json      written last: the epoch is over, and this is what came of it
+
+Nothing here is random by itself. Every seed is derived from the run seed, a purpose and the epoch, episodes and pairs
+are sorted by name, and `hashing` tells two runs apart by what was said, done, rewarded, paired and learned, never by
+when. With `determinism: exact` on a processor, a run that was killed anywhere ends with the same hash.
+
+Tokens. A row holds texts, so a reply is trained in the tokens that its text has now. Nearly always these are the
+sampled ones; replies and heard messages for which they are not are counted (`retokenised`), and left out where the
+method says `retokenised: refuse`.
+
+Sources: CollabUIAgents, sections 3.2 to 3.4 (rewiring, rewards, eq. 7 and 8). Open there, chosen here: the epoch that
+counts is the best on held-out seeds, ties to the earlier one; epoch 0, the untrained team, is a candidate.
+"""

@@ -1,0 +1,170 @@
+"""What decides a training: a *method* (preset or YAML of one's own) applied to a team in an environment.
+
+    method = override(load_method("collab"), ["epochs=2", "dpo.beta=0.3"])
+
+A `MarlConfig` holds everything, so that a directory can be gone on with from its own `marl.json`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+
+from collab.config import AgentDefinition, Definition, EdgeSampler, Part, RunConfig
+from collab.credit.pairing import Recipe
+from collab.credit.pairs import Sources
+from collab.errors import ConfigError, UnknownName
+from collab.learn.preset import DpoRecipe
+from collab.library import read
+from collab.splits.split import EVALUATION_SEEDS
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Pairs(Definition):
+    """How pairs are made of judgements; see `collab.credit.pairs`."""
+
+    adversary: Weight = 1.0
+    """Weight of synthesised worse sides (the paper's)."""
+    contrast: Weight = 0.0
+    """Weight of worse sides that another cell of the same step said."""
+    threshold: float = Field(default=0.5, ge=0, lt=1)
+    """A score above it is rewarded."""
+    cap: int | None = Field(default=None, ge=1)
+    """The most pairs of one state; None for one per rewarded cell."""
+    attempts: int = Field(default=3, ge=1)
+    """How often the adversary is asked about a cell."""
+
+    def recipe(self, seed: int) -> Recipe:
+        """The same as the pairing takes it; ConfigError when both weights are 0."""
+        return Recipe(
+            sources=Sources(adversary=self.adversary, contrast=self.contrast),
+            threshold=self.threshold,
+            cap=self.cap,
+            attempts=self.attempts,
+            seed=seed,
+        )
+
+
+class Asked(Part):
+    """A critic or an adversary."""
+
+    agent: str | None = None
+    """Agents file of the model that is asked; None for kinds that ask none."""
+
+
+class HeldOut(Definition):
+    """The evaluation behind each epoch, by which the best one is chosen."""
+
+    seeds: list[int] = Field(default=[39], min_length=1)
+    """Run seeds. The default is kept for evaluation and not among 30, 31 and 32, from which results are told: an epoch
+    must not be chosen by the instances that it is measured on."""
+    episodes: int | None = Field(default=None, ge=1)
+    """Per seed; None plays every task once."""
+    before: bool = True
+    """Whether the untrained team is measured, too; then it can be the best."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _differ(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed stands twice")
+        return seeds
+
+
+class Method(Definition):
+    """How a team is trained: `presets/*.yaml`."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    description: str = ""
+    epochs: int = Field(default=3, ge=1)
+    episodes: int | None = Field(default=None, ge=1)
+    """Per epoch; None plays every task once. Which tasks come first is drawn anew for each epoch."""
+    policies: Literal["shared", "per_agent"] = "shared"
+    """One policy for all, or one per slot, each trained on its own cells."""
+    reference: Literal["initial", "previous"] = "initial"
+    """What DPO compares with: the policy before any training, or that of the epoch before."""
+    edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
+    """How each epoch's graph is drawn; None keeps the declared one (ablation "w/o edge update")."""
+    critic: Asked = Asked(kind="llm")
+    adversary: Asked = Asked(kind="llm")
+    pairs: Pairs = Pairs()
+    older: float = Field(default=0.0, ge=0, lt=1)
+    """Share of pairs of older epochs among those that are trained, as far as there are enough."""
+    retokenised: Literal["keep", "refuse"] = "keep"
+    """What becomes of pairs whose text has other tokens than were sampled; counted either way."""
+    dpo: DpoRecipe
+    held_out: HeldOut = HeldOut()
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many epochs without a better one; None trains all."""
+    determinism: Literal["fast", "exact"] = "fast"
+    """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
+
+    @field_validator("dpo")
+    @classmethod
+    def _whole(cls, recipe: DpoRecipe) -> DpoRecipe:
+        if recipe.lora is not None and not recipe.lora.merge:
+            raise ValueError("lora.merge must be true: the next epoch starts from a whole checkpoint")
+        return recipe
+
+
+class MarlConfig(Definition):
+    """Everything that decides what a training does."""
+
+    preset: str
+    """Name of the method, for the record."""
+    method: Method
+    run: RunConfig
+    """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
+    held_out: list[RunConfig]
+    """One evaluation per held-out seed, of the untrained team."""
+    library: str | None = None
+    """Folder of the user's own definitions; None when there is none."""
+    critic_agent: AgentDefinition | None = None
+    adversary_agent: AgentDefinition | None = None
+    """Whose models are asked; None where none is."""
+    texts: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """"critic", "adversary" → template → text, of those that ask a model."""
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Policies that are trained apart: name → slots; of a shared one, "shared" → all."""
+        slots = tuple(self.run.graph.slots)
+        return {"shared": slots} if self.method.policies == "shared" else {slot: (slot,) for slot in slots}
+
+
+def presets() -> dict[str, Path]:
+    """The methods that come with the package, by name."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.yaml"))}
+
+
+def load_method(name: str) -> Method:
+    """A method by name, or from a YAML file of one's own.
+
+    Raises:
+        UnknownName: no preset has that name.
+        ConfigError: the file cannot be read or does not fit.
+    """
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"--preset {name}: no such file")
+        return read(path, Method)
+    known = presets()
+    if name not in known:
+        raise UnknownName.of("preset", name, known, "or give the path of a YAML file")
+    return read(known[name], Method)
+
+
+def check_seeds(config: RunConfig, held_out: HeldOut) -> None:
+    """ConfigError where a team would be trained and measured with one seed, or trained with one kept for evaluation."""
+    if config.seed in held_out.seeds:
+        raise ConfigError(f"run seed {config.seed} is among held_out.seeds {held_out.seeds}; choose another --seed")
+    if config.seed in EVALUATION_SEEDS:
+        raise ConfigError(
+            f"run seed {config.seed} is kept for evaluation ({EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}); "
+            "choose another --seed"
+        )

@@ -1,0 +1,137 @@
+"""One epoch: rewire, play, judge, pair, train, measure (CollabUIAgents, section 3.4).
+
+Each part reads what is there already, goes on with what was begun, or makes what is missing. `epoch.json` is written
+last; an epoch that has it is over and never looked into again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from collab.config import RunConfig
+from collab.credit.pair_store import StoredPairs
+from collab.evaluation import Report
+from collab.learn.folder import write_json
+from collab.library import checkpoint
+from collab.marl.judge import check_pairs, judge, pair
+from collab.marl.layout import EpochFolder
+from collab.marl.loop_state import Loop
+from collab.marl.play import evaluate, measured, rewired, roll_out, rollout_config, trajectories_of
+from collab.marl.policy import Policy
+from collab.marl.record import Parts, record_of, record_of_start
+from collab.marl.rows import Record as Told
+from collab.marl.rows import rows_of, store, stored
+from collab.marl.summary import Record, RowCounts, Trained, read_record
+from collab.marl.train import clear_checkpoints, learn
+from collab.models.chat import ChatTokenizer
+from collab.store.files import writing
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+
+async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
+    """Go through an epoch, from wherever it stands.
+
+    Args:
+        number: from 1.
+        policy: that the epoch before left.
+
+    Raises:
+        Halted: it stopped before its end, and can be gone on with.
+        UsageError, RunError: as its parts; what is there stays.
+    """
+    folder = loop.folder.epoch(number)
+    if folder.record.exists():
+        return _known(loop, folder)
+    dag = rewired(loop.config, number, folder, loop.folder.resume)
+    run = await rollout_config(loop.config, number, policy, dag)
+    played = await _play(loop, run, folder)
+    labels = await judge(loop, run, folder.rollout, played)
+    pairs = await pair(loop, run, folder.rollout, played, labels)
+    check_pairs(pairs, labels, folder.rollout)
+    rows = _rows(loop, number, run, played, pairs, policy)
+    begun = time.monotonic()
+    trained, untrained = await learn(loop, number, policy)
+    loop.seconds["training"] = time.monotonic() - begun
+    policy = _updated(loop, number, policy, trained)
+    report = await _measure(loop, policy, folder)
+    made = Parts(
+        run=run,
+        played=played,
+        labels=labels,
+        pairs=pairs,
+        rows=rows,
+        trained=trained,
+        untrained=untrained,
+        report=report,
+        measured=measured(loop.config, folder.evaluation),
+    )
+    return _close(loop, folder, record_of(number, made, policy, loop.folder.path, loop.seconds))
+
+
+async def measure_start(loop: Loop, policy: Policy) -> Record:
+    """Epoch 0: how the team does before any training, where that is to be measured."""
+    folder = loop.folder.epoch(0)
+    if folder.record.exists():
+        return _known(loop, folder)
+    report = await _measure(loop, policy, folder) if loop.config.method.held_out.before else None
+    episodes = measured(loop.config, folder.evaluation)
+    return _close(loop, folder, record_of_start(report, episodes, policy, loop.folder.path, loop.seconds))
+
+
+async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Trajectory]:
+    loop.begin("rollout")
+    begun = time.monotonic()
+    await roll_out(loop, run, folder.rollout)
+    loop.seconds["rollout"] = time.monotonic() - begun
+    return trajectories_of(folder.rollout)
+
+
+async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
+    loop.begin("evaluation")
+    begun = time.monotonic()
+    report = await evaluate(loop, policy, folder.evaluation)
+    loop.seconds["evaluation"] = time.monotonic() - begun
+    return report
+
+
+def _rows(
+    loop: Loop, number: int, run: RunConfig, played: Sequence[Trajectory], pairs: StoredPairs, policy: Policy
+) -> dict[str, RowCounts]:
+    """The rows of an epoch, as they were written, or written now."""
+    folder = loop.folder.epoch(number)
+    counts = stored(folder.rows)
+    if counts is not None:
+        return counts
+    loop.begin("rows")
+    known = {path: ChatTokenizer(checkpoint(path)) for path in set(policy.weights.values())}
+    chats = {slot: known[path] for slot, path in policy.weights.items()}
+    with RunStore.open(folder.rollout).reader() as reader:
+        record = Told(run=run, trajectories={one.id: one for one in played}, prefix=reader.prefix)
+        made = rows_of(pairs.pairs, record, chats, loop.config)
+    return store(made, loop.config, loop.folder, number)
+
+
+def _updated(loop: Loop, number: int, policy: Policy, trained: Mapping[str, Trained]) -> Policy:
+    """The policy with what was trained; one of which nothing was trained stays as it is."""
+    root = loop.folder.path.resolve()
+    groups = loop.config.groups
+    new = {slot: str(root / one.checkpoint) for group, one in trained.items() for slot in groups[group]}
+    return policy.updated(number, new)
+
+
+def _known(loop: Loop, folder: EpochFolder) -> Record:
+    record = read_record(folder.record)
+    loop.progress.records.append(record)
+    return record
+
+
+def _close(loop: Loop, folder: EpochFolder, record: Record) -> Record:
+    with writing(folder.record, loop.folder.resume):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(folder.record, record.model_dump(mode="json"))
+    clear_checkpoints(folder, loop.config.groups)
+    loop.seconds.clear()
+    loop.progress.records.append(record)
+    return record

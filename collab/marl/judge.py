@@ -1,0 +1,115 @@
+"""What of an epoch is judged and paired; both lie beside its rollout, under the name `marl`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from collab.config import RunConfig
+from collab.credit.adversary import label_of as adversary_label
+from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
+from collab.credit.case import cases
+from collab.credit.critic import label_of
+from collab.credit.labelling import label
+from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
+from collab.credit.pairing import pair_up
+from collab.credit.rebuild import Rebuilder
+from collab.envs.base import Suite
+from collab.errors import RunFormatError
+from collab.marl.loop_state import Loop
+from collab.marl.parts import adversary_of, critic_of, options_of
+from collab.resolve import build_suite
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+NAME = "marl"
+"""Of the judgements and of the pairs."""
+
+
+async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels:
+    """Have every step of a rollout judged that is not judged yet, and read the judgements.
+
+    A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training.
+
+    Raises:
+        Halted: it stopped before its end.
+        StoreFailure: the judgements cannot be written.
+    """
+    loop.begin("critic")
+    begun = time.monotonic()
+    suite = build_suite(run)
+    try:
+        async with critic_of(loop.config, run.seed) as critic:
+            head = LabelHead(critic=label_of(critic), options=options_of(loop.config, "critic"), seed=run.seed)
+            with LabelWriter(out, NAME, head) as writer:
+                steps = (case for one in played for case in cases(one, suite.space, Rebuilder(suite)))
+                told = await label(
+                    steps,
+                    critic,
+                    writer,
+                    concurrency=run.concurrency,
+                    budget=loop.left(),
+                    stop=loop.stop,
+                    watch=loop.inner,
+                )
+    finally:
+        await suite.close()
+    loop.spend(told.spent)
+    loop.halt(told.stopped)
+    loop.seconds["critic"] = time.monotonic() - begun
+    return read_labels(out, NAME)
+
+
+async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels) -> StoredPairs:
+    """Pair a judged rollout, or read the pairs that are there.
+
+    Raises:
+        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about; what was answered is kept.
+        StoreFailure: the pairs cannot be written.
+    """
+    if not (out / "pairs" / NAME / HEAD).exists():
+        loop.begin("adversary")
+        begun = time.monotonic()
+        suite = build_suite(run)
+        try:
+            await _pair(loop, run, out, played, labels, suite)
+        finally:
+            await suite.close()
+        loop.seconds["adversary"] = time.monotonic() - begun
+    return read_pairs(out, NAME)
+
+
+async def _pair(
+    loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels, suite: Suite
+) -> None:
+    options, recipe = options_of(loop.config, "adversary"), loop.config.method.pairs.recipe(run.seed)
+    with contextlib.ExitStack() as stack:
+        memory = stack.enter_context(ProposalMemory(out))
+        reader = stack.enter_context(RunStore.open(out).reader())
+        async with adversary_of(loop.config) as adversary:
+            made = await pair_up(
+                played,
+                labels,
+                recipe,
+                space=suite.space,
+                prefix=reader.prefix,
+                adversary=RememberingAdversary(adversary, memory, options=options),
+                states=Rebuilder(suite),
+                concurrency=run.concurrency,
+            )
+        loop.spend(made.spent)
+        write_pairs(
+            out, NAME, made, recipe=recipe, labels=labels, adversary=adversary_label(adversary), options=options
+        )
+
+
+def check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:
+    """RunFormatError where pairs rest on other judgements than those that lie beside them."""
+    if stored.head.critic != labels.head.critic:
+        raise RunFormatError(
+            f"{out}: its pairs were made of judgements by {stored.head.critic}, there are those by "
+            f"{labels.head.critic}; remove {out / 'pairs' / NAME}, and they are made again"
+        )

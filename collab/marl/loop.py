@@ -1,0 +1,168 @@
+"""The whole training: epochs one after the other, until the last, until patience is over, or until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.config import Budget, validate
+from collab.errors import RunFormatError, UsageError
+from collab.learn.folder import weights_digest
+from collab.learn.prepare import check_device, check_installed, versions
+from collab.library import Library, checkpoint
+from collab.marl.config import MarlConfig
+from collab.marl.epoch import measure_start, run_epoch
+from collab.marl.hashing import run_hash
+from collab.marl.layout import MarlFolder
+from collab.marl.loop_state import Halted, Loop, Progress
+from collab.marl.policy import Policy, first_policy, policy_after
+from collab.marl.summary import Record, Summary, best_of, patience_is_over
+from collab.resolve import with_prompts
+from collab.store.manifest import now
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the training goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarlResult:
+    """How a training went."""
+
+    path: Path
+    records: tuple[Record, ...]
+    """Of all epochs that are over, epoch 0 first."""
+    summary: Summary | None
+    """None when it stopped before its end."""
+    stopped: str | None
+    """Why it ended early; None when it is done."""
+
+
+async def start(
+    config: MarlConfig,
+    out: Path,
+    *,
+    budget: Budget | None = None,
+    device: str = "auto",
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> MarlResult:
+    """Train a team into the directory `out`.
+
+    Args:
+        budget: what may be spent; None for no limit.
+        device: where policies are trained, "auto" (a GPU when there is one) or "cpu".
+
+    Raises:
+        UsageError: something does not fit, or `out` already holds something; nothing was started.
+        RunError: something failed while working; what is there stays, and `resume` goes on.
+    """
+    check_installed()
+    check_device(device)
+    base = base_digests(config)
+    folder = MarlFolder(out)
+    folder.create({"created": now(), "versions": versions(), "base": base, "config": config.model_dump(mode="json")})
+    return await _run(config, folder, budget, device, watch, stop)
+
+
+async def resume(
+    path: Path,
+    *,
+    budget: Budget | None = None,
+    device: str = "auto",
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> MarlResult:
+    """Go on with a training where it stopped or died; of one that is done, only tell again how it went.
+
+    Raises:
+        RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
+        UsageError: another process trains it.
+    """
+    check_installed()
+    check_device(device)
+    folder = MarlFolder(path)
+    head = folder.read()
+    config = validate(MarlConfig, head["config"], str(folder.file))
+    if base_digests(config) != head["base"]:
+        raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
+    return await _run(config, folder, budget, device, watch, stop)
+
+
+def base_digests(config: MarlConfig) -> dict[str, str]:
+    """Slot → digest of the weights that training starts from; raises as `first_policy` does."""
+    policy = first_policy(config.run, config.method)
+    known = {path: weights_digest(Path(checkpoint(path))) for path in set(policy.weights.values())}
+    return {slot: known[path] for slot, path in policy.weights.items()}
+
+
+async def _run(
+    config: MarlConfig,
+    folder: MarlFolder,
+    budget: Budget | None,
+    device: str,
+    watch: Watch,
+    stop: asyncio.Event | None,
+) -> MarlResult:
+    library = Library(own=None if config.library is None else Path(config.library))
+    _check_prompts(config, folder, library)
+    loop = Loop(
+        config=config,
+        folder=folder,
+        library=library,
+        budget=budget or Budget(),
+        stop=stop or asyncio.Event(),
+        device=device,
+        progress=Progress(epochs=config.method.epochs),
+    )
+    lock = folder.lock()
+    try:
+        watch(loop.progress)
+        records: list[Record] = []
+        try:
+            await _epochs(loop, records)
+        except Halted as why:
+            return MarlResult(path=folder.path, records=tuple(records), summary=None, stopped=str(why))
+        summary = _finish(loop, records)
+        return MarlResult(path=folder.path, records=tuple(records), summary=summary, stopped=None)
+    finally:
+        lock.release()
+
+
+async def _epochs(loop: Loop, records: list[Record]) -> None:
+    """All epochs; `records` grows as they end."""
+    policy: Policy = first_policy(loop.config.run, loop.config.method)
+    records.append(await measure_start(loop, policy))
+    for number in range(1, loop.config.method.epochs + 1):
+        if patience_is_over(records, loop.config.method.patience):
+            return
+        loop.progress.epoch = number
+        records.append(await run_epoch(loop, number, policy))
+        policy = policy_after(loop.folder, loop.config, number)
+
+
+def _finish(loop: Loop, records: list[Record]) -> Summary:
+    """Write the summary into `marl.json`."""
+    head = loop.folder.read()
+    last = records[-1].epoch
+    summary = Summary(
+        best=best_of(records),
+        epochs=last,
+        stopped_early=last < loop.config.method.epochs,
+        hash=run_hash(head["base"], {record.epoch: record.hash for record in records}),
+    )
+    loop.folder.write(
+        {**{name: value for name, value in head.items() if name != "format"}, "summary": summary.model_dump()}
+    )
+    return summary
+
+
+def _check_prompts(config: MarlConfig, folder: MarlFolder, library: Library) -> None:
+    """Refuse to train one team on two prompts: rollouts read them from the library."""
+    names = with_prompts(config.run, library).prompts
+    changed = [name for name, texts in config.run.prompts.items() if names.get(name) != texts]
+    if changed:
+        raise UsageError(
+            f"{folder.path}: prompts/{changed[0]} is not what it was when the training began; restore it, or train anew"
+        )

@@ -1,0 +1,97 @@
+"""What all parts of a training share while it runs: configuration, places, budget, who watches, when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from collab.collector import Progress as Collecting
+from collab.config import Budget
+from collab.library import Library
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.summary import Record
+from collab.types import Spent
+
+
+class Halted(Exception):
+    """A training ends here for now, and can be gone on with; its text says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a training is; a live object."""
+
+    epoch: int = 0
+    epochs: int
+    part: str = ""
+    """What is being done, in a word."""
+    inner: Any = None
+    """The live object of what is being done: of a collection, of a labelling, of fine-tuning; None for none."""
+    records: list[Record] = field(default_factory=list)
+    """Of the epochs that are over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """One process that trains."""
+
+    config: MarlConfig
+    folder: MarlFolder
+    library: Library
+    budget: Budget
+    """For all that this process does."""
+    stop: asyncio.Event
+    device: str
+    """Where policies are trained, "auto" or "cpu"."""
+    progress: Progress
+    tokens: int = 0
+    cost_usd: float = 0.0
+    """Spent so far."""
+    started: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of this epoch, by part that this process ended."""
+
+    def begin(self, part: str) -> None:
+        """Name what is done next, if anything may still be; raises `Halted`."""
+        self.progress.part, self.progress.inner = part, None
+        self.left()
+
+    def left(self) -> Budget:
+        """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
+        if self.stop.is_set():
+            raise Halted("stopped on request")
+        spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
+        left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
+        for name, amount in left.items():
+            if amount <= 0:
+                raise Halted(f"budget used up: {name}={getattr(self.budget, name):g}")
+        return Budget(**left)
+
+    def spend(self, progress: Collecting | Spent) -> None:
+        """Count in what a part has spent."""
+        tokens = progress.prompt_tokens + progress.completion_tokens if isinstance(progress, Spent) else progress.tokens
+        self.tokens += tokens
+        self.cost_usd += progress.cost_usd
+
+    def halt(self, why: str | None) -> None:
+        """Raise `Halted` where a part stopped before its end."""
+        if why is not None:
+            raise Halted(why)
+
+    def stopping(self) -> bool:
+        """Whether training is to stop with a checkpoint: on request, or because the minutes are over."""
+        minutes = self.budget.minutes
+        return self.stop.is_set() or (minutes is not None and time.monotonic() - self.started >= 60 * minutes)
+
+    @property
+    def inner(self) -> Callable[[Any], None]:
+        """Takes the live object of what is being done."""
+
+        def watch(progress: Any) -> None:
+            self.progress.inner = progress
+
+        return watch

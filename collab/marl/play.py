@@ -1,0 +1,147 @@
+"""What of an epoch is played: on which graph, its rollout, its evaluation. Each is an ordinary run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from collab.config import GraphDefinition, RunConfig
+from collab.errors import OverlapError, RunFormatError
+from collab.evaluation import Report
+from collab.graphs.dag import Dag
+from collab.graphs.edges import dag_of, sample
+from collab.learn.folder import write_json
+from collab.marl.config import MarlConfig
+from collab.marl.layout import EpochFolder, clear_unbegun
+from collab.marl.loop_state import Loop
+from collab.marl.policy import Policy, playing
+from collab.report import recorded_evaluation
+from collab.resolve import plan_episodes, splits_in
+from collab.runs import resume, start
+from collab.seeds import derive, generator
+from collab.series import plan_series, play
+from collab.splits.choose import check_plan
+from collab.splits.overlap import Instance
+from collab.splits.split import EVALUATION_SEEDS
+from collab.store.files import writing
+from collab.store.manifest import FILE
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+
+def rewired(config: MarlConfig, number: int, folder: EpochFolder, next_move: str) -> Dag:
+    """The graph of an epoch: as it was drawn, or drawn now and written before anybody plays on it.
+
+    Raises:
+        GraphError, UnknownName: the sampler does not fit.
+        RunFormatError: what was written cannot be read.
+        StoreFailure: it cannot be written.
+    """
+    graph = config.run.graph
+    if folder.graph.exists():
+        return _read_graph(folder.graph, graph)
+    dag = draw(config, number)
+    with writing(folder.graph, next_move):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(
+            folder.graph, {"epoch": number, "slots": list(dag.slots), "edges": [list(edge) for edge in dag.edges]}
+        )
+    return dag
+
+
+def draw(config: MarlConfig, number: int) -> Dag:
+    """A random graph for an epoch; without an edge update, the declared one, the same in all epochs."""
+    edges, graph, seed = config.method.edges, config.run.graph, config.run.seed
+    if edges is None:
+        return dag_of(graph, derive(seed, "edges", 0))
+    return sample(edges, graph.slots, derive(seed, "edges", number))
+
+
+async def rollout_config(config: MarlConfig, number: int, policy: Policy, dag: Dag) -> RunConfig:
+    """The run of an epoch: a seed of its own, tasks in an order of its own, the epoch's graph and policy.
+
+    The seed is derived from run seed and epoch, and drawn again where it would lead to an instance that is kept for
+    evaluation (once in some ten thousand epochs).
+    """
+    run = config.run
+    tasks = list(run.tasks)
+    generator(derive(run.seed, "tasks of epoch", number)).shuffle(tasks)
+    graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
+    team = playing(run, policy, config.method.determinism).model_copy(update={"tasks": tasks, "graph": graph})
+    for attempt in count():
+        seed = derive(run.seed, "rollout of epoch", number, attempt)
+        chosen = team.model_copy(update={"seed": seed})
+        if seed not in EVALUATION_SEEDS and await _is_free(chosen):
+            return chosen
+    raise AssertionError("count ends never")
+
+
+async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
+    """Play a rollout to its end, from wherever it stands; raises as `collab.runs.start`, and `Halted`."""
+    clear_unbegun(out, FILE)
+    if out.exists() and is_over(out):
+        return
+    budget = loop.left()
+    if out.exists():
+        result = await resume(out, budget=budget, watch=loop.inner, stop=loop.stop)
+    else:
+        config = config.model_copy(update={"budget": budget})
+        result = await start(config, loop.library, out, watch=loop.inner, stop=loop.stop)
+    loop.spend(result.progress)
+    loop.halt(result.stopped)
+
+
+async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
+    """Measure a policy on the held-out seeds, from wherever that stands; raises as `roll_out`."""
+    configs = [playing(one, policy, loop.config.method.determinism) for one in loop.config.held_out]
+    for config in configs:
+        clear_unbegun(folder / f"seed-{config.seed}", FILE)
+    for run in await plan_series(configs, loop.library, folder):
+        if run.begun and is_over(run.path):
+            continue
+        result = await play(run, loop.library, budget=loop.left(), watch=loop.inner, stop=loop.stop)
+        loop.spend(result.progress)
+        loop.halt(result.stopped)
+    return recorded_evaluation(folder).report
+
+
+def trajectories_of(path: Path) -> list[Trajectory]:
+    """All finished episodes of a run, by task and number."""
+    with RunStore.open(path).reader() as reader:
+        return list(reader.trajectories())
+
+
+def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:
+    """Held-out seed → its episodes; empty where nothing was measured."""
+    places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
+    return {seed: trajectories_of(place) for seed, place in places.items() if place.exists()}
+
+
+def is_over(path: Path) -> bool:
+    """Whether a run came to its end; broken episodes are part of it."""
+    with RunStore.open(path).reader() as reader:
+        return reader.status == "finished"
+
+
+def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        edges: Sequence[tuple[str, str]] = [(speaker, hearer) for speaker, hearer in content["edges"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and it is drawn again") from None
+    return Dag(slots=tuple(graph.slots), edges=tuple(edges))
+
+
+async def _is_free(run: RunConfig) -> bool:
+    """Whether a run keeps away from what is kept for evaluation; always where it belongs to no split."""
+    if run.split is None:
+        return True
+    splits = await splits_in(run.environment_name, run.environment)
+    plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
+    try:
+        check_plan(splits[run.split.name], splits.values(), plan)
+    except OverlapError:
+        return False
+    return True

@@ -1,0 +1,171 @@
+"""Policies: which weights each slot plays with, after which epoch.
+
+policy = first_policy(config.run)
+run = playing(config.run, policy, determinism="exact")       # the same run, played by these weights
+name = parse_policy("runs/marl@best")                       # of a training that lies in runs/marl
+agents = agents_of(name, graph.slots)                       # slot → AgentDefinition
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.config import AgentDefinition, RunConfig, validate
+from collab.errors import ConfigError, GraphError, UnknownName, UsageError
+from collab.library import checkpoint
+from collab.marl.config import MarlConfig, Method
+from collab.marl.layout import MarlFolder
+from collab.marl.summary import read_record
+
+_NAME = re.compile(r"(?P<run>.+)@(?P<which>best|epoch(?P<number>\d+))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Weights of a team."""
+
+    version: int
+    """Updates so far; 0 before any training."""
+    weights: Mapping[str, str]
+    """Slot → checkpoint directory, or "built-in:NAME"."""
+
+    def of(self, slots: Sequence[str]) -> str:
+        """The one checkpoint that these slots play with."""
+        return self.weights[slots[0]]
+
+    def updated(self, number: int, trained: Mapping[str, str]) -> Policy:
+        """The same policy with what an epoch trained in place of what it was."""
+        return Policy(version=number, weights={**self.weights, **trained}) if trained else self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyName:
+    """What `RUN@best` and `RUN@epoch3` say."""
+
+    run: Path
+    epoch: int | None
+    """None for the best."""
+
+
+def first_policy(run: RunConfig, method: Method) -> Policy:
+    """The policy that training starts from.
+
+    Raises:
+        UsageError: an agent is a rehearsal, or plays by other means than a checkpoint in this process.
+        ConfigError: an agent sees pictures, has an adapter, or agents that share a policy have different ones.
+    """
+    for slot, agent in run.agents.items():
+        _check_trainable(slot, agent, run.agent_names[slot])
+    weights = {slot: str(agent.options["path"]) for slot, agent in run.agents.items()}
+    if method.policies == "shared" and len(set(weights.values())) > 1:
+        raise ConfigError(
+            f"policies: shared, but the slots have {len(set(weights.values()))} checkpoints "
+            f"({', '.join(sorted(set(weights.values())))}); give all the same, or set policies=per_agent"
+        )
+    return Policy(version=0, weights={slot: _absolute(path) for slot, path in weights.items()})
+
+
+def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
+    """A run played by a policy; who speaks and how it is sampled stays as it was."""
+    agents = {}
+    for slot, agent in run.agents.items():
+        own = {"path": policy.weights[slot], "version": policy.version, "determinism": determinism}
+        agents[slot] = agent.model_copy(update={"options": agent.options | own})
+    return run.model_copy(update={"agents": agents})
+
+
+def parse_policy(text: str) -> PolicyName | None:
+    """Read `RUN@best` or `RUN@epoch3`; None for a name of another kind.
+
+    Raises:
+        UsageError: it has an @ and then something else.
+    """
+    if "@" not in text:
+        return None
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--agents {text!r}: write RUN@best or RUN@epoch3, with the directory of a training as RUN")
+    number = found["number"]
+    return PolicyName(run=Path(found["run"]), epoch=None if number is None else int(number))
+
+
+def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefinition]:
+    """Who fills the slots of a graph with a trained policy.
+
+    Raises:
+        RunFormatError: there is no training in that directory.
+        GraphError: the graph's agents are not those that were trained.
+        UnknownName: that epoch is not over.
+        UsageError: there is no best epoch yet.
+    """
+    folder = MarlFolder(name.run)
+    head = folder.read()
+    config = validate(MarlConfig, head["config"], str(folder.file))
+    check_slots(config, slots, str(name.run))
+    number = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
+    if number is None:
+        raise UsageError(f"{name.run}@best: no epoch is the best yet; name one (@epoch1), or go on: {folder.resume}")
+    policy = policy_after(folder, config, number)
+    return dict(playing(config.run, policy, config.method.determinism).agents)
+
+
+def check_slots(config: MarlConfig, slots: Sequence[str], where: str) -> None:
+    """GraphError unless a graph has the agents of a trained team, in whatever order."""
+    known = config.run.graph.slots
+    if set(slots) != set(known):
+        raise GraphError(
+            f"{where}: was trained as {', '.join(known)}, the graph has {', '.join(slots)}; "
+            "choose a graph with these agents"
+        )
+
+
+def policy_after(folder: MarlFolder, config: MarlConfig, number: int) -> Policy:
+    """The policy that an epoch left; UnknownName when it is not over."""
+    if number == 0:
+        return first_policy(config.run, config.method)
+    epoch = folder.epoch(number)
+    if not epoch.record.exists():
+        over = [f"epoch{one}" for one in range(1, config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        raise UnknownName.of(f"finished epoch of {folder.path}", f"epoch{number}", over)
+    record = read_record(epoch.record)
+    weights = {slot: _inside(folder.path, path) for slot, path in record.weights.items()}
+    return Policy(version=record.version, weights=weights)
+
+
+def told(folder: Path, path: str) -> str:
+    """A checkpoint's place for the record: within the training relative to it, so that the whole can be moved."""
+    inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
+    return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
+
+
+def _inside(folder: Path, path: str) -> str:
+    return str(folder.resolve() / path) if path.startswith("./") else path
+
+
+def _absolute(path: str) -> str:
+    """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
+    place = Path(checkpoint(path))
+    return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path
+
+
+def _check_trainable(slot: str, agent: AgentDefinition, name: str) -> None:
+    if agent.kind == "rehearsal":
+        raise UsageError(
+            f"--agents: {slot} is agents/{name}, a rehearsal and not a language model; nothing can be trained in it: "
+            "name a checkpoint in this process (kind: local)"
+        )
+    if agent.kind != "local" or "path" not in agent.options:
+        raise UsageError(
+            f"--agents: {slot} is agents/{name} of kind {agent.kind}; trained are checkpoints in this process "
+            "(kind: local, with options.path)"
+        )
+    if agent.options.get("adapter") is not None:
+        raise ConfigError(
+            f"agents/{name}: has an adapter; training starts from whole checkpoints: add it to its base first "
+            "(collab finetune with lora.merge: true)"
+        )
+    if agent.modality != "text":
+        raise ConfigError(f"agents/{name}: modality {agent.modality}; rows hold no pictures, so train with text")

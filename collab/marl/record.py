@@ -1,0 +1,135 @@
+"""The record of an epoch, put together from what its parts left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.config import RunConfig
+from collab.credit.labels import Labels
+from collab.credit.pair_store import PairHead, StoredPairs
+from collab.evaluation import Report, evaluate
+from collab.marl.hashing import epoch_hash
+from collab.marl.policy import Policy, told
+from collab.marl.summary import (
+    PairCounts,
+    Record,
+    RowCounts,
+    Spending,
+    Success,
+    Trained,
+    agreement,
+    reward_rates,
+    spent_on_judging,
+    spent_on_play,
+)
+from collab.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an epoch made."""
+
+    run: RunConfig
+    played: Sequence[Trajectory]
+    labels: Labels
+    pairs: StoredPairs
+    rows: Mapping[str, RowCounts]
+    trained: Mapping[str, Trained]
+    untrained: Mapping[str, str]
+    report: Report
+    """Of the evaluation."""
+    measured: Mapping[int, Sequence[Trajectory]]
+    """Held-out seed → its episodes."""
+
+
+def record_of(number: int, made: Parts, policy: Policy, root: Path, seconds: Mapping[str, float]) -> Record:
+    """Of an epoch that is over.
+
+    Args:
+        policy: that it left.
+        root: of the training.
+        seconds: by part that this process ended.
+    """
+    graph, judged = made.run.graph, list(made.labels.judged.values())
+    return Record(
+        epoch=number,
+        version=policy.version,
+        weights={slot: told(root, path) for slot, path in policy.weights.items()},
+        edges=list(graph.edges) if isinstance(graph.edges, list) else [],
+        played=Success.of(evaluate(made.played)),
+        success=Success.of(made.report),
+        rewards=reward_rates(judged, graph.slots, graph.rounds, made.pairs.head.recipe),
+        missing=dict(sum((one.missing for one in judged), Counter[str]())),
+        agreement=agreement(made.played),
+        pairs=_counts(made.pairs.head),
+        rows=dict(made.rows),
+        trained=dict(made.trained),
+        untrained=dict(made.untrained),
+        spent=_spent(made, seconds),
+        hash=epoch_hash(
+            played=made.played,
+            judged=judged,
+            pairs=made.pairs.pairs,
+            weights={group: one.digest for group, one in made.trained.items()},
+            measured=made.measured,
+        ),
+    )
+
+
+def record_of_start(
+    report: Report | None,
+    measured: Mapping[int, Sequence[Trajectory]],
+    policy: Policy,
+    root: Path,
+    seconds: Mapping[str, float],
+) -> Record:
+    """Of epoch 0; arguments as `Parts` and `record_of`.
+
+    Args:
+        report: None where the untrained team was not measured.
+    """
+    return Record(
+        epoch=0,
+        version=policy.version,
+        weights={slot: told(root, path) for slot, path in policy.weights.items()},
+        success=None if report is None else Success.of(report),
+        spent={"evaluation": _measuring(measured, seconds)},
+        hash=epoch_hash(measured=measured),
+    )
+
+
+def _counts(head: PairHead) -> PairCounts:
+    return PairCounts(
+        counts=dict(head.counts),
+        off_context=head.off_context,
+        refused=dict(head.refused),
+        failed=dict(head.failed),
+        unjudged=head.unjudged,
+        untried=head.untried,
+    )
+
+
+def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
+    asked = made.pairs.head.spent
+    return {
+        "rollout": spent_on_play(made.played, seconds.get("rollout")),
+        "critic": spent_on_judging(made.labels.judged.values(), seconds.get("critic")),
+        "adversary": Spending(
+            seconds=seconds.get("adversary"),
+            calls=asked.calls,
+            prompt_tokens=asked.prompt_tokens,
+            completion_tokens=asked.completion_tokens,
+            cost_usd=asked.cost_usd,
+        ),
+        "training": Spending(
+            seconds=seconds.get("training"), prompt_tokens=sum(one.tokens for one in made.trained.values())
+        ),
+        "evaluation": _measuring(made.measured, seconds),
+    }
+
+
+def _measuring(measured: Mapping[int, Sequence[Trajectory]], seconds: Mapping[str, float]) -> Spending:
+    return spent_on_play((one for those in measured.values() for one in those), seconds.get("evaluation"))

@@ -1,0 +1,221 @@
+"""What came of an epoch, `epoch.json`, and of a training, the summary in `marl.json`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from collab.config import Definition, validate
+from collab.credit.critic import Judgement
+from collab.credit.pairing import Recipe
+from collab.errors import RunFormatError
+from collab.evaluation import Report
+from collab.types import Trajectory
+
+
+class Success(Definition):
+    """How often tasks were solved."""
+
+    successes: int
+    episodes: int
+    """Planned ones; broken ones count as not solved."""
+    low: float
+    high: float
+    """95 % Wilson interval."""
+    broken: int
+
+    @property
+    def value(self) -> float:
+        """In [0, 1]."""
+        return self.successes / self.episodes if self.episodes else 0.0
+
+    @classmethod
+    def of(cls, report: Report) -> Success:
+        """Of a report, over all planned episodes."""
+        low, high = report.planned.interval
+        rate = report.planned
+        return cls(successes=rate.successes, episodes=rate.episodes, low=low, high=high, broken=report.broken)
+
+
+class Spending(Definition):
+    """What a part of an epoch took."""
+
+    seconds: float | None = None
+    """Of the process that ended it; None where an earlier process did and did not live to tell."""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Of training: tokens trained, padding left out, are prompt tokens."""
+    cost_usd: float = 0.0
+
+
+class Trained(Definition):
+    """What became of one policy."""
+
+    checkpoint: str
+    """Directory; "./…" lies within the training."""
+    digest: str
+    """SHA-256 over its weights."""
+    dropped: int
+    """Pairs longer than the context."""
+    steps: int
+    tokens: int
+    loss: float
+    margin: float
+    """β times the mean difference of log-ratios, chosen less rejected, as last logged."""
+    accuracy: float
+    """Share of pairs whose chosen side is preferred, as last logged."""
+    logp_chosen: float
+    """Mean log p of a chosen reply in nats, as last logged …"""
+    logp_chosen_first: float
+    """… and as first logged."""
+    alarm: str | None = None
+    """The last alarm; None when there was none."""
+
+
+class RowCounts(Definition):
+    """What became of pairs on their way to rows."""
+
+    pairs: int = 0
+    """Rows of this epoch."""
+    older: int = 0
+    """Rows of older epochs that were mixed in."""
+    refused: dict[str, int] = Field(default_factory=dict)
+    """Pairs that became no row, by cause."""
+    retokenised: int = 0
+    """Pairs, kept or refused, whose chosen reply or heard messages have other tokens now than were sampled."""
+
+
+class PairCounts(Definition):
+    """What became of rewarded cells; see `collab.credit.pair_store.PairHead`."""
+
+    counts: dict[str, int] = Field(default_factory=dict)
+    off_context: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    failed: dict[str, int] = Field(default_factory=dict)
+    unjudged: int = 0
+    untried: int = 0
+
+
+class Record(Definition):
+    """`epoch.json`."""
+
+    epoch: int
+    version: int
+    """Of the policy that it left: the last epoch that changed any weights."""
+    weights: dict[str, str]
+    """Slot → checkpoint that it left."""
+    edges: list[tuple[str, str]] = Field(default_factory=list)
+    """(speaker, hearer) of the rollout."""
+    played: Success | None = None
+    """Of the rollout; None for epoch 0."""
+    success: Success | None = None
+    """On held-out seeds, after training; None for an epoch 0 that was not measured."""
+    rewards: dict[str, list[float | None]] = Field(default_factory=dict)
+    """Agent → per round, the share of judged cells that were rewarded; None where none was judged."""
+    missing: dict[str, int] = Field(default_factory=dict)
+    """Cells without a score, by cause."""
+    agreement: float | None = None
+    """Share of parsed cells that proposed what was executed; None without any."""
+    pairs: PairCounts = PairCounts()
+    rows: dict[str, RowCounts] = Field(default_factory=dict)
+    """By policy."""
+    trained: dict[str, Trained] = Field(default_factory=dict)
+    """By policy."""
+    untrained: dict[str, str] = Field(default_factory=dict)
+    """By policy: why it stays what it was."""
+    spent: dict[str, Spending] = Field(default_factory=dict)
+    """By part: "rollout", "critic", "adversary", "training", "evaluation"."""
+    hash: str
+    """Of all that was said, done, rewarded, paired and learned; see `hashing`."""
+
+
+class Summary(Definition):
+    """How a training ended."""
+
+    best: int | None
+    """Epoch with the highest held-out success, the earliest of equals; None when none was measured."""
+    epochs: int
+    """The last one that is over."""
+    stopped_early: bool
+    """Whether patience ended it before its last epoch."""
+    hash: str
+    """Run hash."""
+
+
+def read_record(path: Path) -> Record:
+    """An epoch's record; RunFormatError when it cannot be read."""
+    try:
+        return validate(Record, json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, ValueError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}") from None
+
+
+def best_of(records: Iterable[Record]) -> int | None:
+    """The epoch with the highest held-out success; of equals the earliest, None when none was measured."""
+    measured = [record for record in records if record.success is not None]
+    ranked = sorted(measured, key=lambda one: (-(one.success.value if one.success else 0.0), one.epoch))
+    return ranked[0].epoch if ranked else None
+
+
+def patience_is_over(records: Sequence[Record], patience: int | None) -> bool:
+    """Whether the best epoch lies `patience` epochs back; never when that is None or nothing was measured."""
+    best = best_of(records)
+    return patience is not None and best is not None and records[-1].epoch - best >= patience
+
+
+def reward_rates(
+    judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, recipe: Recipe
+) -> dict[str, list[float | None]]:
+    """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
+    judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for judgement in judgements:
+        for one in judgement.rewards.rewards:
+            judged[one.cell] += one.score is not None
+            rewarded[one.cell] += one.score is not None and one.score > recipe.threshold
+    return {agent: [_share(rewarded, judged, (agent, round)) for round in range(rounds)] for agent in agents}
+
+
+def agreement(trajectories: Iterable[Trajectory]) -> float | None:
+    """Share of parsed cells, over all steps, that proposed the executed action; None without any."""
+    alike = parsed = 0
+    for trajectory in trajectories:
+        for step in trajectory.steps:
+            proposed = [cell.action for cell in step.matrix if cell.action is not None]
+            alike += sum(action == step.vote.action for action in proposed)
+            parsed += len(proposed)
+    return alike / parsed if parsed else None
+
+
+def spent_on_play(trajectories: Iterable[Trajectory], seconds: float | None) -> Spending:
+    """What the recorded replies of episodes took."""
+    cells = [cell for trajectory in trajectories for step in trajectory.steps for cell in step.matrix]
+    return Spending(
+        seconds=seconds,
+        calls=len(cells),
+        prompt_tokens=sum(cell.prompt_tokens or 0 for cell in cells),
+        completion_tokens=sum(cell.completion_tokens or 0 for cell in cells),
+        cost_usd=sum(cell.cost_usd or 0.0 for cell in cells),
+    )
+
+
+def spent_on_judging(judgements: Iterable[Judgement], seconds: float | None) -> Spending:
+    """What the calls behind judgements took."""
+    calls = [call for judgement in judgements for call in judgement.calls]
+    return Spending(
+        seconds=seconds,
+        calls=len(calls),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in calls),
+        completion_tokens=sum(call.completion_tokens or 0 for call in calls),
+        cost_usd=sum(call.cost_usd or 0.0 for call in calls),
+    )
+
+
+def _share(
+    some: Mapping[tuple[str, int], int], all_: Mapping[tuple[str, int], int], cell: tuple[str, int]
+) -> float | None:
+    return some[cell] / all_[cell] if all_[cell] else None
