@@ -83,6 +83,17 @@ def kinds(group: Group) -> dict[str, str]:
     return outside | BUILT_IN[group]
 
 
+def is_critic(kind: str) -> bool:
+    """Whether an agents file of this kind judges instead of speaking; a class named itself is taken to speak."""
+    return kind in kinds("critics") and kind not in kinds("models")
+
+
+def refuse_critic(kind: str, where: str) -> None:
+    """ConfigError where somebody who judges is to speak."""
+    if is_critic(kind):
+        raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
+
+
 def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None = None) -> Any:
     """Make the object that a part describes.
 
@@ -125,6 +136,8 @@ def build_adversary(part: Part, where: str, given: Mapping[str, Any] | None = No
 def _target(group: Group, part: Part, where: str) -> str:
     """Where the class of a part is: "module:Class"."""
     target = part.kind if ":" in part.kind else kinds(group).get(part.kind)
+    if target is None and group == "models":
+        refuse_critic(part.kind, where)
     if target is None:
         raise UnknownName.of(f"{group} kind (in {where})", part.kind, kinds(group), "or write package.module:Class")
     return target
@@ -200,10 +213,10 @@ def build_suite(config: RunConfig) -> Suite:
     return suite
 
 
-def takes(part: Part, option: str) -> bool:
-    """Whether the class of a backend has this option; False when it cannot be imported."""
+def takes(part: Part, option: str, group: Group = "environments") -> bool:
+    """Whether the class of a part has this parameter; False when it cannot be imported."""
     try:
-        return option in _options(_imported(_target("environments", part, ""), "")).model_fields
+        return option in inspect.signature(_imported(_target(group, part, ""), "")).parameters
     except ConfigError:
         return False
 
@@ -213,8 +226,10 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
 
     Raises:
         UnknownName: an agents file names a prompt that is not there.
-        ConfigError: a template is missing or cannot be read.
+        ConfigError: a template is missing or cannot be read, or an agents file is a critic's.
     """
+    for slot, agent in config.agents.items():
+        refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
     names = sorted({agent.prompt for agent in config.agents.values()})
     return config.model_copy(
         update={"prompts": {name: read_templates(library.path("prompts", name)) for name in names}}

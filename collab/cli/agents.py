@@ -1,4 +1,4 @@
-"""`collab agents`: who can speak, and whether they answer."""
+"""`collab agents`: who can speak or judge, and whether they answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collab.library import Library
     from collab.models.base import Model, Reply
 
-app = typer.Typer(help="Agents: who can speak.", no_args_is_help=True)
+app = typer.Typer(help="Agents: who can speak, and critics.", no_args_is_help=True)
 
 TRY = "Answer with the single word: ready"
 """The tiny prompt of `collab agents check`."""
@@ -25,19 +25,25 @@ TRY = "Answer with the single word: ready"
 def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
     """List all agents."""
     from collab.config import AgentDefinition
+    from collab.resolve import is_critic
 
     definitions = options.library(library)
     found = {name: definitions.load("agents", name, AgentDefinition) for name in definitions.names("agents")}
     if as_json:
-        emit({name: agent.model_dump(mode="json") for name, agent in found.items()})
+        emit(
+            {name: {**agent.model_dump(mode="json"), "critic": is_critic(agent.kind)} for name, agent in found.items()}
+        )
         return
-    table(
-        ["agents", "kind", "temperature", "prompt", "description"],
-        [
-            (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
-            for name, agent in found.items()
-        ],
-    )
+    rows = [
+        (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
+        for name, agent in found.items()
+        if not is_critic(agent.kind)
+    ]
+    table(["agents", "kind", "temperature", "prompt", "description"], rows)
+    critics = [(name, agent.kind, agent.description) for name, agent in found.items() if is_critic(agent.kind)]
+    if critics:
+        say()
+        table(["critics", "kind", "description"], critics)
 
 
 @app.command("check")
@@ -59,9 +65,12 @@ def check_agents(
 ) -> None:
     """Check a definition, what its model supports, and that it answers one tiny prompt."""
     from collab.config import AgentDefinition, Cast, override
+    from collab.resolve import refuse_critic
 
     definitions = options.library(library)
     cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
+    for name, agent in cast.agents.items():
+        refuse_critic(agent.kind, f"agents/{name}")
     found = {
         name: asyncio.run(_check(definitions, name, agent, call=call, timeout_s=timeout))
         for name, agent in override(cast, settings or ()).agents.items()

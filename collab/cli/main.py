@@ -18,12 +18,14 @@ import collab
 from collab.cli import (
     agents,
     checkpoint,
+    critic,
     demo,
     doctor,
     env,
     evaluate,
     finetune,
     graph,
+    pairs,
     phone,
     rollout,
     runs,
@@ -73,6 +75,8 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(env.app, name="env")
 app.add_typer(graph.app, name="graph")
 app.add_typer(agents.app, name="agents")
+app.add_typer(critic.app, name="critic")
+app.add_typer(pairs.app, name="pairs")
 app.add_typer(phone.app, name="phone")
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)

@@ -39,10 +39,15 @@ class Bin:
     high: float
     """Scores from `low` to below `high`; the last column has 1 too."""
     count: int
-    mean_score: float
-    """What the critic said, on average; NaN where `count` is 0."""
-    good: float
-    """Share of actions that are good; NaN where `count` is 0."""
+    mean_score: float | None
+    """What the critic said, on average; None where `count` is 0."""
+    good: float | None
+    """Share of actions that are good; None where `count` is 0."""
+
+    @property
+    def gap(self) -> float | None:
+        """How far the two lie apart; None where `count` is 0."""
+        return None if self.mean_score is None or self.good is None else abs(self.mean_score - self.good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +104,8 @@ def reliability(known: Sequence[Known], bins: int = 10) -> tuple[Bin, ...]:
             low=place / bins,
             high=(place + 1) / bins,
             count=len(column),
-            mean_score=_mean([one.score for one in column]),
-            good=_mean([one.good for one in column]),
+            mean_score=_mean([one.score for one in column]) if column else None,
+            good=_mean([one.good for one in column]) if column else None,
         )
         for place, column in enumerate(columns)
     )
@@ -115,8 +120,7 @@ def ece(picture: Sequence[Bin]) -> float | None:
     total = sum(column.count for column in picture)
     if not total:
         return None
-    filled = (column for column in picture if column.count)
-    return sum(column.count / total * abs(column.mean_score - column.good) for column in filled)
+    return sum(column.count / total * column.gap for column in picture if column.gap is not None)
 
 
 def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:

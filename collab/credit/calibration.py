@@ -8,6 +8,9 @@
     under other names       position bias; all worths stand in all places
     with longer reasons     length bias; in half of the cells, which say nothing more
 
+Each of these is a `Pass`: `passes` says what is asked, `measure` makes numbers of what was answered, wherever that was
+kept meanwhile; `calibrate` does both in one go.
+
 Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
 list (the oracle) has no position bias to be measured.
 """
@@ -64,6 +67,71 @@ class Calibration:
     length_bias: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """All steps, asked about once."""
+
+    name: str
+    """Unique among the passes of a calibration, e.g. "names-2"; a name that a folder may have."""
+    seed: int
+    attempt: int
+    """What the critic is made with, see `Make`."""
+    cases: tuple[Case, ...]
+    """As many as there are known steps, in their order."""
+
+
+FIRST, AGAIN, NAMES, LONGER = "first", "again", "names", "longer"
+"""Names of the passes; those under other names are numbered."""
+
+
+def passes(known: Sequence[KnownCase], permutations: int = 3) -> tuple[Pass, ...]:
+    """What is asked, 3 + `permutations` times all steps; the critic's seed is 0 but under other names."""
+    plain = tuple(one.case for one in known)
+    longer = tuple(one.case for one, _ in _longer(known))
+    return (
+        Pass(name=FIRST, seed=0, attempt=0, cases=plain),
+        Pass(name=AGAIN, seed=0, attempt=1, cases=plain),
+        *(Pass(name=f"{NAMES}-{seed}", seed=seed, attempt=0, cases=plain) for seed in range(1, 1 + permutations)),
+        Pass(name=LONGER, seed=0, attempt=0, cases=longer),
+    )
+
+
+def measure(
+    critic: str, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int = 10
+) -> Calibration:
+    """Judgements of all passes → numbers.
+
+    Args:
+        critic: its name and version.
+        judged: pass → its judgements, in the order of the known steps.
+        bins: columns of the reliability picture.
+    """
+    first = judged[FIRST]
+    pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _cells(first, known)]
+    values, _ = scored((score, worth == "good") for score, worth in pairs)
+    picture = reliability(values, bins)
+    effects = position_effects(_places([first, *(said for name, said in judged.items() if name.startswith(NAMES))]))
+    return Calibration(
+        critic=critic,
+        cases=len(known),
+        cells=len(pairs),
+        missing=sum((judgement.missing for judgement in first), Counter[str]()),
+        mean_scores=_means(pairs),
+        accuracy=accuracy(values),
+        auc=auc(values),
+        picture=picture,
+        ece=ece(picture),
+        retest=retest(_both(first, judged[AGAIN])),
+        position_effects=effects,
+        position_bias=position_bias(effects),
+        length_bias=length_bias(
+            (before.of(cell).score, after.of(cell).score)
+            for before, after, (_, chosen) in zip(first, judged[LONGER], _longer(known), strict=True)
+            for cell in sorted(chosen)
+        ),
+    )
+
+
 async def calibrate(
     make: Make, known: Sequence[KnownCase], *, permutations: int = 3, concurrency: int = 4, bins: int = 10
 ) -> Calibration:
@@ -76,36 +144,15 @@ async def calibrate(
     Raises:
         EnvironmentFailure, ModelFailure: a step could not be asked about.
     """
-    plain = [one.case for one in known]
-    first = await _judged(make(0, 0), plain, concurrency)
-    again = await _judged(make(0, 1), plain, concurrency)
-    others = [await _judged(make(seed, 0), plain, concurrency) for seed in range(1, 1 + permutations)]
-    longer = [one.lengthened(0) for one in known]
-    long = await _judged(make(0, 0), [one.case for one, _ in longer], concurrency)
+    judged: dict[str, Sequence[Judgement]] = {}
+    for one in passes(known, permutations):
+        judged[one.name] = await _judged(make(one.seed, one.attempt), one.cases, concurrency)
+    return measure(label_of(make(0, 0)), known, judged, bins)
 
-    pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _cells(first, known)]
-    values, _ = scored((score, worth == "good") for score, worth in pairs)
-    picture = reliability(values, bins)
-    effects = position_effects(_places([first, *others]))
-    return Calibration(
-        critic=label_of(make(0, 0)),
-        cases=len(known),
-        cells=len(pairs),
-        missing=sum((judgement.missing for judgement in first), Counter[str]()),
-        mean_scores=_means(pairs),
-        accuracy=accuracy(values),
-        auc=auc(values),
-        picture=picture,
-        ece=ece(picture),
-        retest=retest(_both(first, again)),
-        position_effects=effects,
-        position_bias=position_bias(effects),
-        length_bias=length_bias(
-            (before.of(cell).score, after.of(cell).score)
-            for before, after, (_, chosen) in zip(first, long, longer, strict=True)
-            for cell in sorted(chosen)
-        ),
-    )
+
+def _longer(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:
+    """Each step with longer reasons in some cells, and which cells these are."""
+    return [one.lengthened(0) for one in known]
 
 
 async def _judged(critic: Critic, cases: Sequence[Case], concurrency: int) -> list[Judgement]:

@@ -6,7 +6,8 @@
 The solution of an instance is followed step by step. In every state the right action stands beside sampled ones
 (`collab.credit.sampler`), and each is tried on a fork: its worth is what `collab.credit.oracle` found, never what it
 was drawn as. All are proposed for the same reason in the same words, so that only the action tells them apart; who
-proposes which is drawn.
+proposes which is drawn. The episode goes on with the right action and is played to its end, so that a critic of
+outcomes has one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from collab.types import (
     CellRef,
     HistoryEntry,
     Observation,
+    Outcome,
     PolicyRef,
     PromptRef,
     Sampling,
@@ -95,56 +97,102 @@ class Redone:
             await environment.close()
 
 
-async def known_cases(suite: Suite, tasks: Sequence[str], *, seed: int, most: int = 8) -> list[KnownCase]:
-    """Steps of one instance of each task.
-
-    Args:
-        seed: decides instances, what is sampled and who proposes it.
-        most: steps of one episode, from its beginning.
-
-    Raises:
-        UsageError: the suite cannot fork or be rebuilt, or knows no solutions.
-        UnknownName: it has no such task.
-        EnvironmentFailure: the world broke.
-    """
+def require_known(suite: Suite) -> None:
+    """Make sure that a suite can tell what an action is worth; UsageError when it cannot."""
     if not {"fork", "oracle", "deterministic"} <= suite.capabilities:
         raise UsageError(
             f"{suite.label} cannot be copied or rebuilt, or knows no solutions: nothing is known to be good or bad; "
             "calibrate on another environment"
         )
+
+
+async def known_cases(
+    suite: Suite, tasks: Sequence[str], *, seed: int, most: int = 8, wanted: int | None = None
+) -> list[KnownCase]:
+    """Steps of instances of tasks, in the order of the tasks.
+
+    Args:
+        seed: decides instances, what is sampled and who proposes it.
+        most: steps of one episode, from its beginning.
+        wanted: steps in all; the tasks are gone round, with another instance each time, until there are so many.
+            None: every task once.
+
+    Raises:
+        UsageError: the suite cannot fork or be rebuilt, or knows no solutions; no task has the steps that are wanted.
+        UnknownName: it has no such task.
+        EnvironmentFailure: the world broke.
+    """
+    require_known(suite)
     found: list[KnownCase] = []
-    for name in tasks:
-        task = suite.instance(name, derive(seed, "calibration", name))
-        environment = await suite.open()
-        try:
-            with boundary(EnvironmentFailure, f"{suite.label}: {name}"):
-                found += [known async for known in _follow(suite, environment, task, seed, most)]
-        finally:
-            await environment.close()
-    return found
+    number = 0
+    while True:
+        before = len(found)
+        for name in tasks:
+            found += await _of_instance(suite, _Instance(name=name, number=number, seed=seed, most=most))
+            if wanted is not None and len(found) >= wanted:
+                return found[:wanted]
+        if wanted is None:
+            return found
+        if len(found) == before:
+            raise UsageError(
+                f"{suite.label}: none of {len(tasks)} tasks has a step whose worth is known; choose others"
+            )
+        number += 1
 
 
-async def _follow(suite: Suite, environment: Environment, task: Task, seed: int, most: int) -> AsyncIterator[KnownCase]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Instance:
+    """Which episode is followed."""
+
+    name: str
+    number: int
+    """Of the round in which its task had its turn."""
+    seed: int
+    most: int
+
+
+async def _of_instance(suite: Suite, instance: _Instance) -> list[KnownCase]:
+    again = (instance.number,) if instance.number else ()
+    task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
+    environment = await suite.open()
+    try:
+        with boundary(EnvironmentFailure, f"{suite.label}: {instance.name}"):
+            return await _follow(suite, environment, task, instance)
+    finally:
+        await environment.close()
+
+
+async def _follow(suite: Suite, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
+    """The solution, to its end: what a critic may be told of an episode that is over, is so."""
     observation = await environment.reset(task)
     if isinstance(environment, HasGoal):
         task = replace(task, goal=environment.goal())
+    found: list[KnownCase] = []
     history: list[HistoryEntry] = []
     done: list[Action] = []
-    for step in range(most):
-        if not isinstance(environment, Knowing) or not (solution := environment.oracle()):
-            return
-        rng = generator(derive(seed, "known step", task.name, step))
+    outcome: Outcome | None = None
+    while outcome is None and isinstance(environment, Knowing) and (solution := environment.oracle()):
         right = suite.space.canonical(solution[0], observation)
-        spot = Spot(observation=observation, space=suite.space, last=done[-1] if done else None)
-        proposed = await _proposed(environment, right, spot, rng)
-        place = _Place(suite=suite, task=task, step=step, observation=observation, history=tuple(history))
-        yield place.known(proposed, Redone(suite=suite, task=task, actions=tuple(done)), rng)
+        if len(done) < instance.most:
+            rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
+            spot = Spot(observation=observation, space=suite.space, last=done[-1] if done else None)
+            proposed = await _proposed(environment, right, spot, rng)
+            place = _Place(
+                suite=suite, task=task, number=instance.number, observation=observation, history=tuple(history)
+            )
+            found.append(place.known(proposed, tuple(done), rng))
         result = await environment.step(right)
-        if result.done:
-            return
         history.append(told(suite.space, observation, right, "", result))
-        observation = result.observation
+        observation, outcome = result.observation, result.outcome
         done.append(right)
+    return [_ended(one, done, outcome) for one in found]
+
+
+def _ended(known: KnownCase, done: Sequence[Action], outcome: Outcome | None) -> KnownCase:
+    """The same step of an episode that is over."""
+    step = known.case.step
+    case = replace(known.case, executed=done[step], later=tuple(done[step + 1 :]), outcome=outcome)
+    return replace(known, case=case)
 
 
 async def _proposed(environment: Knowing, right: Action, spot: Spot, rng: random.Random) -> dict[Action, Worth]:
@@ -166,31 +214,37 @@ class _Place:
 
     suite: Suite
     task: Task
-    step: int
+    number: int
+    """Of the instance among those of its task."""
     observation: Observation
     history: tuple[HistoryEntry, ...]
 
-    def known(self, proposed: Mapping[Action, Worth], state: Redone, rng: random.Random) -> KnownCase:
-        """The proposals as one round of a team, in an order that is drawn."""
+    def known(self, proposed: Mapping[Action, Worth], done: tuple[Action, ...], rng: random.Random) -> KnownCase:
+        """The proposals as one round of a team, in an order that is drawn.
+
+        Args:
+            done: the actions before this step.
+        """
         actions = list(proposed)
         rng.shuffle(actions)
         agents = AGENTS[: len(actions)]
         cells = tuple(self._cell(agent, action) for agent, action in zip(agents, actions, strict=True))
         case = Case(
-            trajectory=f"calibration/{self.task.name}",
+            trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,
-            step=self.step,
+            step=len(done),
             space=self.suite.space,
             observation=self.observation,
             history=self.history,
             summary="",
             matrix=ActionMatrix(agents=agents, rounds=1, edges=(), utterances=cells),
             executed=None,
+            last=done[-1] if done else None,
             later=(),
             outcome=None,
             environment=self.suite.label,
             environment_version=self.suite.version,
-            state=state,
+            state=Redone(suite=self.suite, task=self.task, actions=done),
         )
         return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
 

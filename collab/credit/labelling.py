@@ -94,6 +94,7 @@ async def label(
     budget: Budget | None = None,
     stop: asyncio.Event | None = None,
     watch: Callable[[Labelling], None] = lambda labelling: None,
+    so_far: Labelling | None = None,
 ) -> Labelling:
     """Judge all cases that are not judged yet.
 
@@ -103,13 +104,19 @@ async def label(
         budget: what may be spent; the cases in flight when it is used up are still judged.
         stop: set from outside to end after the cases in flight.
         watch: called once, with the live object.
+        so_far: counts on in this one, of other labels under the same budget; None begins a new one.
 
     Raises:
         StoreFailure: the labels cannot be written; what was recorded stays.
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
     worker = _Worker(
-        cases=iter(cases), critic=critic, writer=writer, budget=budget or Budget(), stop=stop or asyncio.Event()
+        cases=iter(cases),
+        critic=critic,
+        writer=writer,
+        budget=budget or Budget(),
+        stop=stop or asyncio.Event(),
+        labelling=so_far or Labelling(),
     )
     watch(worker.labelling)
     try:
@@ -130,7 +137,7 @@ class _Worker:
     writer: LabelWriter
     budget: Budget
     stop: asyncio.Event
-    labelling: Labelling = field(default_factory=Labelling)
+    labelling: Labelling
     _failures_in_a_row: int = 0
 
     async def work(self) -> None:

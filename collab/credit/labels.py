@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -132,6 +132,7 @@ class LabelWriter:
     Args:
         run: directory of a run, finished or not; nothing in it but `labels/` is touched.
         head: of the critic that judges now.
+        home: raises where `run` is nothing that judgements may stand beside; by default, no run.
 
     Raises:
         UsageError: the name is none, another critic or other options made this labelling, or it is being written.
@@ -139,8 +140,10 @@ class LabelWriter:
         StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
     """
 
-    def __init__(self, run: Path, name: str, head: LabelHead) -> None:
-        find_manifest(run)
+    def __init__(
+        self, run: Path, name: str, head: LabelHead, *, home: Callable[[Path], object] = find_manifest
+    ) -> None:
+        home(run)
         self.directory = directory = _directory(run, name)
         self._secrets = known_secrets()
         self._open = True

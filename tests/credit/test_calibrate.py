@@ -66,7 +66,7 @@ def test_reliability_and_its_error_by_hand() -> None:
         (0.75, 1.0, 3),
     ]
     assert (picture[0].mean_score, picture[0].good) == (pytest.approx(0.15), 0.5)
-    assert math.isnan(picture[1].mean_score)
+    assert (picture[1].mean_score, picture[1].good, picture[1].gap) == (None, None, None)
     assert (picture[2].mean_score, picture[2].good) == (0.5, 1.0)
     assert (picture[3].mean_score, picture[3].good) == (pytest.approx(0.9), pytest.approx(2 / 3))
     # 2/6 · |0.15 − 0.5| + 1/6 · |0.5 − 1| + 3/6 · |0.9 − 2/3| = 0.11666… + 0.08333… + 0.11666…

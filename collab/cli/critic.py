@@ -1,0 +1,239 @@
+"""`collab critic`: how far those who judge can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.watch import short, work
+
+if TYPE_CHECKING:
+    from collab.calibrating.configure import CalibrationConfig
+    from collab.calibrating.run import CalibrationResult, Progress
+    from collab.config import Budget
+    from collab.credit.calibration import Calibration
+    from collab.credit.calibration_record import CalibrationRecord
+
+app = typer.Typer(help="Critics: who judges.", no_args_is_help=True)
+
+_WHAT, _HOW = "What is asked", "How it is asked"
+
+Environment = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="Where; default: androidworld.", rich_help_panel=_WHAT),
+]
+CriticName = Annotated[
+    str | None,
+    typer.Option(
+        "--critic", metavar="NAME", help="An agents file that judges: see collab agents list.", rich_help_panel=_WHAT
+    ),
+]
+Cases = Annotated[
+    int | None,
+    typer.Option("--cases", metavar="N", min=1, help="Steps of known worth; default: 100.", rich_help_panel=_WHAT),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="S", help="Decides every draw; default: 0.", rich_help_panel=_WHAT)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Directory to make; default: calibrations/ and the name.", rich_help_panel=_HOW
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with a calibration that stopped; only --budget and --json may stand beside it.",
+        rich_help_panel=_HOW,
+    ),
+]
+Plan = Annotated[
+    bool,
+    typer.Option("--plan", help="Tell steps, calls and tokens to be expected, and ask nobody.", rich_help_panel=_HOW),
+]
+
+
+@app.command("calibrate")
+def calibrate(
+    *,
+    env: Environment = None,
+    critic: CriticName = None,
+    cases: Cases = None,
+    tasks: options.Tasks = None,
+    seed: Seed = None,
+    out: Out = None,
+    resume: Resume = None,
+    plan: Plan = False,
+    budget: options.BudgetText = None,
+    settings: options.Settings = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask a critic about steps whose worth is known, and tell how far it can be trusted.
+
+    Steps come from solutions of the training split: in every state the right action and wrong ones, each tried on a
+    copy. Numbers, versions and hashes are written to calibration.json, the reliability picture beside it.
+    """
+    from collab.config import Budget
+    from collab.errors import UsageError
+
+    limits = Budget.parse(budget) if budget is not None else None
+    chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
+    chosen["tasks"] = options.listed("--tasks", tasks) or None
+    if resume is not None:
+        said = {**chosen, "out": out, "plan": plan or None}
+        beside = ["--set" if name == "settings" else f"--{name}" for name, value in said.items() if value is not None]
+        if beside:
+            raise UsageError(f"--resume goes on with what its directory says; leave out {', '.join(beside)}")
+        finish(_go_on(resume, limits), as_json=as_json)
+        return
+    config = _configured(library, {**chosen, "budget": limits})
+    if plan:
+        _show_plan(config, as_json=as_json)
+    else:
+        finish(_start(config, out), as_json=as_json)
+
+
+def _configured(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:
+    from collab.calibrating.configure import Wish, configure
+    from collab.errors import UsageError
+
+    asked = {name: value for name, value in chosen.items() if value is not None}
+    if "critic" not in asked:
+        raise UsageError(
+            "--critic is missing: name an agents file that judges, e.g. critic-llm; see collab agents list"
+        )
+    return asyncio.run(configure(options.library(library), Wish(**{"env": "androidworld", **asked})))
+
+
+def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
+    from collab.calibrating.run import resume_command, start
+    from collab.credit.gate import FOLDER
+
+    path = out or FOLDER / config.critic_name
+    return work(
+        lambda watch, stop: start(config, path, watch=watch, stop=stop),
+        path,
+        opening=f"{config.critic_name} judges {config.cases} steps of {config.environment_name}, recorded in {path}",
+        tell=describe,
+        resume=resume_command(path),
+    )
+
+
+def _go_on(path: Path, budget: Budget | None) -> CalibrationResult:
+    from collab.calibrating.run import resume, resume_command
+
+    return work(
+        lambda watch, stop: resume(path, budget=budget, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        resume=resume_command(path),
+    )
+
+
+def describe(progress: Progress) -> str:
+    """One line: judgements, calls, tokens, cost."""
+    if not progress.planned:
+        return "making known steps"
+    made = progress.labelling
+    parts = [f"{progress.done}/{progress.planned} judgements"]
+    if made.failed:
+        parts.append(f"{made.failed} failed")
+    if made.missing:
+        parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
+    if made.calls:
+        parts.append(f"{short(made.calls)} calls, {short(made.prompt_tokens + made.completion_tokens)} tokens")
+    if made.cost_usd:
+        parts.append(f"{made.cost_usd:.2f} USD")
+    return " | ".join(parts)
+
+
+def finish(result: CalibrationResult, *, as_json: bool) -> None:
+    """Print how a calibration went; one that stopped early ends the command with exit code 1.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.calibrating.run import resume_command
+
+    again = resume_command(result.path)
+    if as_json:
+        emit(
+            {
+                "out": str(result.path),
+                "stopped": result.stopped,
+                "resume": again if result.stopped else None,
+                "judgements": {"planned": result.progress.planned, "done": result.progress.done},
+                "calibration": data(result.record),
+            }
+        )
+    elif result.record.numbers is not None:
+        _show(result.path, result.record, result.record.numbers)
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; go on with: {again}")
+        raise typer.Exit(1)
+
+
+def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
+    from collab.credit.calibration_record import FILE, PICTURE
+    from collab.credit.known import WANTED
+
+    say(f"{record.critic} ({record.label}) on {record.environment}: {numbers.cases} steps, {numbers.cells} actions\n")
+    table(["number", "value", "what it is"], _rows(numbers))
+    means = ", ".join(f"{name} {numbers.mean_scores[name]:.2f}" for name in WANTED if name in numbers.mean_scores)
+    say(f"\nmean scores  {means or 'none'}")
+    missing = ", ".join(f"{count} {cause}" for cause, count in numbers.missing.items())
+    say(f"missing      {sum(numbers.missing.values())} of {numbers.cells}" + (f": {missing}" if missing else ""))
+    if record.spent is not None and record.spent.calls:
+        spent = record.spent
+        tokens = short(spent.prompt_tokens + spent.completion_tokens)
+        say(
+            f"spent        {spent.calls} calls, {tokens} tokens"
+            + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
+        )
+    say(f"written      {path / FILE}, {path / PICTURE}")
+
+
+def _rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
+    def told(value: float | None) -> str | None:
+        return None if value is None else f"{value:.3f}"
+
+    again = numbers.retest
+    moved = "" if again is None else f"; scores move by {again.difference:.3f}"
+    return [
+        ("accuracy", told(numbers.accuracy), "rewards (score above 0.5) that are right"),
+        ("AUC", told(numbers.auc), "chance that a good action is scored above another; 0.5 is a coin"),
+        ("calibration error", told(numbers.ece), "how far scores lie from the share of good actions"),
+        ("test-retest", told(again.agreement if again else None), f"same reward when asked again{moved}"),
+        ("position bias", told(numbers.position_bias), "what the best place in the list adds over the worst"),
+        ("length bias", told(numbers.length_bias), "what a longer reason adds that says nothing more"),
+    ]
+
+
+def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
+    from collab.calibrating.estimate import estimate
+
+    found = asyncio.run(estimate(config))
+    if as_json:
+        emit(data(found))
+        return
+    worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
+    say(f"{found.cases} steps of {config.environment_name} with {worth} actions, judged {found.passes} times")
+    if found.calls is None or found.prompt_tokens is None:
+        say(f"calls  not known: {config.critic_name} does not show its questions")
+    elif found.calls:
+        say(
+            f"calls  {found.calls}, {short(found.prompt_tokens)} prompt tokens, at most "
+            f"{short(found.completion_tokens or 0)} of replies"
+        )
+    else:
+        say("calls  none: no model is asked")

@@ -1,0 +1,92 @@
+"""A calibration on disk: which critic was asked about what, and once it is over what came of it.
+
+    DIR/calibration.json        this record; its numbers are None while questions are left
+    DIR/reliability.svg         the reliability picture
+    DIR/labels/PASS/            every judgement, the moment it was made (`collab.credit.labels`)
+
+Nothing in the record depends on how often the work was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from collab.credit.calibration import Calibration
+from collab.errors import RunFormatError
+from collab.redact import hide, known_secrets
+from collab.store.files import write_atomic
+from collab.store.manifest import now, versions
+from collab.types import Spent
+
+FILE = "calibration.json"
+PICTURE = "reliability.svg"
+FORMAT = 1
+"""Version of the directory that this code reads and writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """`calibration.json`."""
+
+    critic: str
+    """Name of its agents file."""
+    label: str
+    """Name and version, see `collab.credit.critic.label_of`."""
+    digest: str
+    """SHA-256 of everything that decides its scores."""
+    config: Mapping[str, Any]
+    """The resolved configuration; JSON values, no secrets."""
+    environment: str
+    """Label, as results are labelled."""
+    environment_version: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Policy and capabilities of the model that is asked; empty where none is."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Template → SHA-256 of its text; empty where nothing is asked."""
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    """Pass → the critic's seed; the run seed is in `config`."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    created: str = field(default_factory=now)
+    """When it was begun."""
+    numbers: Calibration | None = None
+    """None while questions are left."""
+    asked: str | None = None
+    """SHA-256 over the hashes of all prompts in the order of passes, steps and calls; None also where none was."""
+    spent: Spent | None = None
+    """By all passes, whichever process paid; None like `numbers`."""
+    format: int = FORMAT
+
+
+_RECORD: TypeAdapter[CalibrationRecord] = TypeAdapter(CalibrationRecord)
+
+
+def write_record(directory: Path, record: CalibrationRecord) -> None:
+    """Write `calibration.json` whole; OSError when the file system refuses."""
+    content = _RECORD.dump_python(record, mode="json")
+    text = json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+    write_atomic(directory / FILE, hide(text, known_secrets()))
+
+
+def read_record(directory: Path) -> CalibrationRecord:
+    """Read `calibration.json`; RunFormatError when there is none or it cannot be read by this version."""
+    path = directory / FILE
+    try:
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
+            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
+        return _RECORD.validate_python(content)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFormatError(f"{directory}: not a calibration (no {FILE}); name the --out of one") from None
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+    except ValueError as error:
+        raise RunFormatError(f"{path}: not JSON: {error}") from None

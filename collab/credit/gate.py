@@ -1,0 +1,100 @@
+"""The gate before a critic's rewards are trained on: no critic without a calibration, none below a wanted AUC.
+
+    found = last_calibration(Path("calibrations"), bench.digest)
+    admit(found, 0.75, critic="critic-llm", kind="llm")
+
+A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
+measured of the first says nothing of it. The oracle needs none: it is exact by construction, for what it says is what
+the environment did, and the steps of a calibration have their worth from it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from collab.credit.calibration_record import FILE, CalibrationRecord, read_record
+from collab.errors import ConfigError
+
+FOLDER = Path("calibrations")
+"""Where calibrations are looked for, beneath the working directory."""
+EXACT = frozenset({"oracle"})
+"""Kinds that need no calibration."""
+
+
+def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
+    """The one of a critic that was begun last and is finished; None when there is none.
+
+    Args:
+        folder: of calibrations, or a calibration itself; it need not be there.
+        digest: of the critic as it is now, see `CalibrationRecord.digest`.
+
+    Raises:
+        RunFormatError: a calibration in the folder cannot be read.
+    """
+    directories = [path.parent for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}")))]
+    records = (read_record(directory) for directory in directories)
+    mine = [record for record in records if record.digest == digest and record.numbers is not None]
+    return max(mine, key=lambda record: record.created, default=None)
+
+
+def admit(
+    found: CalibrationRecord | None,
+    least_auc: float,
+    *,
+    critic: str,
+    kind: str,
+    folder: Path = FOLDER,
+    anyway: bool = False,
+) -> None:
+    """Let a critic judge, or refuse it.
+
+    Args:
+        found: its last calibration; None when there is none.
+        least_auc: that it must reach, in [0, 1].
+        critic: name of its agents file.
+        kind: of its definition; those in `EXACT` are let through.
+        folder: where was looked, for the message.
+        anyway: let it through whatever was found.
+
+    Raises:
+        ConfigError: it has no calibration, its calibration knows no AUC, or one below `least_auc`; `least_auc` is none.
+    """
+    if not 0 <= least_auc <= 1:
+        raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
+    if anyway or kind in EXACT:
+        return
+    otherwise = "or say that it may judge all the same"
+    if found is None or found.numbers is None:
+        raise ConfigError(
+            f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
+            f"{calibrate_command(critic, folder)}, {otherwise}"
+        )
+    auc = found.numbers.auc
+    if auc is None:
+        raise ConfigError(
+            f"critic {critic}: its calibration of {found.created} knows no AUC ({told(found)}), at least {least_auc:g} "
+            f"is wanted; use another critic, {otherwise}"
+        )
+    if auc < least_auc:
+        raise ConfigError(
+            f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {least_auc:g} is wanted; "
+            f"use another critic, {otherwise}"
+        )
+
+
+def calibrate_command(critic: str, folder: Path = FOLDER) -> str:
+    """What to type to calibrate a critic."""
+    out = folder / Path(critic).stem
+    return f"collab critic calibrate --critic {shlex.quote(critic)} --out {shlex.quote(str(out))}"
+
+
+def told(found: CalibrationRecord) -> str:
+    """A finished calibration in one line."""
+    numbers = found.numbers
+    if numbers is None:
+        return "not finished"
+    values = {"AUC": numbers.auc, "accuracy": numbers.accuracy, "calibration error": numbers.ece}
+    parts = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
+    missing = sum(numbers.missing.values())
+    return ", ".join([*parts, f"{missing} of {numbers.cells} scores missing", f"on {found.environment}"])

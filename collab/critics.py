@@ -1,0 +1,171 @@
+"""A critic from its agents file: what it is made with, and the digest by which its calibrations are found again.
+
+    definition = load_critic(library, "critic-llm")
+    bench = Bench.of("critic-llm", definition, critic_texts(library, definition))
+    critic = bench.critic(seed=0)
+    await bench.close()
+
+A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, an entry point or package.module:Class). The
+option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine can be asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from collab.config import AgentDefinition, Part, SamplingDefinition, validate
+from collab.credit.critic import Critic, label_of
+from collab.credit.language_prompt import FOLDER, read_critic_prompts
+from collab.errors import ConfigError, UnknownName
+from collab.library import Library
+from collab.models.base import Model
+from collab.resolve import build, kinds, takes
+
+MODEL = "model"
+"""Option that says which engine is asked."""
+REACHING = frozenset(
+    {
+        *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
+        *("usd_per_million_prompt", "usd_per_million_completion"),
+        *("cache_mb", "device", "download", "max_batch", "prefill_tokens"),
+    }
+)
+"""Options of engines that say how a model is reached, computed and paid, not which one it is or what it is asked."""
+
+
+class CriticDefinition(Part):
+    """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
+
+    description: str = ""
+    prompt: str = FOLDER
+    """Folder in `prompts/`."""
+    sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
+    context_tokens: int = Field(default=8500, ge=256)
+    """Longest prompt plus reply, in tokens; history is left out until a question fits."""
+    history: int = Field(default=10, ge=0)
+    """How many executed actions a question tells."""
+
+
+def load_critic(library: Library, name: str) -> CriticDefinition:
+    """Read a critic's file.
+
+    Raises:
+        UnknownName: no agents file has that name, or no critic is of its kind.
+        ConfigError: it does not fit, or it is of somebody who speaks.
+    """
+    kind = library.load("agents", name, AgentDefinition).kind
+    if kind in kinds("models") and kind not in kinds("critics"):
+        raise ConfigError(
+            f"agents/{name}: kind {kind} speaks and does not judge; make it the option model of a critic of kind llm, "
+            "as in agents/critic-llm.yaml"
+        )
+    if ":" not in kind and kind not in kinds("critics"):
+        raise UnknownName.of(
+            f"critics kind (in agents/{name})", kind, kinds("critics"), "or write package.module:Class"
+        )
+    return library.load("agents", name, CriticDefinition)
+
+
+def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
+    """Template → text of what a critic asks; empty for a kind that asks nothing.
+
+    Raises:
+        UnknownName: there is no such prompt.
+        ConfigError: a template is missing or cannot be read.
+    """
+    if not takes(definition, "texts", "critics"):
+        return {}
+    return read_critic_prompts(library.path("prompts", definition.prompt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """All that a critic is made with; the critics it gives share one model."""
+
+    name: str
+    """Of its agents file, for messages."""
+    definition: CriticDefinition
+    texts: Mapping[str, str]
+    model: Model | None
+    """None for a kind that asks none."""
+
+    @classmethod
+    def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str]) -> Bench:
+        """Build the model that is asked, where there is one; it asks nobody yet.
+
+        Raises:
+            ConfigError: no engine is named, or its options do not fit; and all of `collab.resolve.build`.
+        """
+        model: Model | None = None
+        if takes(definition, MODEL, "critics"):
+            where = f"agents/{name}: options.{MODEL}"
+            if not isinstance(definition.options.get(MODEL), dict):
+                got = definition.options.get(MODEL)
+                raise ConfigError(
+                    f"{where}: got {got!r}; a critic of kind {definition.kind} asks an engine, written as "
+                    "{kind: openai, options: {model: …}}"
+                )
+            part = validate(Part, definition.options[MODEL], where)
+            model = build("models", part, where)
+        return cls(name=name, definition=definition, texts=texts, model=model)
+
+    def critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
+        """A critic.
+
+        Args:
+            seed: decides what it draws: names, calls.
+            attempt: another one asks the very same questions anew.
+            call_s: limit of one call in seconds.
+
+        Raises:
+            UnknownName, ConfigError, MissingExtra: see `collab.resolve.build`.
+        """
+        definition, where = self.definition, f"agents/{self.name}"
+        given: dict[str, Any] = {
+            "texts": self.texts,
+            "sampling": definition.sampling.of(0, 1, where),
+            "context_tokens": definition.context_tokens,
+            "history": definition.history,
+            "call_s": call_s,
+            "seed": seed,
+            "attempt": attempt,
+        }
+        options = dict(definition.options)
+        if self.model is not None:
+            given[MODEL] = self.model
+            del options[MODEL]
+        made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
+        if not hasattr(made, "judge"):
+            raise ConfigError(f"{where}: {definition.kind} is no critic: what it makes cannot judge")
+        return made
+
+    @property
+    def label(self) -> str:
+        """Name and version of its critics, e.g. "llm-1"."""
+        return label_of(self.critic())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides its scores, seeds left out.
+
+        How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
+        critic. A checkpoint on this disk is told by its path and version, not by its weights.
+        """
+        told = self.definition.model_dump(mode="json", exclude={"description", "prompt"})
+        if self.model is not None:
+            engine = Part.model_validate(self.definition.options[MODEL])
+            kept = {name: value for name, value in engine.options.items() if name not in REACHING}
+            told["options"] = {**told["options"], MODEL: {"kind": engine.kind, "options": kept}}
+        whole = json.dumps({"critic": self.label, **told, "texts": dict(self.texts)}, sort_keys=True, default=str)
+        return hashlib.sha256(whole.encode()).hexdigest()
+
+    async def close(self) -> None:
+        """Give back what the model holds."""
+        if self.model is not None:
+            await self.model.close()
