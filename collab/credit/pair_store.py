@@ -210,12 +210,17 @@ def write_pairs(
     return directory
 
 
+def check_name(name: str) -> None:
+    """Refuse what pairs cannot be called; UsageError."""
+    if not _NAME.fullmatch(name) or name == _RESERVED:
+        raise UsageError(f"pairs called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+
+
 # ------------------------------------------------------------------------------------------------------ inside
 
 
 def _directory(run: Path, name: str) -> Path:
-    if not _NAME.fullmatch(name) or name == _RESERVED:
-        raise UsageError(f"pairs called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+    check_name(name)
     return run / FOLDER / name
 
 

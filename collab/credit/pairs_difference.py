@@ -1,15 +1,24 @@
-"""What another critic, threshold or adversary changes: the difference of two sets of pairs.
+"""What another critic, threshold or adversary changes: the difference of two sets of pairs, and what it is due to.
 
 changed = difference(before, after)
 changed.added, changed.dropped, changed.flipped
+causes(changed.dropped, after, after_labels, threshold)        # why they are not there any more
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from collab.credit.labels import Labels
 from collab.types import PreferencePair, ReplyRef
+
+OTHER_WORSE = "set against another worse side"
+NOT_REWARDED = "the better side is not rewarded"
+NO_SCORE = "the better side has no score"
+WITHOUT_PAIR = "the better side is rewarded and has no pair"
+IN_NO_PAIR = "the better side is in no pair"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +54,33 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
         flipped=tuple(flipped),
         kept=tuple(pair for pair in new.values() if pair.id in old),
     )
+
+
+def causes(
+    missing: Iterable[PreferencePair], others: Iterable[PreferencePair], labels: Labels | None, threshold: float
+) -> Counter[str]:
+    """Why some pairs are not among others, by cause.
+
+    Args:
+        others: the set that lacks them: the later one for pairs that were dropped, the earlier one for added ones.
+        labels: by which the others were made, as they are now; None where they are not stored any more.
+        threshold: a score above it was rewarded there.
+    """
+    chosen = {pair.chosen for pair in others}
+    return Counter(_cause(pair, chosen, labels, threshold) for pair in missing)
+
+
+def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labels | None, threshold: float) -> str:
+    if pair.chosen in chosen:
+        return OTHER_WORSE
+    if labels is None or len(pair.chosen) != 1:
+        return IN_NO_PAIR
+    (where,) = pair.chosen
+    judgement = labels.judged.get((where.trajectory, where.step))
+    score = None if judgement is None else judgement.of(where.cell).score
+    if score is None:
+        return NO_SCORE
+    return WITHOUT_PAIR if score > threshold else NOT_REWARDED
 
 
 def _sides(pair: PreferencePair) -> tuple[tuple[ReplyRef, ...], tuple[ReplyRef, ...]]:

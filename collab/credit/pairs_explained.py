@@ -3,6 +3,9 @@
     told = explained(pair, reader, labels, space)
     told.chosen.score, told.chosen.because, told.screen, told.prompt
 
+    look = Explainer(reader, labels, space)                # for many pairs: reads an episode once
+    sides = [look.sides(pair) for pair in pairs]
+
 Everything is looked up where it is stored; what is stored no more, or was judged by another critic since, is None.
 """
 
@@ -55,44 +58,69 @@ class Explained:
 
 
 def explained(pair: PreferencePair, reader: RunReader, labels: Labels | None, space: ActionSpace) -> Explained:
-    """Look up what a pair rests on.
+    """Look up what a pair rests on; see `Explainer` for arguments and errors."""
+    return Explainer(reader, labels, space).explained(pair)
+
+
+class Explainer:
+    """Looks up what pairs of one run rest on; quick where pairs of one episode follow each other.
 
     Args:
-        reader: of the run that the pair was made of.
-        labels: whose words to show; None, or of another critic than the pair's, shows none.
-
-    Raises:
-        UnknownName: the run has no such episode, step or prompt.
-        UsageError: the pair is one of whole trajectories, or the run holds something else in its place.
+        reader: of the run that the pairs were made of.
+        labels: whose words to show; None, or of another critic than a pair's, shows none.
     """
-    case = _case(pair, reader, space)
-    (where,) = pair.chosen
-    cell, judgement = case.matrix[where.cell], None if labels is None else labels.of(case)
-    if judgement is not None and judgement.rewards.critic != pair.critic:
-        judgement = None
-    sides = [_said(case, case.matrix[ref.cell], judgement) for ref in (*pair.chosen, *pair.rejected)]
-    chosen, rejected = [*sides, *([] if pair.synthetic is None else [_synthesised(case, pair.synthetic)])]
-    return Explained(
-        pair=pair,
-        goal=case.task.goal,
-        screen=case.observation,
-        prompt=rebuild(reader.prefix(cell.prompt.prefix), cell.prompt),
-        chosen=chosen,
-        rejected=rejected,
-        off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in pair.rejected),
-    )
 
+    def __init__(self, reader: RunReader, labels: Labels | None, space: ActionSpace) -> None:
+        self._reader, self._labels, self._space = reader, labels, space
+        self._episode, self._cases = "", dict[int, Case]()
 
-def _case(pair: PreferencePair, reader: RunReader, space: ActionSpace) -> Case:
-    """The step that a pair is about, as it is recorded now."""
-    if len(pair.chosen) != 1:
-        raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
-    (where,) = pair.chosen
-    index = reader.step(where.trajectory, where.step).index
-    case = next(case for case in cases(reader.trajectory(where.trajectory), space) if case.step == index)
-    if case.matrix[where.cell].prompt.hash != pair.prompt:
-        raise UsageError(f"pair {pair.id[:12]}: {where.trajectory} was played again since; make its pairs again")
-    return case
+    def explained(self, pair: PreferencePair) -> Explained:
+        """All that a pair rests on.
+
+        Raises:
+            UnknownName: the run has no such episode, step or prompt.
+            UsageError: the pair is one of whole trajectories, or the run holds something else in its place.
+        """
+        case = self._case(pair)
+        chosen, rejected = self._sides(pair, case)
+        (where,) = pair.chosen
+        cell = case.matrix[where.cell]
+        return Explained(
+            pair=pair,
+            goal=case.task.goal,
+            screen=case.observation,
+            prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
+            chosen=chosen,
+            rejected=rejected,
+            off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in pair.rejected),
+        )
+
+    def sides(self, pair: PreferencePair) -> tuple[Side, Side]:
+        """The chosen and the rejected side; raises as `explained` does."""
+        return self._sides(pair, self._case(pair))
+
+    def _sides(self, pair: PreferencePair, case: Case) -> tuple[Side, Side]:
+        judgement = None if self._labels is None else self._labels.of(case)
+        if judgement is not None and judgement.rewards.critic != pair.critic:
+            judgement = None
+        said = [_said(case, case.matrix[ref.cell], judgement) for ref in (*pair.chosen, *pair.rejected)]
+        chosen, rejected = [*said, *([] if pair.synthetic is None else [_synthesised(case, pair.synthetic)])]
+        return chosen, rejected
+
+    def _case(self, pair: PreferencePair) -> Case:
+        """The step that a pair is about, as it is recorded now."""
+        if len(pair.chosen) != 1:
+            raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
+        (where,) = pair.chosen
+        if where.trajectory != self._episode:
+            found = cases(self._reader.trajectory(where.trajectory), self._space)
+            self._episode, self._cases = where.trajectory, {case.step: case for case in found}
+        if where.step not in self._cases:
+            self._reader.step(where.trajectory, where.step)  # raises, and says which steps there are
+        case = self._cases[where.step]
+        if case.matrix[where.cell].prompt.hash != pair.prompt:
+            raise UsageError(f"pair {pair.id[:12]}: {where.trajectory} was played again since; make its pairs again")
+        return case
 
 
 def _said(case: Case, cell: Utterance, judgement: Judgement | None) -> Side:

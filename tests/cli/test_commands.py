@@ -22,6 +22,7 @@ COMMANDS = {
     "checkpoint": ["new"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
+    "pairs": ["explain", "list", "rebuild", "show"],
     "phone": ["serve"],
     "runs": ["export", "list", "overlap", "resume", "show", "table"],
 }

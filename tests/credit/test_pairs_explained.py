@@ -15,7 +15,7 @@ from collab.credit.critic import CriticCall, Word, judgement_of
 from collab.credit.labels import LabelHead, Labels
 from collab.credit.pairing import Recipe, pair_up
 from collab.credit.pairs import Sources
-from collab.credit.pairs_explained import explained
+from collab.credit.pairs_explained import Explainer, explained
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
@@ -112,3 +112,11 @@ def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: igno
     whole = trajectory_pairs([first, lost], seed=0)
     with pytest.raises(UsageError, match="whole trajectories"):
         explained(whole[0], reader, judged, space)
+
+
+def test_many_pairs_are_looked_up_as_each_alone(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+    made, look = pairs(phone, reader, judged), Explainer(reader, judged, phone[0].space)
+    for one in (*made, made[0]):
+        told = explained(one, reader, judged, phone[0].space)
+        assert look.explained(one) == told
+        assert look.sides(one) == (told.chosen, told.rejected)

@@ -1,0 +1,267 @@
+"""Preference pairs as a person reads them, and as scripts do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab.cli.output import data, note, plain, say, table
+from collab.cli.watch import short
+
+if TYPE_CHECKING:
+    from collab.credit.pair_store import PairHead, StoredPairs
+    from collab.credit.pairs_explained import Explained, Side
+    from collab.preferences.rebuild import Changes, Rebuilt
+    from collab.types import PreferencePair
+
+_SHOWN = 5
+"""Pairs that came or went are told one by one up to so many."""
+
+
+def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) -> dict[str, Any]:
+    """A pair on one line.
+
+    Args:
+        letters: by which it is known here.
+        sides: None where it is one of whole trajectories, or what it is about is not there any more.
+    """
+    where, single = pair.chosen[0], len(pair.chosen) == 1
+    row = {
+        "id": pair.id,
+        "short": letters,
+        "episode": where.trajectory,
+        "step": where.step if single else None,
+        "agent": where.cell.agent if single else None,
+        "round": where.cell.round if single else None,
+        "source": pair.source,
+    }
+    if sides is not None:
+        better, worse = sides
+        told = {"better": better.action, "worse": worse.action, "score": better.score, "worse_score": worse.score}
+    elif single:
+        told = {"better": "was played again since", "worse": None, "score": None, "worse_score": None}
+    else:
+        told = {"better": "solved", "worse": pair.rejected[0].trajectory, "score": None, "worse_score": None}
+    return row | told
+
+
+def say_rows(rows: list[dict[str, Any]]) -> None:
+    """Pairs as a table."""
+    columns = ("id", "episode", "step", "cell", "source", "better", "worse", "score")
+    table(
+        columns,
+        [
+            (
+                row["short"],
+                row["episode"],
+                row["step"],
+                None if row["agent"] is None else f"{row['agent']} {row['round'] + 1}",
+                row["source"],
+                row["better"],
+                row["worse"],
+                scores(row["score"], row["worse_score"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def scores(better: float | None, worse: float | None) -> str | None:
+    """The critic's scores in words; None when there is none for the better side."""
+    if better is None:
+        return None
+    return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
+
+
+def say_sides(stored: StoredPairs, told: Explained) -> None:
+    """Both replies, whole."""
+    _say_head(stored, told)
+    for word, side in (("better", told.chosen), ("worse", told.rejected)):
+        say(f"\n{word}: {_who(told, side)}")
+        _say_indented(side.text)
+
+
+def say_explained(stored: StoredPairs, told: Explained, *, prompt: bool) -> None:
+    """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
+    _say_head(stored, told)
+    say(f"goal     {plain(told.goal)}")
+    for word, side in (("better", told.chosen), ("worse", told.rejected)):
+        say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
+        say(f"         {_judged(told.pair, side)}")
+    say(f"context  {_context(told)}")
+    calls = {id(side.call): side.call for side in (told.chosen, told.rejected) if side.call is not None}
+    for call in calls.values():
+        seen = ", ".join(f"{slot} as {name}" for slot, name in call.shown.items())
+        say(f"\nthe critic's call: {call.model}, seed {call.seed}, asked {call.prompt[:12]}")
+        if seen:
+            say(f"it saw   {plain(seen)}")
+        _say_indented(call.reply)
+    say(f"\nscreen before the step: {plain(told.screen.title)}")
+    _say_indented(told.screen.text)
+    if prompt:
+        say("\ninput that both sides answer: system")
+        _say_indented(told.prompt.system)
+        say("\ninput that both sides answer: the rest")
+        _say_indented(told.prompt.user)
+    else:
+        say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
+
+
+def explained_data(stored: StoredPairs, told: Explained) -> dict[str, Any]:
+    """What a pair rests on, as JSON data."""
+    found: dict[str, Any] = data(told)
+    found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
+    return {"name": stored.name, "labels": stored.head.labels, **found}
+
+
+def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mapping[str, str]) -> None:
+    """What was made, its counts, and the difference to the earlier pairs."""
+    head, changes = stored.head, result.changes
+    say(f"{run}: {head.pairs} pairs, {'stored' if result.new else 'which are there already'} as {stored.name!r}")
+    say(f"recipe   {_recipe(head)}")
+    _say_counts(head)
+    if result.left_out:
+        say(f"left out {result.left_out} episodes that broke or are not finished")
+    spent = result.spent
+    cost = (
+        f", {spent.calls} calls, {short(spent.prompt_tokens + spent.completion_tokens)} tokens" if spent.calls else ""
+    )
+    say(f"asked    {result.judged} steps judged and {result.asked} worse sides made up now{cost}")
+    if changes is None:
+        say(f"changes  none to tell of: {run} had no pairs before")
+    else:
+        _say_changes(changes, stored.name, letters)
+    if stored.pairs:
+        say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
+    else:
+        note("no pair was made: nothing was rewarded, or nothing was worse; the counts above say which")
+
+
+def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
+    """A rebuilding as JSON data; pairs by their IDs."""
+    stored, changes = result.stored, result.changes
+    return {
+        "run": str(run),
+        "name": None if stored is None else stored.name,
+        "new": result.new,
+        "head": None if stored is None else data(stored.head),
+        "changes": None if changes is None else _changes_data(changes),
+        "judged": result.judged,
+        "asked": result.asked,
+        "spent": data(result.spent),
+        "left_out": result.left_out,
+        "stopped": result.stopped,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _say_head(stored: StoredPairs, told: Explained) -> None:
+    pair, (where,) = told.pair, told.pair.chosen
+    say(f"pair     {pair.id}")
+    say(f"of       {stored.name!r}, source {pair.source}")
+    policy = pair.policy
+    by = "several policies" if policy is None else f"{policy.base}{f' + {policy.adapter}' if policy.adapter else ''}"
+    say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1} ({by})")
+
+
+def _who(told: Explained, side: Side) -> str:
+    if side.cell is None:
+        return f"made up by {told.pair.adversary}"
+    return f"said by {side.cell.agent} in round {side.cell.round + 1}"
+
+
+def _judged(pair: PreferencePair, side: Side) -> str:
+    if side.cell is None:
+        return "judged by nobody: it passed the linter"
+    if side.score is None:
+        return f"the words of {pair.critic} are not stored any more"
+    return f"{pair.critic} gives {side.score:.2f}: {plain(side.because) or 'without a word'}"
+
+
+def _context(told: Explained) -> str:
+    if told.off_context:
+        return "off-context: the worse side was said after hearing other messages; both are trained under the better's"
+    return "both sides answer the same input" if told.rejected.cell is None else "both sides heard the same messages"
+
+
+def _say_indented(text: str) -> None:
+    say("\n".join(f"    {_line(line)}" for line in text.splitlines()))
+
+
+def _line(line: str) -> str:
+    """A line without control characters, its indent kept."""
+    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
+
+
+def _recipe(head: PairHead) -> str:
+    recipe = head.recipe
+    weights = {"adversary": recipe.sources.adversary, "contrast": recipe.sources.contrast}
+    sources = " and ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
+    cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
+    who = "" if head.adversary is None else f", worse sides by {head.adversary}"
+    return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{who}"
+
+
+def _say_counts(head: PairHead) -> None:
+    pairs = {name: count for name, count in head.counts.items() if name in ("adversary", "contrast", "trajectory")}
+    _say_causes("pairs", pairs)
+    _say_causes("no pair", {name: count for name, count in head.counts.items() if name not in pairs})
+    _say_causes("refused", head.refused)
+    _say_causes("failed", head.failed)
+    if head.off_context:
+        say(f"context  {head.off_context} of the contrasts are off-context")
+    if head.unjudged:
+        say(f"unjudged {head.unjudged} steps")
+    if head.untried:
+        say(f"untried  {head.untried} made-up sides: their state cannot be brought back")
+
+
+def _say_causes(word: str, causes: Mapping[str, int]) -> None:
+    if causes:
+        told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+        say(f"{word:<8} {sum(causes.values())}: {told}")
+
+
+def _say_changes(changes: Changes, name: str, letters: Mapping[str, str]) -> None:
+    found = changes.difference
+    if changes.against == name:
+        say(f"changes  none: {name!r} is what was there last")
+        return
+    counts = (
+        f"{len(found.added)} added, {len(found.dropped)} dropped, {len(found.flipped)} flipped, {len(found.kept)} kept"
+    )
+    say(f"changes  to {changes.against!r}: {counts}")
+    for word, when, pairs, causes in (
+        ("added", "before", found.added, changes.added),
+        ("dropped", "now", found.dropped, changes.dropped),
+    ):
+        if pairs:
+            told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+            say(f"{word:<8} {len(pairs)} ({when}: {told})")
+            _say_ids(pairs, letters)
+    if found.flipped:
+        say(f"{'flipped':<8} {len(found.flipped)}: the same two replies, the other way round")
+        _say_ids([after for _, after in found.flipped], letters)
+
+
+def _say_ids(pairs: Sequence[PreferencePair], letters: Mapping[str, str]) -> None:
+    if pairs:
+        more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        say(f"         {', '.join(letters[pair.id] for pair in pairs[:_SHOWN])}{more}")
+
+
+def _changes_data(changes: Changes) -> dict[str, Any]:
+    found = changes.difference
+    return {
+        "against": changes.against,
+        "added": [pair.id for pair in found.added],
+        "dropped": [pair.id for pair in found.dropped],
+        "flipped": [[before.id, after.id] for before, after in found.flipped],
+        "kept": len(found.kept),
+        "added_causes": dict(changes.added),
+        "dropped_causes": dict(changes.dropped),
+    }

@@ -1,0 +1,184 @@
+"""`collab pairs`: what a recorded run prefers to what, why, and what another recipe would change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data, emit, say
+from collab.cli.pair_text import (
+    explained_data,
+    row_of,
+    say_explained,
+    say_rows,
+    say_sides,
+)
+from collab.cli.pairs_rebuild import rebuild
+
+if TYPE_CHECKING:
+    from collab.credit.pair_store import StoredPairs
+    from collab.credit.pairs_explained import Explained, Explainer, Side
+    from collab.types import PreferencePair
+
+app = typer.Typer(help="Preference pairs: what a run prefers to what, and why.", no_args_is_help=True)
+
+app.command("rebuild")(rebuild)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Of the pair: its first letters, as many as tell it from others.")
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Which pairs of the run; default: the last that were stored."),
+]
+
+
+@app.command("list")
+def list_pairs(
+    run: Run,
+    *,
+    name: Name = None,
+    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Of one task.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="SLOT", help="Whose better side one agent said.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="From one source: adversary, contrast or trajectory.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """List pairs, one line each: who said the better side where, what is preferred to what, and the scores."""
+    from collab.credit.pair_ids import letters_of
+
+    stored = _stored(run, name)
+    found = list(stored.pairs)
+    for what, wanted, of in (("task", task, _task), ("agent", agent, _agent), ("source", source, _source)):
+        found = found if wanted is None else _only(found, what, wanted, of)
+    shown = found[:limit]
+    rows = asyncio.run(_rows(run, stored, shown, letters_of(run)))
+    if as_json:
+        emit({"run": str(run), "name": stored.name, "head": data(stored.head), "pairs": rows})
+        return
+    if rows:
+        say_rows(rows)
+    chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
+    say(f"{len(shown)} shown, {len(found)}{chosen} pairs in {stored.name!r} of {run}")
+    if shown:
+        say(f"look closer: collab pairs explain {shlex.quote(str(run))} {rows[0]['short']}")
+
+
+@app.command("show")
+def show_pair(run: Run, id: Id, *, name: Name = None, as_json: options.Json = False) -> None:
+    """Show both replies of a pair, whole."""
+    stored, told = asyncio.run(_explained(run, id, name))
+    if as_json:
+        emit(explained_data(stored, told) | {"screen": None, "prompt": None})
+    else:
+        say_sides(stored, told)
+
+
+@app.command("explain")
+def explain_pair(
+    run: Run,
+    id: Id,
+    *,
+    name: Name = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Print the whole input that both sides answer.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Walk from a pair to the critic's words, the screen and the prompt."""
+    stored, told = asyncio.run(_explained(run, id, name))
+    if as_json:
+        emit(explained_data(stored, told))
+    else:
+        say_explained(stored, told, prompt=prompt)
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _stored(run: Path, name: str | None) -> StoredPairs:
+    """The pairs of that name, or those that were stored last."""
+    from collab.credit.pair_store import pair_names, read_pairs
+    from collab.errors import UsageError
+    from collab.store.manifest import find_manifest
+
+    find_manifest(run)
+    names = pair_names(run)
+    if name is None and not names:
+        raise UsageError(f"{run}: has no pairs; make them with: collab pairs rebuild {shlex.quote(str(run))}")
+    return read_pairs(run, names[-1] if name is None else name)
+
+
+def _only(
+    pairs: Sequence[PreferencePair], what: str, wanted: str, of: Callable[[PreferencePair], str]
+) -> list[PreferencePair]:
+    """The pairs that are of something; UnknownName when none is."""
+    from collab.errors import UnknownName
+
+    found = [pair for pair in pairs if of(pair) == wanted]
+    if not found:
+        raise UnknownName.of(f"{what} among these {len(pairs)} pairs", wanted, {of(pair) for pair in pairs})
+    return found
+
+
+def _task(pair: PreferencePair) -> str:
+    return pair.chosen[0].trajectory.split("/")[-2]
+
+
+def _agent(pair: PreferencePair) -> str:
+    return pair.chosen[0].cell.agent
+
+
+def _source(pair: PreferencePair) -> str:
+    return pair.source
+
+
+async def _rows(
+    run: Path, stored: StoredPairs, pairs: Iterable[PreferencePair], letters: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    async with _explainer(run, stored) as look:
+        return [row_of(pair, letters[pair.id], _sides(pair, look)) for pair in pairs]
+
+
+def _sides(pair: PreferencePair, look: Explainer) -> tuple[Side, Side] | None:
+    from collab.errors import UsageError
+
+    try:
+        return look.sides(pair)
+    except UsageError:  # of whole trajectories, or its episode was played again: the others can still be told
+        return None
+
+
+async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, Explained]:
+    from collab.credit.pair_ids import find_pair
+    from collab.store.manifest import find_manifest
+
+    find_manifest(run)
+    stored, pair = find_pair(run, id, name)
+    async with _explainer(run, stored) as look:
+        return stored, look.explained(pair)
+
+
+@contextlib.asynccontextmanager
+async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[Explainer]:
+    """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
+    from collab.credit.labels import labellings, read_labels
+    from collab.credit.pairs_explained import Explainer
+    from collab.preferences.rebuild import stored_suite
+    from collab.store.reader import RunReader
+
+    name = stored.head.labels
+    labels = read_labels(run, name) if name is not None and name in labellings(run) else None
+    async with stored_suite(run) as suite:
+        with RunReader(run) as reader:
+            yield Explainer(reader, labels, suite.space)

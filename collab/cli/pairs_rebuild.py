@@ -1,0 +1,126 @@
+"""`collab pairs rebuild`: other pairs of a recorded run, and what that changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import emit, note
+from collab.cli.pair_text import rebuilt_data, say_rebuilt
+from collab.cli.watch import short, work
+
+if TYPE_CHECKING:
+    from collab.preferences.rebuild import Progress, Rebuilt
+
+_WHAT, _HOW = "What is preferred", "How it is made"
+
+
+def rebuild(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    critic: Annotated[
+        str | None,
+        typer.Option(
+            "--critic",
+            metavar="NAME",
+            help="Whose scores decide: labels of the run, or a critic that makes them now (oracle, outcome).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Where worse sides come from: adversary, contrast, mix, or weights: adversary=3,contrast=1.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    adversary: Annotated[
+        str | None,
+        typer.Option(
+            "--adversary",
+            metavar="NAME",
+            help="Who makes worse sides up: sampler, or an agents file whose model is asked.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", metavar="X", help="A score above it is rewarded.", rich_help_panel=_WHAT),
+    ] = None,
+    cap: Annotated[
+        int | None,
+        typer.Option(
+            "--cap", metavar="N", min=0, help="The most pairs of a state; 0: no limit.", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NEW", help="Of the new pairs; default: a free one.", rich_help_panel=_HOW),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="NAME",
+            help="Pairs to compare with, whose recipe counts where nothing is said; default: the last stored.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    budget: options.BudgetText = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Pair a recorded run anew, without a new rollout, and tell what that adds, drops and turns round.
+
+    What is not said is as it was. Of a run without pairs they are made: the oracle judges and the sampler makes worse
+    sides up, unless something else is said. Only what was never judged or answered before is asked. The same command
+    goes on where one was killed.
+    """
+    from collab.config import Budget
+    from collab.credit.pair_ids import letters_of
+    from collab.preferences import rebuild as flow
+    from collab.preferences.wish import Wish, sources_of
+
+    wish = Wish(
+        run=run,
+        critic=critic,
+        adversary=adversary,
+        sources=None if source is None else sources_of(source),
+        threshold=threshold,
+        cap=cap,
+        name=name,
+        against=against,
+        budget=Budget() if budget is None else Budget.parse(budget),
+    )
+    definitions, again = options.library(library), "the same command"
+    result: Rebuilt = work(
+        lambda watch, stop: flow.rebuild(wish, definitions, watch=watch, stop=stop), run, tell=describe, resume=again
+    )
+    if as_json:
+        emit(rebuilt_data(run, result))
+    elif result.stored is not None:
+        say_rebuilt(run, result, result.stored, letters_of(run))
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
+        raise typer.Exit(1)
+
+
+def describe(progress: Progress) -> str:
+    """One line: steps judged, questions answered, what it cost."""
+    parts = []
+    if (labels := progress.labelling) is not None:
+        parts.append(f"{labels.judged}/{progress.steps} steps judged")
+        if labels.failed:
+            parts.append(f"{labels.failed} failed")
+        if labels.calls:
+            parts.append(f"{short(labels.calls)} calls of the critic")
+    if (adversary := progress.adversary) is not None:
+        parts.append(f"{adversary.answered} worse sides made up")
+        if adversary.meter.cost_usd:
+            parts.append(f"{adversary.meter.cost_usd:.2f} USD")
+    return " | ".join(parts) or "reading the run"

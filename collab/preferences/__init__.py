@@ -1,0 +1,12 @@
+"""From a recorded run to its preference pairs, and to other pairs of the same run: without a new rollout.
+
+    result = await rebuild(Wish(run=Path("runs/first")), Library())                       # labels it, pairs it
+    result = await rebuild(Wish(run=Path("runs/first"), threshold=0.7), Library())        # pairs it anew
+    result.difference.dropped
+
+    RUN/labels/NAME        what a critic said of every step          collab.credit.labels
+    RUN/proposals          what adversaries said                     collab.credit.adversary_memory
+    RUN/pairs/NAME         the pairs                                 collab.credit.pair_store
+
+What was judged or answered is never asked again, whoever was killed in between.
+"""

@@ -1,0 +1,71 @@
+"""Asking an adversary within limits: when they are reached, what is in flight is still kept, and then work stops."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from collab.collector import Progress as Meter
+from collab.config import Budget
+from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.errors import RunError
+
+
+class Exhausted(RunError):
+    """Nothing more may be asked; says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AllowedAdversary:
+    """Another adversary, asked as long as there is room."""
+
+    adversary: Adversary
+    budget: Budget
+    meter: Meter
+    """What was spent so far; counts on."""
+    stop: asyncio.Event
+    """Set from outside to end."""
+    answered: int = 0
+    _flying: int = 0
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def name(self) -> str:
+        """Of the one that is asked."""
+        return self.adversary.name
+
+    @property
+    def version(self) -> str:
+        """Of the one that is asked."""
+        return self.adversary.version
+
+    async def propose(self, occasion: Occasion) -> Proposal | None:
+        """What the other says.
+
+        Raises:
+            Exhausted: nothing more may be asked, and nobody is being asked any more.
+            ModelFailure: as the other raises it.
+        """
+        why = "stopped on request" if self.stop.is_set() else self.meter.exceeded(self.budget)
+        if why is not None:
+            while self._flying:
+                await self._idle.wait()
+            raise Exhausted(why)
+        self._flying += 1
+        self._idle.clear()
+        try:
+            proposal = await self.adversary.propose(occasion)
+        finally:
+            self._flying -= 1
+            if not self._flying:
+                self._idle.set()
+        self.answered += 1
+        if proposal is not None:
+            self._count(proposal)
+        return proposal
+
+    def _count(self, proposal: Proposal) -> None:
+        self.meter.calls += proposal.spent.calls
+        self.meter.prompt_tokens += proposal.spent.prompt_tokens
+        self.meter.completion_tokens += proposal.spent.completion_tokens
+        self.meter.cost_usd += proposal.spent.cost_usd

@@ -1,0 +1,253 @@
+"""Making the pairs of a recorded run, or making them anew in another way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collab.collector import Progress as Meter
+from collab.credit.adversary import Adversary, label_of
+from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
+from collab.credit.adversary_sampler import SamplerAdversary
+from collab.credit.case import Case, cases
+from collab.credit.labelling import Labelling, label
+from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
+from collab.credit.pair_store import StoredPairs, critic_digest, pair_names, read_head, read_pairs, write_pairs
+from collab.credit.pairing import Paired, pair_up
+from collab.credit.pairs_difference import Difference, causes, difference
+from collab.credit.rebuild import Rebuilder
+from collab.envs.base import Suite
+from collab.library import Library
+from collab.preferences.allowance import AllowedAdversary, Exhausted
+from collab.preferences.parties import opened_adversary
+from collab.preferences.wish import Plan, Wish, plan_of
+from collab.resolve import build_suite
+from collab.runs import stored_config
+from collab.store.reader import RunReader
+from collab.types import PreferencePair, Spent
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far it is; a live object."""
+
+    steps: int = 0
+    """Steps to be judged."""
+    labelling: Labelling | None = None
+    """None while no critic is asked."""
+    adversary: AllowedAdversary | None = None
+    """None while no adversary is asked."""
+
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the work goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What the new pairs are beside the earlier ones."""
+
+    against: str
+    """Name of the earlier pairs."""
+    difference: Difference
+    added: Counter[str]
+    """Why those that came were not there before, by cause (`collab.credit.pairs_difference`)."""
+    dropped: Counter[str]
+    """Why those that went are not there any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Pairs that were made, and how."""
+
+    stored: StoredPairs | None
+    """None when it ended early."""
+    new: bool
+    """Whether they were stored now; False where the very same were there."""
+    changes: Changes | None
+    """None when the run had no pairs before, or it ended early."""
+    judged: int
+    """Steps that were judged now."""
+    asked: int
+    """Questions that the adversary answered now; what it had answered before was recalled."""
+    spent: Spent
+    """What critic and adversary cost now."""
+    left_out: int
+    """Episodes that broke or are not finished: nothing is paired of them."""
+    stopped: str | None
+    """Why it ended early; None when pairs are there. The same wish again goes on."""
+
+
+@contextlib.asynccontextmanager
+async def stored_suite(run: Path) -> AsyncIterator[Suite]:
+    """The environments that a run was played in; see `collab.resolve.build_suite` for the errors."""
+    suite = build_suite(stored_config(run))
+    try:
+        yield suite
+    finally:
+        await suite.close()
+
+
+async def rebuild(
+    wish: Wish, library: Library, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
+) -> Rebuilt:
+    """Judge what is not judged, ask the adversary what it was not asked, and store the pairs.
+
+    What was judged or answered is written down as it comes; the same wish again goes on behind it.
+
+    Raises:
+        UsageError: something does not fit; nothing was asked. Or the name holds other pairs.
+        RunFormatError: the run, its labels or its pairs cannot be read, or its environment has another version now.
+        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about.
+        StoreFailure: something cannot be written; what was written stays.
+    """
+    config = stored_config(wish.run)
+    async with stored_suite(wish.run) as suite:
+        plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
+        with RunReader(wish.run) as reader:
+            work = _Work(
+                wish=wish,
+                plan=plan,
+                suite=suite,
+                reader=reader,
+                concurrency=config.concurrency,
+                stop=stop or asyncio.Event(),
+            )
+            watch(work.progress)
+            return await work.done(library)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One rebuilding from labels to stored pairs."""
+
+    wish: Wish
+    plan: Plan
+    suite: Suite
+    reader: RunReader
+    concurrency: int
+    stop: asyncio.Event
+    progress: Progress = field(default_factory=Progress)
+    meter: Meter = field(default_factory=lambda: Meter(planned=0))
+
+    async def done(self, library: Library) -> Rebuilt:
+        """All of it."""
+        stopped = await self._judge()
+        if stopped is not None:
+            return self._result(stopped=stopped)
+        labels = read_labels(self.wish.run, self.plan.critic.labels)
+        try:
+            made, who = await self._pair(labels, library)
+        except Exhausted as reached:
+            return self._result(stopped=str(reached))
+        name, new = self._store(made, labels, who)
+        stored, before = read_pairs(self.wish.run, name), self.plan.before
+        changes = None if before is None else changes_of(self.wish.run, before, stored)
+        return self._result(stored=stored, new=new, changes=changes)
+
+    async def _judge(self) -> str | None:
+        """Judge every step that is not; says why it ended early."""
+        run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
+        known = read_labels(run, choice.labels) if choice.labels in labellings(run) else None
+        self.progress.steps = sum(known is None or known.of(case) is None for case in self._cases())
+        if known is not None and not self.progress.steps:
+            return None
+        critic, head = choice.built()
+        with LabelWriter(run, choice.labels, head) as writer:
+            todo = self._cases(Rebuilder(self.suite))
+            found = await label(
+                todo, critic, writer, concurrency=self.concurrency, budget=limits, stop=self.stop, watch=self._watched
+            )
+        self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
+        self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
+        return found.stopped
+
+    def _watched(self, labelling: Labelling) -> None:
+        self.progress.labelling = labelling
+
+    def _cases(self, states: Rebuilder | None = None) -> Iterator[Case]:
+        played = self.reader.trajectories()
+        return (case for trajectory in played for case in cases(trajectory, self.suite.space, states))
+
+    async def _pair(self, labels: Labels, library: Library) -> tuple[Paired, str | None]:
+        """The pairs, and who was asked for worse sides."""
+        choice, limits = self.plan.adversary, self.wish.budget
+        if choice is None:
+            return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
+        async with opened_adversary(choice, library, limits) as adversary:
+            asked = AllowedAdversary(adversary=adversary, budget=limits, meter=self.meter, stop=self.stop)
+            self.progress.adversary = asked
+            with ProposalMemory(self.wish.run) as memory:
+                remembering = RememberingAdversary(asked, memory, options=choice.told)
+                return await self._paired(labels, remembering), label_of(adversary)
+
+    async def _paired(self, labels: Labels, adversary: Adversary) -> Paired:
+        return await pair_up(
+            self.reader.trajectories(),
+            labels,
+            self.plan.recipe,
+            space=self.suite.space,
+            prefix=self.reader.prefix,
+            adversary=adversary,
+            states=Rebuilder(self.suite),
+            concurrency=self.concurrency,
+        )
+
+    def _store(self, made: Paired, labels: Labels, who: str | None) -> tuple[str, bool]:
+        """The name under which the pairs are stored, and whether they were not there before."""
+        run, recipe = self.wish.run, self.plan.recipe
+        told = {} if self.plan.adversary is None else self.plan.adversary.told
+        origin = (recipe, labels.name, critic_digest(labels.head), who, told)
+        names = pair_names(run)
+        for name in names[::-1] if self.wish.name is None else ():
+            if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
+                return name, False
+        name = self.wish.name or _free(labels.name, names)
+        write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
+        return name, name not in names
+
+    def _result(
+        self,
+        *,
+        stored: StoredPairs | None = None,
+        new: bool = False,
+        changes: Changes | None = None,
+        stopped: str | None = None,
+    ) -> Rebuilt:
+        labelling, adversary = self.progress.labelling, self.progress.adversary
+        return Rebuilt(
+            stored=stored,
+            new=new,
+            changes=changes,
+            judged=0 if labelling is None else labelling.judged,
+            asked=0 if adversary is None else adversary.answered,
+            spent=self.meter.spent,
+            left_out=sum(one.state != "finished" for one in self.reader.episodes()),
+            stopped=stopped,
+        )
+
+
+def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> Changes:
+    """What came and went between two sets of pairs of a run, and why; RunFormatError when labels cannot be read."""
+    found = difference(before.pairs, after.pairs)
+    there = labellings(run)
+
+    def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:
+        name = others.head.labels
+        labels = read_labels(run, name) if name in there else None
+        return causes(missing, others.pairs, labels, others.head.recipe.threshold)
+
+    return Changes(
+        against=before.name, difference=found, added=why(found.added, before), dropped=why(found.dropped, after)
+    )
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """The name itself, or with the first number that is free."""
+    numbered = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(each for each in numbered if each not in taken)

@@ -1,0 +1,156 @@
+"""What is asked for, and what it comes to: whatever is not said is as it was for the pairs that are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collab.config import Budget
+from collab.credit.labels import labellings
+from collab.credit.pair_store import StoredPairs, check_name, pair_names, read_head, read_pairs
+from collab.credit.pairing import Recipe
+from collab.credit.pairs import Sources
+from collab.errors import ConfigError, UsageError
+from collab.library import Library
+from collab.preferences.parties import (
+    SAMPLER,
+    AdversaryChoice,
+    CriticChoice,
+    adversary_named,
+    adversary_of,
+    critic_named,
+)
+
+NO_CAP = 0
+"""Said for a cap: as many pairs of a state as there are."""
+ORACLE = "oracle"
+
+_SOURCES = {
+    "adversary": Sources(adversary=1, contrast=0),
+    "contrast": Sources(adversary=0, contrast=1),
+    "mix": Sources(adversary=1, contrast=1),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Pairs that are asked for, in names and numbers; None where nothing is said."""
+
+    run: Path
+    critic: str | None = None
+    """A labelling of the run, or a critic that asks no model; unsaid and without earlier pairs: the run's only
+    labelling, or the oracle."""
+    adversary: str | None = None
+    """Unsaid and without earlier pairs: the sampler."""
+    sources: Sources | None = None
+    threshold: float | None = None
+    cap: int | None = None
+    """`NO_CAP` for no limit."""
+    attempts: int | None = None
+    name: str | None = None
+    """Of the new pairs; None for a free one."""
+    against: str | None = None
+    """The pairs to compare with; None for those that were stored last."""
+    budget: Budget = field(default_factory=Budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a wish comes to."""
+
+    critic: CriticChoice
+    adversary: AdversaryChoice | None
+    """None where the recipe needs none."""
+    recipe: Recipe
+    before: StoredPairs | None
+    """The pairs to compare with; None when the run has none."""
+
+
+def sources_of(text: str) -> Sources:
+    """Read "adversary", "contrast", "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
+    if text in _SOURCES:
+        return _SOURCES[text]
+    weights: dict[str, float] = {}
+    for item in text.split(","):
+        name, _, weight = (part.strip() for part in item.partition("="))
+        try:
+            if name not in ("adversary", "contrast") or name in weights:
+                raise ValueError
+            weights[name] = float(weight)
+        except ValueError:
+            raise ConfigError(
+                f"--source {text!r}: allowed are adversary, contrast, mix, or weights: adversary=3,contrast=1"
+            ) from None
+    return Sources(adversary=weights.get("adversary", 0), contrast=weights.get("contrast", 0))
+
+
+def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection[str]) -> Plan:
+    """Fill in what is not said.
+
+    Args:
+        seed: of the run.
+        capabilities: of its environment.
+
+    Raises:
+        UsageError: a name, a number or a combination does not fit.
+        RunFormatError: the earlier pairs cannot be read.
+    """
+    if wish.name is not None:
+        check_name(wish.name)
+    against = wish.against or next(iter(pair_names(wish.run)[::-1]), None)
+    before = None if against is None else read_pairs(wish.run, against)
+    recipe = _recipe(wish, Recipe(seed=seed) if before is None else before.head.recipe)
+    adversary = _adversary(wish, library, before) if recipe.sources.adversary else None
+    if adversary is None and wish.adversary is not None:
+        raise UsageError("--adversary: pairs by contrast alone ask nobody; leave it out, or say --source mix")
+    plan = Plan(critic=_critic(wish, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before)
+    _check_budget(wish, plan)
+    if wish.name is not None and wish.name in pair_names(wish.run):
+        _check_same(wish.run, wish.name, plan)
+    return plan
+
+
+def _recipe(wish: Wish, before: Recipe) -> Recipe:
+    cap = before.cap if wish.cap is None else (wish.cap or None)
+    return Recipe(
+        sources=wish.sources or before.sources,
+        threshold=before.threshold if wish.threshold is None else wish.threshold,
+        cap=cap,
+        attempts=before.attempts if wish.attempts is None else wish.attempts,
+        seed=before.seed,
+    )
+
+
+def _adversary(wish: Wish, library: Library, before: StoredPairs | None) -> AdversaryChoice:
+    if wish.adversary is not None:
+        return adversary_named(library, wish.adversary)
+    return adversary_named(library, SAMPLER) if before is None else adversary_of(before.head)
+
+
+def _critic(wish: Wish, before: StoredPairs | None, seed: int, capabilities: Collection[str]) -> CriticChoice:
+    there = labellings(wish.run)
+    name = wish.critic or (None if before is None else before.head.labels)
+    if name is None and len(there) > 1:
+        raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
+    if name is None and not there and ORACLE not in capabilities:
+        raise UsageError(f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME")
+    return critic_named(name or next(iter(there), ORACLE), wish.run, seed)
+
+
+def _check_budget(wish: Wish, plan: Plan) -> None:
+    """Refuse a limit that would never be reached."""
+    limited = wish.budget.usd is not None or wish.budget.tokens is not None
+    kinds = [plan.critic.part.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
+    free = all(kind in (ORACLE, "outcome", SAMPLER) for kind in kinds)
+    if limited and free:
+        raise UsageError(
+            f"--budget: {' and '.join(kinds)} cost neither money nor tokens; limit minutes, or leave it out"
+        )
+
+
+def _check_same(run: Path, name: str, plan: Plan) -> None:
+    """Refuse a name that pairs of another origin have, before anybody is asked for what could not be stored."""
+    head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.told
+    if (head.recipe, head.labels, head.adversary_options) != (plan.recipe, plan.critic.labels, told):
+        raise UsageError(f"--name {name}: {run} has other pairs of that name; choose another, or leave it out")

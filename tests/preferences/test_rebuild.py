@@ -1,0 +1,297 @@
+"""A recorded run becomes pairs, and other pairs: by another critic, threshold, source or adversary; once paid for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.config import Budget
+from collab.credit.adversary_sampler import SamplerAdversary
+from collab.credit.case import Case, cases
+from collab.credit.critic import Judgement, Word, judgement_of
+from collab.credit.labels import LabelHead, LabelWriter, read_labels
+from collab.credit.pair_store import pair_names, read_pairs
+from collab.credit.pairs_difference import NOT_REWARDED
+from collab.credit.solution import SolutionCritic
+from collab.envs.fake import CorridorSuite
+from collab.errors import ConfigError, ModelFailure, UnknownName, UsageError
+from collab.library import Library
+from collab.preferences.rebuild import Rebuilt, rebuild
+from collab.preferences.wish import NO_CAP, Wish, sources_of
+from collab.store.reader import RunReader
+from collab.types import Utterance
+
+Score = Callable[[Case, Utterance], float | None]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def made(run: Path, library: Library, **wish: Any) -> Rebuilt:
+    if isinstance(source := wish.pop("source", None), str):
+        wish["sources"] = sources_of(source)
+    return asyncio.run(rebuild(Wish(run=run, **wish), library))
+
+
+def ids(result: Rebuilt) -> list[str]:
+    assert result.stored is not None
+    return [pair.id for pair in result.stored.pairs]
+
+
+def judged_by_hand(run: Path, name: str, score: Score, steps: int | None = None) -> None:
+    """Judgements beside a run: of its first steps, or of all."""
+
+    class ByHand:
+        name, version = "hand", "1"
+
+        async def judge(self, case: Case) -> Judgement:
+            raise AssertionError("nobody asks")
+
+    with LabelWriter(run, name, LabelHead(critic="hand-1")) as writer, RunReader(run) as reader:
+        every = [case for one in reader.trajectories() for case in cases(one, CorridorSuite().space)]
+        for case in every[:steps]:
+            scores = {cell.cell: score(case, cell) for cell in case.matrix if cell.action is not None}
+            words = {
+                cell: Word.none("unsure") if value is None else Word(score=value) for cell, value in scores.items()
+            }
+            writer.record(judgement_of(case, ByHand(), words))
+
+
+def cases_of(run: Path) -> list[Case]:
+    """All steps of a run."""
+    with RunReader(run) as reader:
+        return [case for one in reader.trajectories() for case in cases(one, CorridorSuite().space)]
+
+
+def executed_best(case: Case, cell: Utterance) -> float:
+    return 0.6 if cell.action == case.executed else 0.2
+
+
+def executed_worst(case: Case, cell: Utterance) -> float:
+    return 0.2 if cell.action == case.executed else 0.6
+
+
+def test_a_run_without_pairs_is_judged_by_the_oracle_and_paired_with_the_sampler(run: Path, library: Library) -> None:
+    result, steps = made(run, library), len(cases_of(run))
+    assert result.stored is not None
+    head = result.stored.head
+    assert (result.stored.name, result.new, result.changes, result.stopped) == ("oracle", True, None, None)
+    assert (head.labels, head.critic, head.adversary) == ("oracle", "oracle-1", "sampler-1")
+    assert result.judged == steps == len(read_labels(run, "oracle").judged)
+    assert head.pairs == head.counts["adversary"] > 0
+    assert result.asked >= head.pairs
+    assert result.stored == read_pairs(run, "oracle")
+
+
+def test_the_same_again_asks_nobody_and_changes_nothing(run: Path, library: Library) -> None:
+    first, again = made(run, library), made(run, library)
+    assert (again.new, again.judged, again.asked) == (False, 0, 0)
+    assert again.stored == first.stored
+    assert again.changes is not None
+    assert again.changes.difference.empty
+    named = made(run, library, name="copy")
+    assert (named.new, ids(named)) == (True, ids(first))
+    assert named.changes is not None
+    assert named.changes.difference.empty
+    assert pair_names(run) == ["oracle", "copy"]
+
+
+def test_a_threshold_keeps_and_drops_as_counted_by_hand(run: Path, library: Library) -> None:
+    judged_by_hand(run, "hand", executed_best)
+    every = [(case, cell) for case in cases_of(run) for cell in case.matrix if cell.action is not None]
+    best = [cell for case, cell in every if cell.action == case.executed]
+    before = made(run, library, critic="hand", threshold=0.5)
+    assert before.stored is not None
+    head = before.stored.head
+    assert head.pairs + sum(count for cause, count in head.counts.items() if cause != "adversary") == len(best) > 0
+    none = made(run, library, threshold=0.6)
+    assert none.changes is not None
+    assert (len(ids(none)), len(none.changes.difference.dropped)) == (0, head.pairs)
+    assert none.changes.dropped == {NOT_REWARDED: head.pairs}
+    back = made(run, library, threshold=0.5)
+    assert (ids(back), back.new, back.asked) == (ids(before), False, 0)
+
+
+def test_the_opposite_critic_turns_every_contrast_round(run: Path, library: Library) -> None:
+    judged_by_hand(run, "up", executed_best)
+    judged_by_hand(run, "down", executed_worst)
+    apart = [
+        case
+        for case in cases_of(run)
+        if len({cell.action for cell in case.matrix} - {None}) == 2 == len(case.matrix.utterances)
+    ]
+    up = made(run, library, critic="up", source="contrast")
+    assert (len(ids(up)), up.asked) == (len(apart), 0)
+    assert apart
+    down = made(run, library, critic="down")
+    assert down.changes is not None
+    found = down.changes.difference
+    assert (len(found.flipped), found.added, found.dropped, found.kept) == (len(apart), (), (), ())
+    assert {before.critic for before, _ in found.flipped} == {"hand-1"}
+    assert not (run / "proposals").exists()
+
+
+def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
+    run: Path, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, tmp_path / "whole")
+    whole = made(tmp_path / "whole", library)
+    judged, asked = SolutionCritic.judge, SamplerAdversary.propose
+    calls = {"judged": 0, "asked": 0}
+
+    async def dying_judge(self: Any, case: Any) -> Any:
+        calls["judged"] += 1
+        if calls["judged"] == 3:
+            raise Killed
+        return await judged(self, case)
+
+    async def dying_propose(self: Any, occasion: Any) -> Any:
+        calls["asked"] += 1
+        if calls["asked"] == 2:
+            raise Killed
+        return await asked(self, occasion)
+
+    monkeypatch.setattr(SolutionCritic, "judge", dying_judge)
+    monkeypatch.setattr(SamplerAdversary, "propose", dying_propose)
+    for _ in ("while judging", "while pairing"):
+        with pytest.raises((Killed, BaseExceptionGroup)) as died:
+            made(run, library)
+        assert died.type is Killed or died.group_contains(Killed, depth=None)
+        assert pair_names(run) == []
+    result = made(run, library)
+    assert result.judged == 0
+    assert calls["judged"] == whole.judged + 1
+    assert calls["asked"] == whole.asked + 1
+    assert ids(result) == ids(whole)
+
+
+def test_steps_that_are_not_judged_yet_are_judged_by_who_judged_the_others(run: Path, library: Library) -> None:
+    made(run, library)
+    folder = run / "labels" / "oracle" / "events"
+    (log,) = folder.glob("*.jsonl")
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:-2]))
+    result = made(run, library)
+    assert (result.judged, result.new) == (2, False)
+
+
+def test_who_judged_and_is_not_known_here_is_named(run: Path, library: Library) -> None:
+    judged_by_hand(run, "hand", executed_best, steps=1)
+    with pytest.raises(UnknownName, match="'hand'"):
+        made(run, library)
+    with LabelWriter(run, "model", LabelHead(critic="llm-1", options={"model": "m"})):
+        pass
+    with pytest.raises(UsageError, match=r"has labels by hand, model; say whose decide"):
+        made(run, library)
+    with pytest.raises(UsageError, match="judged by a model"):
+        made(run, library, critic="model")
+
+
+def test_an_agents_file_makes_worse_sides_up_once(run: Path, library: Library) -> None:
+    first = made(run, library, adversary="clumsy", name="clumsy")
+    assert first.stored is not None
+    assert first.stored.head.adversary == "llm-1"
+    assert {pair.adversary for pair in first.stored.pairs} == {"llm-1: scripted"}
+    assert first.spent.calls == first.asked > 0
+    again = made(run, library, cap=1)
+    assert again.stored is not None
+    assert (again.stored.name, again.asked, again.spent.calls) == ("oracle", 0, 0)
+    assert (again.stored.head.recipe.cap, again.stored.head.adversary) == (1, "llm-1")
+    assert made(run, library, cap=NO_CAP).stored == first.stored
+    sampler = made(run, library, adversary="sampler", cap=NO_CAP)
+    assert sampler.stored is not None
+    assert {pair.adversary for pair in sampler.stored.pairs} != {"llm-1: scripted"}
+
+
+def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: Library) -> None:
+    whole = made(run, library, adversary="clumsy", name="whole")
+    shutil.rmtree(run / "pairs")
+    shutil.rmtree(run / "proposals")
+    wish: dict[str, Any] = {"adversary": "clumsy", "budget": Budget(tokens=1)}
+    result = made(run, library, **wish)
+    assert result.stopped is not None
+    assert "of 1 tokens" in result.stopped
+    assert (result.stored, result.changes) == (None, None)
+    assert 0 < result.asked < whole.asked
+    rest = made(run, library, adversary="clumsy")
+    assert result.asked + rest.asked == whole.asked
+    assert ids(rest) == ids(whole)
+
+
+def test_stopping_on_request_keeps_what_was_judged(run: Path, library: Library) -> None:
+    async def stopped() -> Rebuilt:
+        stop = asyncio.Event()
+        stop.set()
+        return await rebuild(Wish(run=run), library, stop=stop)
+
+    result = asyncio.run(stopped())
+    assert (result.stopped, result.stored) == ("stopped on request", None)
+    assert made(run, library).stopped is None
+
+
+def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library: Library) -> None:
+    with pytest.raises(ModelFailure):
+        made(run, library, adversary="gone")
+    assert pair_names(run) == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        ({"critic": "orcale"}, "no labelling or critic called 'orcale'; did you mean oracle"),
+        ({"adversary": "smapler"}, "no adversary called 'smapler'; did you mean sampler"),
+        ({"against": "first"}, "no pairs of .* called 'first'"),
+        ({"threshold": 1.0}, "threshold 1.0"),
+        ({"name": "../x"}, "a name has letters"),
+        ({"budget": Budget(usd=1)}, "cost neither money nor tokens"),
+        ({"adversary": "sampler", "source": "contrast"}, "ask nobody"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_asked(
+    run: Path, library: Library, wish: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        made(run, library, **wish)
+    assert not (run / "labels").exists()
+
+
+def test_a_name_with_other_pairs_is_refused_before_anybody_is_asked(run: Path, library: Library) -> None:
+    made(run, library)
+    proposals = sorted((run / "proposals" / "events").iterdir())
+    with pytest.raises(UsageError, match="has other pairs of that name"):
+        made(run, library, name="oracle", threshold=0.2)
+    assert sorted((run / "proposals" / "events").iterdir()) == proposals
+
+
+def test_pairs_of_an_unknown_adversary_ask_for_a_name(run: Path, library: Library) -> None:
+    made(run, library)
+    head = run / "pairs" / "oracle" / "pairs.json"
+    content = json.loads(head.read_text()) | {"adversary": "odd-1", "adversary_options": {"agent": "who"}}
+    head.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="say who is asked: --adversary NAME"):
+        made(run, library, threshold=0.3)
+    assert made(run, library, threshold=0.3, adversary="sampler").new
+
+
+@pytest.mark.parametrize("text", ["both", "adversary", "mix"])
+def test_sources_by_name(text: str) -> None:
+    if text == "both":
+        with pytest.raises(ConfigError, match="allowed are adversary, contrast, mix"):
+            sources_of(text)
+    else:
+        assert sources_of(text).adversary == 1
+        assert sources_of(text).contrast == (text == "mix")
+
+
+def test_sources_by_weight() -> None:
+    assert (sources_of("adversary=3,contrast=1").adversary, sources_of("contrast=2").contrast) == (3, 2)
+    for wrong in ("adversary=x", "adversary=1,adversary=2", "adversary=-1", "contrast=0", "adversary=nan"):
+        with pytest.raises(ConfigError):
+            sources_of(wrong)
