@@ -126,7 +126,10 @@ def evaluation_of(runs: Sequence[RecordedRun]) -> Evaluation:
 
 
 def _team(manifest: Manifest) -> Mapping[str, Any]:
-    policies = {slot: model.get("policy") for slot, model in manifest.models.items()}
+    policies = {
+        slot: (model.get("policy"), model.get("capabilities", {}).get("weights"))
+        for slot, model in manifest.models.items()
+    }
     settings = {part: manifest.config.get(part) for part in TEAM}
     return {"command": manifest.command, **settings, "policies": policies}
 

@@ -99,7 +99,7 @@ async def resume(
         budget: what may be spent from here on; None grants the run's own budget once more.
 
     Raises:
-        RunFormatError: it cannot be read, or its environment is not the version it was recorded with.
+        RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
         UsageError: another process is writing it.
     """
     config = stored_config(path)
@@ -107,7 +107,9 @@ async def resume(
         config = config.model_copy(update={"budget": budget})
     async with _stage_set(config) as (suite, team):
         _check_version(path, suite)
-        _check_budget(config, await team.probe())  # and a server that does not answer is found before anything is begun
+        capabilities = await team.probe()  # a server that does not answer is found before anything is begun
+        _check_budget(config, capabilities)
+        _check_weights(path, capabilities)
         with RunStore.open(path).writer() as writer:
             finished, unfinished = _split(path, suite)
             return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop)
@@ -191,6 +193,20 @@ def _check_version(path: Path, suite: Suite) -> None:
             f"{path}: recorded with {suite.label} version {recorded}, this is version {suite.version}; "
             "resume it with the Collab version that wrote it"
         )
+
+
+def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuse to mix episodes of two policies that lay in the same place; who does not tell its weights is believed."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        models = reader.manifest.models
+    recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}
+    for slot, found in capabilities.items():
+        before = recorded.get(slot)
+        if before is not None and found.weights is not None and found.weights != before:
+            raise RunFormatError(
+                f"{path}: {slot} spoke with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
+                "put the former ones back, or begin another run"
+            )
 
 
 def _manifest(config: RunConfig, suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]) -> Manifest:

@@ -20,6 +20,7 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.library import root
 from collab.models.fake_server import FakeServer
+from collab.report import recorded_run
 from collab.runs import resume
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
@@ -99,6 +100,7 @@ asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12
 RESUME = """
 import asyncio, sys
 from pathlib import Path
+from collab.report import recorded_run
 from collab.runs import resume
 asyncio.run(resume(Path(sys.argv[2])))
 """
@@ -220,6 +222,26 @@ def test_another_version_of_the_environment_is_refused(
     play(library, tmp_path / "run")
     monkeypatch.setattr(CorridorSuite, "version", "2")
     with pytest.raises(RunFormatError, match=r"recorded with fake\[corridor\] version 1, this is version 2"):
+        asyncio.run(resume(tmp_path / "run"))
+
+
+def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from collab.models.layout import weights_digest
+    from collab.models.tiny import make_tiny_checkpoint
+
+    checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)
+    before = weights_digest(checkpoint)
+    (library / "agents" / "actor.yaml").write_text(
+        f"kind: local\noptions: {{path: {checkpoint}}}\nsampling: {{max_tokens: 2}}\n"
+    )
+    (library / "envs" / "brief.yaml").write_text(DEFINITIONS["envs/corridor.yaml"] + "limits: {max_steps: 1}\n")
+    play(library, tmp_path / "run", env="brief", episodes=1)
+    assert recorded_run(tmp_path / "run").team["policies"]["ada"][1] == before
+    asyncio.run(resume(tmp_path / "run"))
+    shutil.rmtree(checkpoint)
+    after = weights_digest(make_tiny_checkpoint(checkpoint, seed=3))
+    with pytest.raises(RunFormatError, match=f"ada spoke with weights {before[:12]}, the same path holds {after[:12]}"):
         asyncio.run(resume(tmp_path / "run"))
 
 

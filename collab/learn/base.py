@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import ConfigError, MissingExtra
-from collab.learn.folder import weights_digest
 from collab.learn.preset import Recipe
 from collab.library import checkpoint
 from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.layout import weights_digest
 from collab.models.local import check_files
 
 

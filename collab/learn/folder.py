@@ -6,7 +6,6 @@ A checkpoint is written under a temporary name and renamed when all of it is on 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shlex
 import shutil
@@ -189,14 +188,6 @@ def saving(what: Path, next_move: str) -> Iterator[None]:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file at once."""
     write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 over the names and digests of a checkpoint's weights."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{file.name}\x1f{sha256(file)}\n".encode())
-    return digest.hexdigest()
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

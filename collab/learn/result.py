@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collab.learn.folder import RunFolder, saving, sync_files, weights_digest, write_json
+from collab.learn.folder import RunFolder, saving, sync_files, write_json
 from collab.models.chat import quiet_transformers
-from collab.models.layout import write_layout
+from collab.models.layout import weights_digest, write_layout
 from collab.store.files import sync_directory
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from collab.config import Budget, validate
 from collab.errors import RunFormatError, UsageError
-from collab.learn.folder import weights_digest
 from collab.learn.prepare import check_device, check_installed, versions
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
@@ -19,6 +18,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop, Progress
 from collab.marl.policy import Policy, first_policy, policy_after
 from collab.marl.summary import Record, Summary, best_of, patience_is_over
+from collab.models.layout import weights_digest
 from collab.resolve import with_prompts
 from collab.store.manifest import now
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
-from collab.learn.folder import RunFolder, weights_digest
+from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared, Task, prepare
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.policy import Policy, first_policy, told
 from collab.marl.rows import OWN
 from collab.marl.summary import Trained
+from collab.models.layout import weights_digest
 from collab.seeds import derive
 
 NO_PAIR = "no valid pair in this epoch"

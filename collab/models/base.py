@@ -126,6 +126,8 @@ class Capabilities:
     """Whether replies say how many tokens they cost."""
     knows_price: bool = False
     """Whether replies say what they cost in USD."""
+    weights: str | None = None
+    """Digest of the weights that answer; None when a server answers and does not tell."""
     notes: tuple[str, ...] = ()
     """What the probe saw, one line each."""
 

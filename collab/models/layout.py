@@ -55,6 +55,14 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
             )
 
 
+def weights_digest(directory: Path) -> str:
+    """SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
+    digest = hashlib.sha256()
+    for file in sorted(directory.glob("*.safetensors")):
+        digest.update(f"{file.name}\x1f{sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:

@@ -24,7 +24,7 @@ from collab.library import checkpoint
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
-from collab.models.layout import check_layout
+from collab.models.layout import check_layout, weights_digest
 from collab.models.meter import Meter
 from collab.models.worker import Worker, post
 from collab.types import PolicyRef, Prompt
@@ -169,8 +169,23 @@ class LocalModel:
         notes = await asyncio.get_running_loop().run_in_executor(self._worker.thread, describe)
         sees = self._worker.sees
         return Capabilities(
-            logprobs=True, seed=True, images=sees, token_ids=True, adapters=True, counts_tokens=True, notes=notes
+            logprobs=True,
+            seed=True,
+            images=sees,
+            token_ids=True,
+            adapters=True,
+            counts_tokens=True,
+            weights=self._weights(),
+            notes=notes,
         )
+
+    def _weights(self) -> str | None:
+        """Digest of the base's weights, and of the adapter's behind it; None for a base that lies on a model hub."""
+        folder = Path(checkpoint(self._base))
+        if not folder.is_dir():
+            return None
+        adapter = self.policy.adapter
+        return weights_digest(folder) + ("" if adapter is None else f"+{weights_digest(Path(adapter))}")
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
