@@ -159,12 +159,12 @@ def load_method(name: str) -> Method:
     return read(known[name], Method)
 
 
-def check_seeds(config: RunConfig, held_out: HeldOut) -> None:
+def check_seeds(seed: int, held_out: HeldOut) -> None:
     """ConfigError where a team would be trained and measured with one seed, or trained with one kept for evaluation."""
-    if config.seed in held_out.seeds:
-        raise ConfigError(f"run seed {config.seed} is among held_out.seeds {held_out.seeds}; choose another --seed")
-    if config.seed in EVALUATION_SEEDS:
+    if seed in held_out.seeds:
+        raise ConfigError(f"run seed {seed} is among held_out.seeds {held_out.seeds}; choose another --seed")
+    if seed in EVALUATION_SEEDS:
         raise ConfigError(
-            f"run seed {config.seed} is kept for evaluation ({EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}); "
+            f"run seed {seed} is kept for evaluation ({EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}); "
             "choose another --seed"
         )

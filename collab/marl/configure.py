@@ -31,7 +31,7 @@ async def configure(
     agents: str,
     backend: str | None = None,
     tasks: Sequence[str] = (),
-    split: str | None = None,
+    split: str | None = TRAIN,
     seed: int = 0,
     concurrency: int = 4,
     settings: Sequence[str] = (),
@@ -50,6 +50,7 @@ async def configure(
     if split not in (None, TRAIN):
         raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
     method = override(method, [one for one in settings if not one.startswith(RUN)])
+    check_seeds(seed, method.held_out)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     filled = _filled(library, agents, graph)
     names: dict[str, Any] = {
@@ -65,7 +66,6 @@ async def configure(
     }
     run = run_config(purpose="rollout", episodes=method.episodes, seed=seed, **names)
     run = with_prompts(await resolved(run, once_per_task=method.episodes is None, split=split), library)
-    check_seeds(run, method.held_out)
     first_policy(run, method)
     return MarlConfig(
         preset=preset,

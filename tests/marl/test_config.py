@@ -1,0 +1,93 @@
+"""Methods: what the presets say, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.config import override
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.marl.config import load_method, presets
+
+
+def test_the_papers_method_is_the_published_one() -> None:
+    """Section 3 and Appendix B: edges drawn anew, the adversary's negatives alone, plain DPO, 5e-6, three epochs."""
+    method = load_method("paper")
+    assert (method.epochs, method.policies, method.reference) == (3, "shared", "initial")
+    assert method.edges is not None
+    assert (method.pairs.adversary, method.pairs.contrast) == (1, 0)
+    assert (method.dpo.learning_rate, method.dpo.epochs, method.dpo.context, method.dpo.anchor) == (5e-6, 1, 8500, 0)
+    assert {method.critic.kind, method.adversary.kind} == {"llm"}
+
+
+def test_every_preset_says_what_it_is_for() -> None:
+    assert set(presets()) == {"paper", "collab"}
+    assert all(load_method(name).description for name in presets())
+
+
+def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
+    """Results use the suite seeds 30, 31 and 32."""
+    assert not {seed for name in presets() for seed in load_method(name).held_out.seeds} & {30, 31, 32}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("dpo.lora={rank: 4}", "lora.merge must be true"),
+        ("held_out.seeds=[39, 39]", "twice"),
+        ("epochs=0", "greater than or equal to 1"),
+        ("older=1", "less than 1"),
+        ("rerference=previous", "reference"),
+    ],
+)
+def test_what_does_not_fit_is_refused(setting: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        override(load_method("collab"), [setting])
+
+
+def test_an_unknown_preset_is_named_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="paper"):
+        load_method("papr")
+    with pytest.raises(ConfigError, match="no such file"):
+        load_method("papr.yaml")
+
+
+def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
+    config = configured()
+    assert config.run.split is not None
+    assert config.run.split.name == "train"
+    assert [(one.seed, one.split.name if one.split else None) for one in config.held_out] == [(39, "new-seeds")]
+    assert config.groups == {"shared": ("ada", "ben")}
+    assert configured("policies=per_agent").groups == {"ada": ("ada",), "ben": ("ben",)}
+    assert configured("run.graph.rounds=3").run.graph.rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "choices", "said"),
+    [
+        ((), {"agents": "show"}, "rehearsal and not a language model"),
+        ((), {"agents": "vllm"}, "kind: local"),
+        ((), {"agents": "nobody@last"}, "RUN@best"),
+        ((), {"seed": 39}, "held_out.seeds"),
+        ((), {"seed": 31}, "kept for evaluation"),
+        ((), {"split": "unseen-tasks"}, "--split unseen-tasks"),
+        (("critic.kind=llm",), {}, "critic.agent"),
+        (("run.agents.ada.options.path=elsewhere",), {}, "policies: shared"),
+        (("run.agents.*.modality=both",), {}, "no pictures"),
+        (("run.agents.*.options.adapter=x",), {}, "adapter"),
+    ],
+)
+def test_teams_that_cannot_be_trained_are_refused(
+    configured, settings: tuple[str, ...], choices: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        configured(*settings, **choices)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_method_of_ones_own_is_read_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("epochs: 2\ndpo:\n  learning_rate: 1.0e-4\n  betta: 0.1\n")
+    with pytest.raises(ConfigError, match=r"mine.yaml:4: dpo.betta"):
+        load_method(str(path))

@@ -1,0 +1,181 @@
+"""Whole trainings in small: they end, they go on exactly where they were killed, and what they leave can be played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.config import Budget
+from collab.errors import RunFormatError, TrainingFailure, UsageError
+from collab.learn.folder import RunFolder
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import MarlResult, resume, start
+from collab.marl.policy import PolicyName, agents_of
+from collab.marl.train import NO_PAIR
+from collab.models.local import LocalModel
+
+pytestmark = pytest.mark.slow
+
+CHILD = """
+import asyncio, os, signal, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from collab.learn.folder import RunFolder
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import resume, start
+from collab.marl.loop_state import Loop
+from collab.store.writer import RunWriter
+
+out, told, epoch, part = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+begin, keep, step = Loop.begin, RunFolder.keep_checkpoint, RunWriter.step
+
+def begun(loop, name):
+    begin(loop, name)
+    if (loop.progress.epoch, name) == (epoch, part):
+        die()
+
+def kept(folder, *rest):
+    keep(folder, *rest)
+    if part == "checkpoint" and f"epochs/{epoch}/" in str(folder.path):
+        die()
+
+def recorded(writer, *rest, **named):
+    step(writer, *rest, **named)
+    if part == "step" and f"epochs/{epoch}/rollout" in str(writer.directory):
+        die()
+
+Loop.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+if MarlFolder(out).file.exists():
+    asyncio.run(resume(out, device="cpu"))
+else:
+    asyncio.run(start(MarlConfig.model_validate_json(told.read_text()), out, device="cpu"))
+"""
+"""Trains, and kills itself at a certain point of a certain epoch; argv: directory, configuration, epoch, point."""
+
+POINTS = [
+    (0, "evaluation"),
+    (1, "step"),
+    (1, "critic"),
+    (1, "rows"),
+    (1, "checkpoint"),
+    (2, "adversary"),
+    (2, "training"),
+]
+
+
+def run(config: MarlConfig, out: Path, **options: object) -> MarlResult:
+    return asyncio.run(start(config, out, device="cpu", **options))
+
+
+@pytest.fixture(scope="module")
+def whole(schooled, tmp_path_factory: pytest.TempPathFactory) -> MarlResult:
+    """Two epochs of two episodes of three steps that nobody disturbed."""
+    return run(schooled(), tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: MarlResult) -> None:
+    assert whole.summary is not None
+    assert [record.epoch for record in whole.records] == [0, 1, 2]
+    for record in whole.records[1:]:
+        trained, rows = record.trained["shared"], record.rows["shared"]
+        assert rows.pairs == record.pairs.counts.get("adversary", 0) + record.pairs.counts.get("contrast", 0) > 0
+        assert trained.steps > 0
+        assert record.weights == dict.fromkeys(("ada", "ben"), f"./epochs/{record.epoch}/training/final")
+        assert record.spent["rollout"].calls == 2 * 3 * 4
+        assert record.version == record.epoch
+    digests = [record.trained["shared"].digest for record in whole.records[1:]]
+    assert len(set(digests)) == 2
+    assert json.loads((whole.path / "marl.json").read_text())["summary"] == whole.summary.model_dump()
+
+
+def test_the_first_policy_stays_the_reference(whole: MarlResult) -> None:
+    """In epoch 1 the base is the reference, in epoch 2 the base of the training and not that of the epoch."""
+    first, second = (RunFolder(whole.path / f"epochs/{number}/training").manifest() for number in (1, 2))
+    assert first["reference"] is None
+    assert second["reference"]["digest"] == first["base"]["digest"] != second["base"]["digest"]
+    assert RunFolder(whole.path / "epochs/1/training").read_metrics()[0]["margin"] == 0
+    assert RunFolder(whole.path / "epochs/2/training").read_metrics()[0]["margin"] != 0
+
+
+def test_the_same_again_gives_the_same_hash_and_another_seed_another(
+    whole: MarlResult, schooled, tmp_path: Path
+) -> None:
+    assert run(schooled(), tmp_path / "same").summary == whole.summary
+    other = run(schooled(seed=1), tmp_path / "other").summary
+    assert other is not None
+    assert other.hash != whole.summary.hash
+
+
+def test_what_was_killed_anywhere_ends_with_the_same_hash(whole: MarlResult, schooled, tmp_path: Path) -> None:
+    told, out = tmp_path / "config.json", tmp_path / "run"
+    told.write_text(schooled().model_dump_json())
+    for epoch, point in [*POINTS, (0, "never")]:
+        command = [sys.executable, "-c", CHILD, str(out), str(told), str(epoch), point]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == (0 if point == "never" else -9), (epoch, point, done.stderr)
+    assert MarlFolder(out).read()["summary"] == whole.summary.model_dump()
+    again = asyncio.run(resume(out, device="cpu"))
+    assert (again.summary, again.stopped) == (whole.summary, None)
+
+
+def test_a_budget_stops_it_and_the_rest_follows(whole: MarlResult, schooled, tmp_path: Path) -> None:
+    stopped = run(schooled(), tmp_path / "run", budget=Budget(tokens=9000))
+    assert stopped.stopped is not None
+    assert "budget" in stopped.stopped
+    assert 0 < len(stopped.records) < 3
+    assert asyncio.run(resume(tmp_path / "run", device="cpu")).summary == whole.summary
+
+
+def test_a_trained_team_can_be_played(whole: MarlResult) -> None:
+    agents = agents_of(PolicyName(run=whole.path, epoch=2), ("ada", "ben"))
+    model = LocalModel(**agents["ada"].options)
+    assert asyncio.run(model.probe()).token_ids
+    asyncio.run(model.close())
+
+
+def test_agents_with_policies_of_their_own_end_up_with_different_ones(schooled, tmp_path: Path) -> None:
+    result = run(schooled("policies=per_agent", "epochs=1", "episodes=4"), tmp_path / "run")
+    record = result.records[1]
+    assert set(record.trained) | set(record.untrained) == {"ada", "ben"}
+    assert record.trained
+    for slot, one in record.trained.items():
+        assert record.weights[slot] == f"./epochs/1/training/{slot}/final"
+        assert one.digest != json.loads((result.path / "marl.json").read_text())["base"][slot]
+
+
+def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: Path, tmp_path: Path) -> None:
+    """A checkpoint that knows nothing proposes nothing that can be judged."""
+    result = run(schooled(f"run.agents.*.options.path={tiny}"), tmp_path / "run")
+    assert [record.untrained for record in result.records] == [{}, {"shared": NO_PAIR}, {"shared": NO_PAIR}]
+    assert result.records[2].version == 0
+    assert set(result.records[2].weights.values()) == {str(tiny.resolve())}
+    assert result.records[1].missing["its reply did not parse"] == 24
+    assert result.summary is not None
+    assert result.summary.best == 0
+
+
+def test_a_loss_that_is_no_number_can_be_looked_into(schooled, tmp_path: Path) -> None:
+    config = schooled("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")
+    with pytest.raises(TrainingFailure, match=r"loss|grad"):
+        run(config, tmp_path / "run")
+    assert (tmp_path / "run/epochs/1/rows/rows.json").exists()
+    assert not (tmp_path / "run/epochs/1/epoch.json").exists()
+
+
+def test_another_base_or_a_taken_directory_is_refused(whole: MarlResult, schooled, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a training is there already"):
+        run(schooled(), whole.path)
+    folder = MarlFolder(tmp_path / "run")
+    head = MarlFolder(whole.path).read()
+    folder.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
+    with pytest.raises(RunFormatError, match="is not what it was"):
+        asyncio.run(resume(folder.path, device="cpu"))

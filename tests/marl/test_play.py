@@ -1,0 +1,51 @@
+"""Which graph an epoch has, and what it plays."""
+
+from __future__ import annotations
+
+import asyncio
+
+from collab.marl.layout import MarlFolder
+from collab.marl.play import draw, rewired, rollout_config
+from collab.marl.policy import first_policy
+from collab.resolve import plan_episodes
+from collab.splits.split import EVALUATION_SEEDS, kept_instances
+
+
+def test_every_epoch_has_a_graph_of_its_own(configured) -> None:
+    config = configured()
+    assert draw(config, 1) == draw(config, 1)
+    assert len({draw(config, number).edges for number in range(1, 30)}) == 3  # none, there, and back
+    assert draw(configured(seed=5), 1) != draw(config, 1) or draw(configured(seed=6), 1) != draw(config, 1)
+
+
+def test_without_an_edge_update_the_declared_graph_stays(configured) -> None:
+    config = configured("edges=null")
+    assert {draw(config, number).edges for number in range(1, 10)} == {(("ada", "ben"),)}
+    sampled = configured("edges=null", graph="team")
+    assert len({draw(sampled, number).edges for number in range(1, 10)}) == 1
+
+
+def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path) -> None:
+    folder = MarlFolder(tmp_path).epoch(1)
+    first = rewired(configured(), 1, folder, "")
+    assert rewired(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
+
+
+def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
+    config = configured()
+    policy = first_policy(config.run, config.method)
+    runs = [asyncio.run(rollout_config(config, number, policy, draw(config, number))) for number in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert runs[0].seed != runs[2].seed
+    for run in runs:
+        assert run.seed not in EVALUATION_SEEDS
+        assert run.graph.rewire == "never"
+        assert not {one.seed for one in plan_episodes(run)} & kept_instances("PressButton")
+
+
+def test_which_tasks_come_first_differs_by_epoch(configured) -> None:
+    """An epoch may play fewer episodes than there are tasks; over many epochs each comes up."""
+    config = configured(tasks=("all",), split=None)
+    policy = first_policy(config.run, config.method)
+    orders = [asyncio.run(rollout_config(config, one, policy, draw(config, one))).tasks for one in range(1, 12)]
+    assert {order[0] for order in orders} == {"PressButton", "TypeWord", "OpenDoors"}

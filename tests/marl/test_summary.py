@@ -1,0 +1,52 @@
+"""Which epoch is the best, and what is told of one: worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from collab.credit.critic import Judgement
+from collab.credit.pairing import Recipe
+from collab.marl.summary import Record, Success, best_of, patience_is_over, reward_rates
+from collab.types import CellRef, CellReward, RewardMatrix
+
+
+def record(epoch: int, successes: int | None) -> Record:
+    rate = None if successes is None else Success(successes=successes, episodes=10, low=0, high=1, broken=0)
+    return Record(epoch=epoch, version=epoch, weights={}, success=rate, hash="")
+
+
+@pytest.mark.parametrize(
+    ("successes", "best"),
+    [([1, 3, 2], 1), ([3, 3, 3], 0), ([1, 4, 4], 1), ([None, 0], 1), ([None], None), ([], None)],
+)
+def test_the_best_is_the_earliest_of_the_highest(successes: list[int | None], best: int | None) -> None:
+    records = [record(epoch, value) for epoch, value in enumerate(successes)]
+    assert best_of(records) == best
+    assert best_of(reversed(records)) == best
+
+
+@pytest.mark.parametrize(
+    ("successes", "patience", "over"),
+    [([5, 4, 4], 2, True), ([5, 4], 2, False), ([5, 4, 6], 1, False), ([5, 5], 1, True), ([5, 1, 1], None, False)],
+)
+def test_patience_counts_from_the_best_epoch(successes: list[int], patience: int | None, over: bool) -> None:
+    assert patience_is_over([record(epoch, one) for epoch, one in enumerate(successes)], patience) is over
+
+
+def judgement(step: int, **scores: float | None) -> Judgement:
+    rewards = tuple(
+        CellReward(cell=CellRef(name[:-1], int(name[-1])), score=score, missing="none" if score is None else None)
+        for name, score in scores.items()
+    )
+    return Judgement(case="", rewards=RewardMatrix(trajectory="t", step=step, critic="c", rewards=rewards))
+
+
+def test_reward_rates_count_what_was_judged() -> None:
+    """Exactly the threshold earns nothing; a missing score is neither."""
+    judged = [
+        judgement(0, ada0=1.0, ada1=0.5, ben0=None, ben1=0.6),
+        judgement(1, ada0=0.0, ada1=None, ben0=None, ben1=1.0),
+    ]
+    rates = reward_rates(judged, ("ada", "ben"), 2, Recipe())
+    assert rates == {"ada": [0.5, 0.0], "ben": [None, 1.0]}
+    assert reward_rates(judged, ("ada", "ben"), 2, Recipe(threshold=0.7))["ben"] == [None, 0.5]
