@@ -20,6 +20,7 @@ COMMANDS = {
     "": ["demo", "doctor", "eval", "finetune", "rollout", "serve", "synth"],
     "agents": ["check", "list"],
     "checkpoint": ["new"],
+    "critic": ["calibrate"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
     "pairs": ["explain", "list", "rebuild", "show"],

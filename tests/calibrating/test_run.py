@@ -1,0 +1,158 @@
+"""A calibration from its configuration to its files: numbers, what is missing, and nothing paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.calibrating.configure import CalibrationConfig
+from collab.calibrating.estimate import estimate
+from collab.calibrating.run import Progress, resume, start
+from collab.config import Budget
+from collab.credit.calibration_record import FILE, PICTURE, read_record
+from collab.credit.labels import labellings, read_labels
+from collab.credit.language_scores import ABSENT, OUT_OF_RANGE
+from collab.errors import RunFormatError, UsageError
+from collab.models.fake_server import FakeServer, Fault
+
+Wanted = Callable[..., CalibrationConfig]
+PASSES = ["again", "first", "longer", "names-1"]
+
+
+def content(path: Path) -> dict[str, Any]:
+    """The file of a calibration but for the moment at which it was begun."""
+    found = json.loads((path / FILE).read_text())
+    assert found.pop("created")
+    return dict(found)
+
+
+def recorded(path: Path) -> int:
+    return sum(len(read_labels(path, name).judged) for name in labellings(path))
+
+
+def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None:
+    result = asyncio.run(start(wanted(critic="critic-oracle"), tmp_path / "out"))
+    assert result.stopped is None
+    record = read_record(tmp_path / "out")
+    assert record == result.record
+    assert record.numbers is not None
+    assert (record.numbers.cases, record.numbers.accuracy, record.numbers.auc) == (4, 1.0, 1.0)
+    assert (record.label, record.asked, record.model, record.prompts) == ("oracle-1", None, {}, {})
+    assert labellings(tmp_path / "out") == PASSES
+    assert (tmp_path / "out" / PICTURE).read_text().startswith("<svg")
+
+
+def test_a_model_is_asked_as_planned_and_its_faults_are_found(
+    wanted: Wanted, tmp_path: Path, questions: Callable[[], int]
+) -> None:
+    config = wanted()
+    planned = asyncio.run(estimate(config))
+    assert questions() == 0
+    record = asyncio.run(start(config, tmp_path / "out")).record
+    assert record.numbers is not None
+    assert record.spent is not None
+    assert questions() == planned.calls == record.spent.calls == 4 * len(PASSES)
+    assert sum(planned.worth.values()) == record.numbers.cells
+    assert planned.worth["good"] == 4
+    assert (record.numbers.position_bias, record.numbers.length_bias) == (pytest.approx(0), pytest.approx(0))
+    assert record.numbers.accuracy is not None
+    assert record.numbers.accuracy < 1  # it likes what claims to be complete, and most of these claims are wrong
+    assert set(record.prompts) == {"system", "step"}
+    assert set(record.seeds) == set(PASSES)
+    assert record.seeds["first"] == record.seeds["again"] != record.seeds["names-1"]
+    assert record.model["policy"]["base"] == "fake"
+
+
+def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
+    voice.score = lambda place, one: (7.0, 0.5, None, 0.5)[place]
+    numbers = asyncio.run(start(wanted(), tmp_path / "some")).record.numbers
+    assert numbers is not None
+    assert numbers.missing[OUT_OF_RANGE] == 4
+    assert numbers.missing[ABSENT] > 0
+    assert sum(column.count for column in numbers.picture) == numbers.cells - sum(numbers.missing.values())
+    voice.says = lambda body: "I would rather not say."
+    numbers = asyncio.run(start(wanted(), tmp_path / "none")).record.numbers
+    assert numbers is not None
+    assert sum(numbers.missing.values()) == numbers.cells
+    assert (numbers.accuracy, numbers.auc, numbers.ece, numbers.retest) == (None, None, None, None)
+
+
+def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
+    wanted: Wanted, tmp_path: Path, voice: Any, questions: Callable[[], int]
+) -> None:
+    config = wanted()
+    asyncio.run(start(config, tmp_path / "whole"))
+    whole = questions()
+
+    async def halfway(path: Path) -> str | None:
+        stop, scores = asyncio.Event(), voice.says
+        loop = asyncio.get_running_loop()
+
+        def says(body: Any) -> str:
+            if questions() == whole + whole // 2:
+                loop.call_soon_threadsafe(stop.set)
+            return str(scores(body))
+
+        voice.says = says
+        stopped = (await start(config, path, stop=stop)).stopped
+        voice.says = scores
+        return stopped
+
+    out = tmp_path / "out"
+    assert asyncio.run(halfway(out)) == "stopped on request"
+    assert read_record(out).numbers is None
+    assert not (out / PICTURE).exists()
+    there, before = recorded(out), questions()
+    assert 0 < there < whole
+    seen: list[Progress] = []
+    assert asyncio.run(resume(out, watch=seen.append)).stopped is None
+    assert questions() - before == whole - there
+    assert (seen[0].done, seen[0].labelling.known) == (whole, there)
+    assert content(out) == content(tmp_path / "whole")
+    assert (out / PICTURE).read_bytes() == (tmp_path / "whole" / PICTURE).read_bytes()
+    again, finished = (out / FILE).read_bytes(), questions()
+    assert asyncio.run(resume(out)).record.numbers is not None
+    assert ((out / FILE).read_bytes(), questions()) == (again, finished)
+
+
+def test_a_question_that_failed_is_asked_again(wanted: Wanted, tmp_path: Path, server: FakeServer) -> None:
+    async def gone() -> str | None:
+        result = start(wanted_config, tmp_path / "out", watch=lambda progress: server.faults.append(Fault(status=500)))
+        return (await result).stopped
+
+    wanted_config = wanted()
+    stopped = asyncio.run(gone())
+    assert stopped is not None
+    assert stopped.startswith("1 of 16 judgements failed (")
+    assert asyncio.run(resume(tmp_path / "out")).stopped is None
+
+
+def test_a_budget_counts_all_passes(wanted: Wanted, tmp_path: Path) -> None:
+    whole = asyncio.run(start(wanted(), tmp_path / "whole")).record.spent
+    assert whole is not None
+    tokens = (whole.prompt_tokens + whole.completion_tokens) // 2  # more than one pass costs
+    result = asyncio.run(start(wanted(budget=Budget(tokens=tokens)), tmp_path / "out"))
+    assert result.stopped is not None
+    assert result.stopped.startswith("budget used up: ")
+    assert 4 < result.progress.done < 16
+
+
+def test_what_is_not_as_it_was_is_not_mixed(wanted: Wanted, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asyncio.run(start(wanted(budget=Budget(tokens=1)), out))
+    text = (out / FILE).read_text()
+    (out / FILE).write_text(text.replace('"digest": "', '"digest": "0', 1))
+    with pytest.raises(RunFormatError, match="judged otherwise than llm-1 does now"):
+        asyncio.run(resume(out))
+    (out / FILE).write_text(text.replace('"environment_version": "1"', '"environment_version": "0"'))
+    with pytest.raises(RunFormatError, match="version 0, this is version 1"):
+        asyncio.run(resume(out))
+    with pytest.raises(UsageError, match="holds another calibration"):
+        asyncio.run(start(wanted(), out))
+    with pytest.raises(RunFormatError, match="not a calibration"):
+        asyncio.run(resume(tmp_path / "library"))

@@ -1,0 +1,133 @@
+"""`collab critic`: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.cli.main import main
+
+LIBRARY = str(Path(__file__).parent / "library")
+SMALL = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "4")
+
+Result = tuple[int, str, str]
+
+
+@pytest.fixture
+def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        code = main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def read(result: Result, code: int = 0) -> Any:
+    assert result[0] == code, result[2]
+    return json.loads(result[1])
+
+
+def test_it_says_how_far_a_critic_can_be_trusted_on_phones(collab):
+    code, out, err = collab("critic", "calibrate", "--critic", "critic-oracle", "--cases", "3")
+    assert code == 0, err
+    assert err.startswith("critic-oracle judges 3 steps of androidworld, recorded in calibrations/critic-oracle\n")
+    head, _, *lines = out.splitlines()
+    assert head.startswith("critic-oracle (oracle-1) on androidworld[simphone, without Pro Expense]: 3 steps, ")
+    rows = {line[:18].strip(): line[18:].split()[0] for line in lines[1:7]}
+    assert rows == {
+        "accuracy": "1.000",
+        "AUC": "1.000",
+        "calibration error": rows["calibration error"],
+        "test-retest": "1.000",
+        "position bias": "-",
+        "length bias": "0.000",
+    }
+    assert "missing      0 of " in out
+    assert Path("calibrations/critic-oracle/reliability.svg").exists()
+
+
+def test_json_is_one_document_whose_numbers_are_the_files(collab):
+    found = read(collab(*SMALL, "--out", "made", "--json"))
+    assert (found["stopped"], found["judgements"]) == (None, {"planned": 24, "done": 24})
+    assert found["calibration"] == json.loads(Path("made/calibration.json").read_text())
+    assert read(collab("critic", "calibrate", "--resume", "made", "--json"))["calibration"] == found["calibration"]
+
+
+def test_what_is_missing_is_told_by_cause(collab):
+    code, out, _ = collab(*SMALL[:-3], "critic-outcome", "--cases", "4", "--out", "made")
+    assert code == 0
+    assert "it was not carried out" in out
+    assert "AUC                -" in out
+
+
+def test_plan_makes_nothing(collab):
+    code, out, _ = collab(*SMALL, "--plan")
+    assert code == 0
+    assert out.startswith("4 steps of corridor with 4 good, ")
+    assert out.endswith("calls  none: no model is asked\n")
+    assert read(collab(*SMALL, "--plan", "--json"))["passes"] == 6
+    assert not list(Path().iterdir())
+
+
+def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):
+    code, out, err = collab(*SMALL, "--budget", "minutes=0.0000001", "--out", "made")
+    assert code == 1
+    assert not out
+    assert err.splitlines()[-1].startswith("stopped: budget used up: ")
+    assert err.endswith("; go on with: collab critic calibrate --resume made\n")
+    found = read(collab("critic", "calibrate", "--resume", "made", "--budget", "minutes=5", "--json"))
+    assert found["calibration"]["numbers"]["auc"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--critic", "parrot"), "agents/parrot: kind scripted speaks and does not judge"),
+        (("--env", "web"), "web cannot be copied or rebuilt, or knows no solutions"),
+        (("--set", "nothing=1"), "nothing"),
+        (("--set", "critic.options.replay=true"), "replay"),
+        (("--budget", "usd=1"), "--budget: agents/critic-oracle asks no model"),
+        (("--seed", "31"), "run seed 31 is not one of split train"),
+        (("--resume", "made"), "--resume goes on with what its directory says; leave out --env, --critic, --cases"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(collab, arguments: tuple[str, ...], message: str):
+    code, out, err = collab(*SMALL, *arguments)
+    assert (code, out) == (2, ""), err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(Path().iterdir())
+
+
+def test_a_critic_must_be_named(collab):
+    code, _, err = collab("critic", "calibrate")
+    assert code == 2
+    assert "--critic is missing: name an agents file that judges" in err
+
+
+@pytest.mark.parametrize("name", ["critic-llm", "critic-oracle"])
+def test_a_critic_does_not_play(collab, name: str):
+    asked = ("rollout", "--env", "corridor", "--graph", "single", "--agents", name, "--episodes", "1", "--out", "run")
+    for command in (asked, ("agents", "check", name)):
+        code, _, err = collab(*command)
+        assert code == 2
+        assert f"agents/{name}: a critic (kind {name.removeprefix('critic-')}) judges and does not speak" in err
+        assert err.count("\n") == 1
+    assert not Path("run").exists()
+
+
+def test_the_list_of_agents_keeps_them_apart(collab):
+    speakers, critics = collab("agents", "list")[1].split("\n\n")
+    assert "rehearsal" in speakers
+    assert "critic-" not in speakers
+    assert critics.count("\ncritic-") == 3
+    listed = read(collab("agents", "list", "--json"))
+    assert (listed["critic-llm"]["critic"], listed["rehearsal"]["critic"]) == (True, False)

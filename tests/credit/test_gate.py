@@ -1,0 +1,106 @@
+"""Who is let through: by the last finished calibration of this very critic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.credit.calibrate import Known, accuracy, auc, ece, reliability
+from collab.credit.calibration import Calibration
+from collab.credit.calibration_picture import to_svg
+from collab.credit.calibration_record import CalibrationRecord, read_record, write_record
+from collab.credit.gate import admit, last_calibration, told
+from collab.errors import ConfigError, RunFormatError
+
+KNOWN = [Known(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
+PICTURE = reliability(KNOWN)
+NUMBERS = Calibration(
+    critic="llm-1",
+    cases=3,
+    cells=9,
+    missing={"the critic gave no score": 2},
+    mean_scores={"good": 0.8, "bad": 0.2},
+    accuracy=accuracy(KNOWN),
+    auc=auc(KNOWN),
+    picture=PICTURE,
+    ece=ece(PICTURE),
+    retest=None,
+    position_effects={0: 0.1, 1: -0.1},
+    position_bias=0.2,
+    length_bias=None,
+)
+RECORD = CalibrationRecord(
+    critic="critic-llm",
+    label="llm-1",
+    digest="5e" * 32,
+    config={},
+    environment="androidworld[simphone] <&>",
+    environment_version="2",
+    created="2026-01-01T00:00:00.000Z",
+    numbers=NUMBERS,
+)
+
+
+def keep(folder: Path, name: str, record: CalibrationRecord) -> None:
+    (folder / name).mkdir(parents=True)
+    write_record(folder / name, record)
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert any(column.good is None for column in PICTURE)
+    write_record(tmp_path, RECORD)
+    assert read_record(tmp_path) == RECORD
+
+
+def test_the_last_finished_one_of_this_critic_counts(tmp_path: Path) -> None:
+    assert last_calibration(tmp_path / "nowhere", RECORD.digest) is None
+    newer = replace(RECORD, created="2026-01-02T00:00:00.000Z")
+    keep(tmp_path, "a-newer", newer)
+    keep(tmp_path, "b-older", RECORD)
+    keep(tmp_path, "c-unfinished", replace(RECORD, created="2026-01-03T00:00:00.000Z", numbers=None))
+    keep(tmp_path, "d-of-another", replace(RECORD, created="2026-01-04T00:00:00.000Z", digest="00" * 32))
+    assert last_calibration(tmp_path, RECORD.digest) == newer
+    assert last_calibration(tmp_path / "b-older", RECORD.digest) == RECORD
+    assert last_calibration(tmp_path / "d-of-another", RECORD.digest) is None
+    (tmp_path / "b-older" / "calibration.json").write_text("{")
+    with pytest.raises(RunFormatError, match="b-older"):
+        last_calibration(tmp_path, RECORD.digest)
+
+
+def test_an_auc_that_is_high_enough_is_let_through() -> None:
+    assert NUMBERS.auc == 1.0
+    admit(RECORD, 1.0, critic="critic-llm", kind="llm")
+    low = replace(RECORD, numbers=replace(NUMBERS, auc=0.75))
+    admit(low, 0.75, critic="critic-llm", kind="llm")
+    with pytest.raises(ConfigError, match=r"critic critic-llm: AUC 0.750 in its calibration of 2026.* at least 0.76"):
+        admit(low, 0.76, critic="critic-llm", kind="llm")
+    admit(low, 0.76, critic="critic-llm", kind="llm", anyway=True)
+
+
+@pytest.mark.parametrize("found", [None, replace(RECORD, numbers=None)])
+def test_a_missing_one_is_refused_with_the_command_that_makes_it(found: CalibrationRecord | None) -> None:
+    command = "collab critic calibrate --critic critic-llm --out calibrations/critic-llm"
+    with pytest.raises(ConfigError, match=command):
+        admit(found, 0.0, critic="critic-llm", kind="llm")
+    admit(found, 0.9, critic="critic-llm", kind="llm", anyway=True)
+    admit(found, 0.9, critic="critic-oracle", kind="oracle")
+
+
+def test_one_that_tells_nothing_apart_is_refused() -> None:
+    with pytest.raises(ConfigError, match="knows no AUC"):
+        admit(replace(RECORD, numbers=replace(NUMBERS, auc=None)), 0.0, critic="critic-outcome", kind="outcome")
+    with pytest.raises(ConfigError, match=r"least AUC 75: allowed are numbers from 0 to 1"):
+        admit(RECORD, 75, critic="critic-llm", kind="llm")
+
+
+def test_one_line_tells_it() -> None:
+    assert told(RECORD).startswith("AUC 1.000, accuracy 0.857, calibration error 0.219")
+    assert told(RECORD).endswith(", 2 of 9 scores missing, on androidworld[simphone] <&>")
+    assert told(replace(RECORD, numbers=None)) == "not finished"
+
+
+def test_a_calibration_without_numbers_has_no_picture() -> None:
+    with pytest.raises(ValueError, match="has no picture"):
+        to_svg(replace(RECORD, numbers=None))

@@ -1,0 +1,104 @@
+"""A critic from its agents file: which one it is, what it is made with, and when its digest is another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.credit.language import LanguageCritic
+from collab.credit.outcome import OutcomeCritic
+from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.library import Library
+from collab.resolve import is_critic, refuse_critic
+
+ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
+
+
+def bench(**changes: Any) -> Bench:
+    definition = CriticDefinition.model_validate({"kind": "llm", "options": {"model": ENGINE}, **changes})
+    return Bench.of("a-test", definition, critic_texts(Library(), definition))
+
+
+def served(digest_of: Mapping[str, Any]) -> str:
+    options = {"model": "m", "base_url": "http://127.0.0.1:1/v1", **digest_of}
+    return bench(options={"model": {"kind": "openai", "options": options}}).digest
+
+
+@pytest.mark.parametrize("name", ["critic-oracle", "critic-outcome", "critic-llm"])
+def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+    library = Library()
+    definition = load_critic(library, name)
+    made = Bench.of(name, definition, critic_texts(library, definition))
+    assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == name.removeprefix("critic-")
+    assert (made.model is not None) == bool(made.texts) == (name == "critic-llm")
+
+
+def test_critics_of_one_bench_share_its_model() -> None:
+    made = bench(options={"model": ENGINE, "per": "round"})
+    one, other = made.critic(seed=1), made.critic(seed=2)
+    assert isinstance(one, LanguageCritic)
+    assert one is not other
+    assert isinstance(bench(kind="outcome", options={"replay": True}).critic(), OutcomeCritic)
+
+
+def test_the_digest_is_of_what_decides_scores() -> None:
+    same = bench().digest
+    assert bench(description="in other words").digest == same
+    changed = [
+        bench(options={"model": ENGINE, "per": "round"}).digest,
+        bench(sampling={"temperature": 0.7, "max_tokens": 2048}).digest,
+        bench(history=3).digest,
+        bench(kind="oracle", options={}).digest,
+        Bench.of("a-test", bench().definition, {**bench().texts, "system": "Be kind."}).digest,
+    ]
+    assert len({same, *changed}) == 1 + len(changed)
+
+
+def test_how_a_model_is_reached_does_not_count() -> None:
+    assert served({"base_url": "http://127.0.0.1:2/v1", "concurrency": 2, "retries": 0}) == served({})
+    assert served({"model": "n"}) != served({})
+    assert served({"version": 1}) != served({})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"options": {}}, "options.model: got None; a critic of kind llm asks an engine"),
+        ({"options": {"model": "gpt-4o"}}, "options.model: got 'gpt-4o'"),
+        ({"options": {"model": {"kind": "opnai"}}}, "did you mean openai"),
+        ({"options": {"model": {"kind": "rehearsal"}}}, "looks at solutions"),
+        ({"options": {"model": ENGINE, "per": "episode"}}, "'step' or 'round'"),
+        ({"kind": "outcome"}, "model"),
+        ({"kind": "collab.models.scripted:ScriptedModel", "options": {"replies": ["x"]}}, "is no critic"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        bench(**changes).critic()
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_kind_that_is_none_is_named_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "judge.yaml").write_text("kind: oracel\n")
+    with pytest.raises(UnknownName, match=r"critics kind \(in agents/.*did you mean oracle"):
+        load_critic(Library(), str(tmp_path / "judge.yaml"))
+
+
+def test_who_speaks_does_not_judge_and_who_judges_does_not_speak() -> None:
+    with pytest.raises(ConfigError, match="agents/vllm: kind openai speaks and does not judge"):
+        load_critic(Library(), "vllm")
+    assert [is_critic(kind) for kind in ("llm", "oracle", "openai", "package.module:Class")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    refuse_critic("openai", "agents/vllm")
+    with pytest.raises(ConfigError, match=r"agents/x: a critic \(kind llm\) judges and does not speak"):
+        refuse_critic("llm", "agents/x")
