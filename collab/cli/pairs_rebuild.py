@@ -26,7 +26,7 @@ def rebuild(
         typer.Option(
             "--critic",
             metavar="NAME",
-            help="Whose scores decide: labels of the run, or a critic that makes them now (oracle, outcome).",
+            help="Whose scores decide: labels of the run, oracle, outcome, or the agents file of a critic.",
             rich_help_panel=_WHAT,
         ),
     ] = None,

@@ -1,14 +1,15 @@
 """Who judges a run and who says something worse, from the names that people give them.
 
-critic     the name of a labelling of the run, or of a kind that asks no model (oracle, outcome, package.module:Class)
-adversary  the name of a kind that asks no model (sampler, package.module:Class), or of an agents file
+critic     a labelling of the run; a kind that asks no model (oracle, outcome, package.module:Class); or the agents
+           file of a critic
+adversary  a kind that asks no model (sampler, package.module:Class); or an agents file whose model is asked
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from collab.credit.adversary_language import FOLDER, SAMPLING, read_adversary_pr
 from collab.credit.critic import Critic, label_of
 from collab.credit.labels import LabelHead, labellings, read_labels
 from collab.credit.pair_store import PairHead
+from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.models.base import Model
@@ -35,14 +37,16 @@ class AdversaryChoice:
     part: Part
     agent: AgentDefinition | None = None
     """Whose model is asked; None when no model is."""
-    name: str = ""
-    """Of the agents file; empty when there is none."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Template → text of what it is asked; empty when no model is."""
 
     @property
     def told(self) -> dict[str, Any]:
         """As JSON data, from which `adversary_of` makes the same choice again."""
-        agent = {} if self.agent is None else {"name": self.name, "agent": self.agent.model_dump(mode="json")}
-        return self.part.model_dump(mode="json") | agent
+        agent = {} if self.agent is None else {"agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        return {"kind": self.part.kind, "options": self.part.options, **agent} | (
+            {"texts": self.texts} if agent else {}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,42 +55,84 @@ class CriticChoice:
 
     labels: str
     """Its name."""
-    part: Part
     seed: int
+    options: Mapping[str, Any]
+    """As `LabelHead.options` has them."""
+    definition: CriticDefinition
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Template → text of what is asked; empty when no model is."""
 
-    def built(self) -> tuple[Critic, LabelHead]:
-        """The critic and the head of its labels.
-
-        Raises:
-            UsageError: a model was asked, and nothing says which.
-            ConfigError: it cannot be built; see `collab.resolve.build`.
-        """
-        if self.part.kind == ASKS_A_MODEL:
-            raise UsageError(
-                f"labels {self.labels!r}: steps are not judged yet, and those that are were judged by a model that "
-                "is not named here; go on with what made them, or name another critic: --critic NAME"
-            )
-        critic: Critic = build("critics", self.part, f"critic {self.labels}", {"seed": self.seed})
-        return critic, LabelHead(critic=label_of(critic), options=self.part.options, seed=self.seed)
+    @property
+    def free(self) -> bool:
+        """Whether judging costs neither money nor tokens, as far as is known."""
+        return self.definition.kind in ("oracle", "outcome")
 
 
-def critic_named(name: str, run: Path, seed: int) -> CriticChoice:
+def critic_named(library: Library, name: str, run: Path, seed: int) -> CriticChoice:
     """The labelling that a name stands for.
 
     Args:
         seed: of the run; a labelling that is there already keeps its own.
 
     Raises:
-        UnknownName: it is neither a labelling of the run nor a critic that asks no model.
+        UnknownName: it is neither a labelling of the run, nor a critic, nor an agents file.
+        ConfigError: the agents file does not fit, or is of somebody who speaks.
     """
     if name in labellings(run):
-        head = read_labels(run, name).head
-        part = Part(kind=head.critic.rpartition("-")[0], options=dict(head.options))
-        return CriticChoice(labels=name, part=part, seed=head.seed)
+        return _of_head(name, read_labels(run, name).head)
     known = [kind for kind in kinds("critics") if kind != ASKS_A_MODEL]
-    if name not in known and ":" not in name:
-        raise UnknownName.of("labelling or critic", name, {*labellings(run), *known})
-    return CriticChoice(labels=name.replace(":", "-"), part=Part(kind=name), seed=seed)
+    if name in known or ":" in name:
+        made = CriticDefinition(kind=name)
+        told = {"kind": name, "options": {}}
+        return CriticChoice(labels=name.replace(":", "-"), seed=seed, options=told, definition=made)
+    try:
+        library.path("agents", name)
+    except UnknownName:
+        every = {*labellings(run), *known, *library.names("agents")}
+        raise UnknownName.of("labelling, critic or agents file", name, every) from None
+    definition = load_critic(library, name)
+    texts = critic_texts(library, definition)
+    told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
+    return CriticChoice(labels=Path(name).stem, seed=seed, options=told, definition=definition, texts=texts)
+
+
+def _of_head(name: str, head: LabelHead) -> CriticChoice:
+    """The critic that made a labelling, as far as its head tells."""
+    told = dict(head.options)
+    if "critic" in told:
+        definition = validate(CriticDefinition, told["critic"], f"labels {name!r}: critic")
+    else:
+        kind = str(told.get("kind", head.critic.rpartition("-")[0]))
+        definition = CriticDefinition(kind=kind, options=dict(told.get("options", {})))
+    texts = told.get("texts", {})
+    return CriticChoice(labels=name, seed=head.seed, options=told, definition=definition, texts=texts)
+
+
+@contextlib.asynccontextmanager
+async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> AsyncIterator[tuple[Critic, LabelHead]]:
+    """The critic, and the head of its labels; its model is closed in the end.
+
+    Args:
+        call_s: limit of one call in seconds.
+
+    Raises:
+        ConfigError: it cannot be built; see `collab.resolve.build`.
+        UsageError: nothing says which model is asked, or a limit is on something that nobody counts.
+        ModelFailure: its server does not answer.
+    """
+    if choice.definition.kind == ASKS_A_MODEL and "critic" not in choice.options:
+        raise UsageError(
+            f"labels {choice.labels!r}: steps are not judged yet, and those that are were judged by a model that is "
+            "not told here; go on with what made them, or name another critic: --critic NAME"
+        )
+    bench = Bench.of(choice.labels, choice.definition, choice.texts)
+    try:
+        if bench.model is not None:
+            await _check_counted(bench.model, budget, f"agents/{choice.labels}")
+        critic = bench.critic(seed=choice.seed, call_s=call_s)
+        yield critic, LabelHead(critic=label_of(critic), options=choice.options, seed=choice.seed)
+    finally:
+        await bench.close()
 
 
 def adversary_named(library: Library, name: str) -> AdversaryChoice:
@@ -102,8 +148,9 @@ def adversary_named(library: Library, name: str) -> AdversaryChoice:
     try:
         agent = library.load("agents", name, AgentDefinition)
     except UnknownName:
-        raise UnknownName.of("adversary", name, [*known, *library.names("agents")]) from None
-    return AdversaryChoice(part=Part(kind=ASKS_A_MODEL), agent=agent, name=Path(name).stem)
+        raise UnknownName.of("adversary", name, {*known, *library.names("agents")}) from None
+    texts = read_adversary_prompts(library.path("prompts", FOLDER))
+    return AdversaryChoice(part=Part(kind=ASKS_A_MODEL), agent=agent, texts=texts)
 
 
 def adversary_of(head: PairHead) -> AdversaryChoice:
@@ -116,19 +163,22 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
         return AdversaryChoice(part=Part(kind=SAMPLER))
     told = dict(head.adversary_options)
     try:
-        agent, name = told.pop("agent", None), str(told.pop("name", ""))
+        agent, texts = told.pop("agent", None), dict(told.pop("texts", {}))
         made = None if agent is None else validate(AgentDefinition, agent, "agent")
         part = validate(Part, told or {"kind": head.adversary.rpartition("-")[0]}, "adversary")
-    except (ConfigError, TypeError, AttributeError):
+    except (ConfigError, TypeError, ValueError):
         raise UsageError(
             f"the earlier pairs do not say how {head.adversary} was made; say who is asked: --adversary NAME"
         ) from None
-    return AdversaryChoice(part=part, agent=made, name=name)
+    return AdversaryChoice(part=part, agent=made, texts=texts)
 
 
 @contextlib.asynccontextmanager
-async def opened_adversary(choice: AdversaryChoice, library: Library, budget: Budget) -> AsyncIterator[Adversary]:
-    """The adversary; its model is closed in the end.
+async def opened_adversary(choice: AdversaryChoice, budget: Budget, call_s: float) -> AsyncIterator[Adversary]:
+    """The adversary; its model is closed in the end. Sampled as its agents file says, else as adversaries are.
+
+    Args:
+        call_s: limit of one call in seconds.
 
     Raises:
         ConfigError: it cannot be built; see `collab.resolve.build`.
@@ -138,20 +188,24 @@ async def opened_adversary(choice: AdversaryChoice, library: Library, budget: Bu
     if choice.agent is None:
         yield build_adversary(choice.part, f"adversary {choice.part.kind}")
         return
-    where, agent = f"agents/{choice.name}", choice.agent
+    where, agent = "agents file of the adversary", choice.agent
     model: Model = build("models", agent, where)
     try:
-        able = await model.probe()  # a server that does not answer is found before anybody is asked
-        if budget.usd is not None and not able.knows_price:
-            raise UsageError(f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens")
-        if budget.tokens is not None and not able.counts_tokens:
-            raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")
-        said = "sampling" in agent.model_fields_set
-        given = {
-            "model": model,
-            "texts": read_adversary_prompts(library.path("prompts", FOLDER)),
-            "sampling": agent.sampling.of(0, 1, where) if said else SAMPLING,
-        }
+        await _check_counted(model, budget, where)
+        said, own = agent.sampling.model_fields_set, agent.sampling.of(0, 1, where)
+        sampling = replace(SAMPLING, **{name: getattr(own, name) for name in said})
+        given = {"model": model, "texts": choice.texts, "sampling": sampling, "call_s": call_s}
         yield build_adversary(choice.part, where, given)
     finally:
         await model.close()
+
+
+async def _check_counted(model: Model, budget: Budget, where: str) -> None:
+    """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked."""
+    able = await model.probe()
+    if budget.usd is not None and not able.knows_price:
+        raise UsageError(
+            f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"
+        )
+    if budget.tokens is not None and not able.counts_tokens:
+        raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")

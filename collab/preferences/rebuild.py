@@ -24,7 +24,7 @@ from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.preferences.allowance import AllowedAdversary, Exhausted
-from collab.preferences.parties import opened_adversary
+from collab.preferences.parties import opened_adversary, opened_critic
 from collab.preferences.wish import Plan, Wish, plan_of
 from collab.resolve import build_suite
 from collab.runs import stored_config
@@ -116,10 +116,11 @@ async def rebuild(
                 suite=suite,
                 reader=reader,
                 concurrency=config.concurrency,
+                call_s=config.environment.limits.call_s,
                 stop=stop or asyncio.Event(),
             )
             watch(work.progress)
-            return await work.done(library)
+            return await work.done()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,18 +132,19 @@ class _Work:
     suite: Suite
     reader: RunReader
     concurrency: int
+    call_s: float
     stop: asyncio.Event
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=lambda: Meter(planned=0))
 
-    async def done(self, library: Library) -> Rebuilt:
+    async def done(self) -> Rebuilt:
         """All of it."""
         stopped = await self._judge()
         if stopped is not None:
             return self._result(stopped=stopped)
         labels = read_labels(self.wish.run, self.plan.critic.labels)
         try:
-            made, who = await self._pair(labels, library)
+            made, who = await self._pair(labels)
         except Exhausted as reached:
             return self._result(stopped=str(reached))
         name, new = self._store(made, labels, who)
@@ -157,12 +159,17 @@ class _Work:
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._cases())
         if known is not None and not self.progress.steps:
             return None
-        critic, head = choice.built()
-        with LabelWriter(run, choice.labels, head) as writer:
-            todo = self._cases(Rebuilder(self.suite))
-            found = await label(
-                todo, critic, writer, concurrency=self.concurrency, budget=limits, stop=self.stop, watch=self._watched
-            )
+        async with opened_critic(choice, limits, self.call_s) as (critic, head):
+            with LabelWriter(run, choice.labels, head) as writer:
+                found = await label(
+                    self._cases(Rebuilder(self.suite)),
+                    critic,
+                    writer,
+                    concurrency=self.concurrency,
+                    budget=limits,
+                    stop=self.stop,
+                    watch=self._watched,
+                )
         self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
         self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
         return found.stopped
@@ -174,12 +181,12 @@ class _Work:
         played = self.reader.trajectories()
         return (case for trajectory in played for case in cases(trajectory, self.suite.space, states))
 
-    async def _pair(self, labels: Labels, library: Library) -> tuple[Paired, str | None]:
+    async def _pair(self, labels: Labels) -> tuple[Paired, str | None]:
         """The pairs, and who was asked for worse sides."""
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
             return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
-        async with opened_adversary(choice, library, limits) as adversary:
+        async with opened_adversary(choice, limits, self.call_s) as adversary:
             asked = AllowedAdversary(adversary=adversary, budget=limits, meter=self.meter, stop=self.stop)
             self.progress.adversary = asked
             with ProposalMemory(self.wish.run) as memory:

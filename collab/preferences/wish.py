@@ -39,8 +39,8 @@ class Wish:
 
     run: Path
     critic: str | None = None
-    """A labelling of the run, or a critic that asks no model; unsaid and without earlier pairs: the run's only
-    labelling, or the oracle."""
+    """A labelling of the run, a critic that asks no model, or the agents file of a critic; unsaid and without earlier
+    pairs: the run's only labelling, or the oracle."""
     adversary: str | None = None
     """Unsaid and without earlier pairs: the sampler."""
     sources: Sources | None = None
@@ -104,7 +104,9 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     adversary = _adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
         raise UsageError("--adversary: pairs by contrast alone ask nobody; leave it out, or say --source mix")
-    plan = Plan(critic=_critic(wish, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before)
+    plan = Plan(
+        critic=_critic(wish, library, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before
+    )
     _check_budget(wish, plan)
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
@@ -128,24 +130,25 @@ def _adversary(wish: Wish, library: Library, before: StoredPairs | None) -> Adve
     return adversary_named(library, SAMPLER) if before is None else adversary_of(before.head)
 
 
-def _critic(wish: Wish, before: StoredPairs | None, seed: int, capabilities: Collection[str]) -> CriticChoice:
+def _critic(
+    wish: Wish, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
+) -> CriticChoice:
     there = labellings(wish.run)
     name = wish.critic or (None if before is None else before.head.labels)
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME")
-    return critic_named(name or next(iter(there), ORACLE), wish.run, seed)
+    return critic_named(library, name or next(iter(there), ORACLE), wish.run, seed)
 
 
 def _check_budget(wish: Wish, plan: Plan) -> None:
     """Refuse a limit that would never be reached."""
     limited = wish.budget.usd is not None or wish.budget.tokens is not None
-    kinds = [plan.critic.part.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
-    free = all(kind in (ORACLE, "outcome", SAMPLER) for kind in kinds)
-    if limited and free:
+    asked = [plan.critic.definition.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
+    if limited and plan.critic.free and asked[1:] in ([], [SAMPLER]):
         raise UsageError(
-            f"--budget: {' and '.join(kinds)} cost neither money nor tokens; limit minutes, or leave it out"
+            f"--budget: {' and '.join(asked)} cost neither money nor tokens; limit minutes, or leave it out"
         )
 
 

@@ -17,6 +17,9 @@ DEFINITIONS = {
     "agents/actor.yaml": "kind: rehearsal\noptions: {error_base: 0.5, error_slope: 0}\n",
     "agents/clumsy.yaml": 'kind: scripted\noptions:\n  replies: [\'Reason: done. Action: {"action_type": "status", '
     '"goal_status": "complete"}\']\n',
+    "agents/judge.yaml": "kind: llm\noptions:\n  model: {kind: scripted, options: {replies: ['"
+    '[{"id": 1, "score": 0.9, "reason": "it is first"}, {"id": 2, "score": 0.1, "reason": "it is not"}]'
+    "']}}\n",
     "agents/gone.yaml": "kind: scripted\noptions: {replies: [x], fail_calls: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}\n",
 }
 

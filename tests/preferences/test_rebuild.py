@@ -182,6 +182,22 @@ def test_steps_that_are_not_judged_yet_are_judged_by_who_judged_the_others(run: 
     assert (result.judged, result.new) == (2, False)
 
 
+def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: Library) -> None:
+    made(run, library)
+    result = made(run, library, critic="judge")
+    assert result.stored is not None
+    assert result.changes is not None
+    assert (result.stored.name, result.changes.against) == ("judge", "oracle")
+    assert (result.judged, result.spent.calls) == (len(cases_of(run)), len(cases_of(run)))
+    assert all(pair.critic == "llm-1" and pair.calls for pair in result.stored.pairs)
+    (log,) = (run / "labels" / "judge" / "events").glob("*.jsonl")
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    again = made(run, library)
+    assert (again.judged, again.spent.calls, again.new, ids(again)) == (1, 1, False, ids(result))
+    with pytest.raises(ConfigError, match="speaks and does not judge"):
+        made(run, library, critic="clumsy")
+
+
 def test_who_judged_and_is_not_known_here_is_named(run: Path, library: Library) -> None:
     judged_by_hand(run, "hand", executed_best, steps=1)
     with pytest.raises(UnknownName, match="'hand'"):
@@ -245,7 +261,7 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        ({"critic": "orcale"}, "no labelling or critic called 'orcale'; did you mean oracle"),
+        ({"critic": "orcale"}, "no labelling, critic or agents file called 'orcale'; did you mean oracle"),
         ({"adversary": "smapler"}, "no adversary called 'smapler'; did you mean sampler"),
         ({"against": "first"}, "no pairs of .* called 'first'"),
         ({"threshold": 1.0}, "threshold 1.0"),

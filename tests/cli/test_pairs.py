@@ -1,0 +1,165 @@
+"""`collab pairs`: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.cli.main import main
+
+LIBRARY = str(Path(__file__).parent / "library")
+
+Result = tuple[int, str, str]
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with pairs by the oracle, of two kinds: `oracle` from the sampler, `oracle-2` by contrast."""
+    run = tmp_path_factory.mktemp("paired") / "run"
+    made = ["--env", "corridor", "--agents", "rehearsal", "--graph", "chain4", "--episodes", "2", "--out", str(run)]
+    assert main(["rollout", *made, "--library", LIBRARY, "--set", "graph.rounds=1"]) == 0
+    assert main(["pairs", "rebuild", str(run)]) == 0
+    assert main(["pairs", "rebuild", str(run), "--source", "contrast"]) == 0
+    return run
+
+
+@pytest.fixture
+def collab(
+    paired: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs `collab pairs` in a folder with that run as `run`: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(paired, tmp_path / "run")
+    capsys.readouterr()
+
+    def call(*arguments: str) -> Result:
+        code = main(["pairs", *arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def read(result: Result, code: int = 0) -> Any:
+    assert result[0] == code, result[2]
+    return json.loads(result[1])
+
+
+def test_list_tells_one_line_per_pair_and_filters(collab: Command) -> None:
+    found = read(collab("list", "run", "--name", "oracle", "--json"))
+    rows = found["pairs"]
+    assert (found["name"], len(rows)) == ("oracle", found["head"]["pairs"])
+    assert all(row["id"].startswith(row["short"]) and row["score"] == 1 for row in rows)
+    assert all(row["better"] != row["worse"] != "none" and row["source"] == "adversary" for row in rows)
+    code, out, err = collab("list", "run", "--name", "oracle", "--limit", "2")
+    head, first, second, summary, hint = out.splitlines()
+    assert (code, err) == (0, "")
+    assert head.split() == ["id", "episode", "step", "cell", "source", "better", "worse", "score"]
+    assert [first.split()[0], second.split()[0]] == [row["short"] for row in rows[:2]]
+    assert summary == f"2 shown, {len(rows)} pairs in 'oracle' of run"
+    assert hint == f"look closer: collab pairs explain run {rows[0]['short']}"
+    for option, field in (("--agent", "agent"), ("--source", "source"), ("--task", "episode")):
+        value = rows[0][field].split("/")[0]
+        mine = read(collab("list", "run", "--name", "oracle", option, value, "--json"))["pairs"]
+        assert mine == [row for row in rows if row[field].split("/")[0] == value]
+
+
+def test_list_shows_the_last_pairs_and_both_scores_of_a_contrast(collab: Command) -> None:
+    found = read(collab("list", "run", "--json"))
+    assert found["name"] == "oracle-2"
+    assert all(row["worse_score"] <= 0.5 < row["score"] for row in found["pairs"])
+    assert " > 0." in collab("list", "run")[1]
+
+
+def test_show_prints_both_replies_whole(collab: Command) -> None:
+    short = read(collab("list", "run", "--name", "oracle", "--json"))["pairs"][0]["short"]
+    told = read(collab("show", "run", short, "--json"))
+    code, out, _ = collab("show", "run", short)
+    assert code == 0
+    for side in ("chosen", "rejected"):
+        assert all(f"    {line}" in out for line in told[side]["text"].splitlines())
+    assert "worse: made up by sampler-1: " in out
+
+
+def test_explain_walks_to_words_screen_and_prompt(collab: Command) -> None:
+    short = read(collab("list", "run", "--json"))["pairs"][0]["short"]
+    told = read(collab("explain", "run", short, "--json"))
+    code, out, _ = collab("explain", "run", short)
+    assert code == 0
+    assert f"oracle-1 gives 1.00: {told['chosen']['because']}" in out
+    assert f"oracle-1 gives {told['rejected']['score']:.2f}: {told['rejected']['because']}" in out
+    assert ("off-context" in out) == told["off_context"]
+    assert all(f"    {line}".rstrip() in out for line in told["screen"]["text"].splitlines())
+    assert told["prompt"]["system"] not in out
+    whole = collab("explain", "run", short, "--prompt")[1]
+    assert all(line in whole for line in told["prompt"]["system"].splitlines())
+    assert told["prompt"]["user"].splitlines()[0] in whole
+
+
+def test_rebuild_tells_what_changed_and_the_same_again_nothing(collab: Command) -> None:
+    code, out, err = collab("rebuild", "run", "--against", "oracle", "--cap", "1", "--name", "few")
+    assert (code, err) == (0, "")
+    before = read(collab("list", "run", "--name", "oracle", "--json"))["head"]["pairs"]
+    few = read(collab("list", "run", "--name", "few", "--json"))["head"]["pairs"]
+    assert f"run: {few} pairs, stored as 'few'" in out
+    assert f"changes  to 'oracle': 0 added, {before - few} dropped, 0 flipped, {few} kept" in out
+    assert f"dropped  {before - few} (now: {before - few} the better side is rewarded and has no pair)" in out
+    again = read(collab("rebuild", "run", "--json"))
+    assert (again["name"], again["new"], again["judged"], again["asked"]) == ("few", False, 0, 0)
+    assert (again["changes"]["added"], again["changes"]["dropped"], again["changes"]["kept"]) == ([], [], few)
+    assert "changes  none: 'few' is what was there last" in collab("rebuild", "run")[1]
+
+
+def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:
+    shutil.rmtree("run/labels")
+    code, out, err = collab("rebuild", "run", "--budget", "minutes=0.0000001", "--name", "new")
+    assert (code, out) == (1, "")
+    assert err.startswith("stopped: budget used up: ")
+    assert "go on with the same command" in err
+    assert collab("rebuild", "run", "--name", "new")[0] == 0
+
+
+def test_a_run_whose_every_pair_goes_says_why(collab: Command) -> None:
+    code, out, err = collab("rebuild", "run", "--critic", "outcome", "--threshold", "0.99", "--source", "contrast")
+    assert code == 0
+    assert "0 pairs, stored as 'outcome'" in out
+    assert err.startswith("no pair was made")
+    assert collab("list", "run")[1] == "0 shown, 0 pairs in 'outcome' of run\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["list", "nowhere"], "not a run directory"),
+        (["list", "run", "--name", "orcale"], "did you mean oracle"),
+        (["list", "run", "--task", "Nothing"], "no task among these"),
+        (["list", "run", "--name", "../run"], "a name has letters"),
+        (["show", "run", "zz"], "no pair 'zz'"),
+        (["explain", "run", ""], "no pair ''"),
+        (["rebuild", "run", "--critic", "orcale"], "did you mean oracle"),
+        (["rebuild", "run", "--source", "both"], "allowed are adversary, contrast, mix"),
+        (["rebuild", "run", "--threshold", "1"], "threshold 1.0"),
+        (["rebuild", "run", "--budget", "usd=1"], "cost neither money nor tokens"),
+        (["rebuild", "nowhere"], "not a run directory"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_exit_code_2(collab: Command, arguments: list[str], told: str) -> None:
+    code, out, err = collab(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("error: ")
+    assert told in err
+
+
+def test_a_run_without_pairs_says_how_to_make_them(collab: Command) -> None:
+    shutil.rmtree("run/pairs")
+    for arguments in (["list", "run"], ["show", "run", "a"]):
+        code, _, err = collab(*arguments)
+        assert code == 2
+        assert "collab pairs rebuild run" in err
