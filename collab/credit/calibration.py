@@ -62,7 +62,7 @@ class Calibration:
     ece: float | None
     retest: Retest | None
     position_effects: Mapping[int, float]
-    """By place in the list, from 0; empty where the critic shows no list."""
+    """By place in the list, from 0; empty where the critic shows no list, or was not asked under other names."""
     position_bias: float | None
     length_bias: float | None
 
@@ -110,7 +110,8 @@ def measure(
     pairs = [(judgement.of(cell).score, worth) for judgement, cell, worth in _cells(first, known)]
     values, _ = scored((score, worth == "good") for score, worth in pairs)
     picture = reliability(values, bins)
-    effects = position_effects(_places([first, *(said for name, said in judged.items() if name.startswith(NAMES))]))
+    renamed = [said for name, said in judged.items() if name.startswith(NAMES)]
+    effects = position_effects(_places([first, *renamed])) if renamed else {}
     return Calibration(
         critic=critic,
         cases=len(known),

@@ -68,6 +68,13 @@ def test_a_model_is_asked_as_planned_and_its_faults_are_found(
     assert record.model["policy"]["base"] == "fake"
 
 
+def test_without_other_names_nothing_is_said_of_places(wanted: Wanted, tmp_path: Path) -> None:
+    numbers = asyncio.run(start(wanted(cases=1, settings=["permutations=0"]), tmp_path / "out")).record.numbers
+    assert numbers is not None
+    assert (numbers.position_effects, numbers.position_bias) == ({}, None)
+    assert labellings(tmp_path / "out") == ["again", "first", "longer"]
+
+
 def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
     voice.score = lambda place, one: (7.0, 0.5, None, 0.5)[place]
     numbers = asyncio.run(start(wanted(), tmp_path / "some")).record.numbers
