@@ -122,6 +122,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     say(f"{run}: {head.pairs} pairs, {'stored' if result.new else 'which are there already'} as {stored.name!r}")
     say(f"recipe   {_recipe(head)}")
     _say_counts(head)
+    _say_causes("no score", result.missing)
     if result.left_out:
         say(f"left out {result.left_out} episodes that broke or are not finished")
     spent = result.spent
@@ -130,7 +131,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     )
     say(f"asked    {result.judged} steps judged and {result.asked} worse sides made up now{cost}")
     if changes is None:
-        say(f"changes  none to tell of: {run} had no pairs before")
+        say("changes  none to tell of: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
     if stored.pairs:
@@ -150,6 +151,7 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
         "changes": None if changes is None else _changes_data(changes),
         "judged": result.judged,
         "asked": result.asked,
+        "missing": dict(result.missing),
         "spent": data(result.spent),
         "left_out": result.left_out,
         "stopped": result.stopped,

@@ -75,6 +75,8 @@ class Rebuilt:
     """Steps that were judged now."""
     asked: int
     """Questions that the adversary answered now; what it had answered before was recalled."""
+    missing: Counter[str]
+    """Cells of judged steps that have no score, by cause: nothing is paired of them."""
     spent: Spent
     """What critic and adversary cost now."""
     left_out: int
@@ -150,7 +152,7 @@ class _Work:
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
         changes = None if before is None else changes_of(self.wish.run, before, stored)
-        return self._result(stored=stored, new=new, changes=changes)
+        return self._result(stored=stored, new=new, changes=changes, missing=labels.missing)
 
     async def _judge(self) -> str | None:
         """Judge every step that is not; says why it ended early."""
@@ -224,6 +226,7 @@ class _Work:
         stored: StoredPairs | None = None,
         new: bool = False,
         changes: Changes | None = None,
+        missing: Counter[str] | None = None,
         stopped: str | None = None,
     ) -> Rebuilt:
         labelling, adversary = self.progress.labelling, self.progress.adversary
@@ -233,6 +236,7 @@ class _Work:
             changes=changes,
             judged=0 if labelling is None else labelling.judged,
             asked=0 if adversary is None else adversary.answered,
+            missing=missing or Counter(),
             spent=self.meter.spent,
             left_out=sum(one.state != "finished" for one in self.reader.episodes()),
             stopped=stopped,

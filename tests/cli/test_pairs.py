@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,7 @@ def test_a_run_whose_every_pair_goes_says_why(collab: Command) -> None:
     code, out, err = collab("rebuild", "run", "--critic", "outcome", "--threshold", "0.99", "--source", "contrast")
     assert code == 0
     assert "0 pairs, stored as 'outcome'" in out
+    assert re.search(r"^no score \d+: .*\d+ it was not carried out", out, re.MULTILINE)
     assert err.startswith("no pair was made")
     assert collab("list", "run")[1] == "0 shown, 0 pairs in 'outcome' of run\n"
 

@@ -17,9 +17,9 @@ DEFINITIONS = {
     "agents/actor.yaml": "kind: rehearsal\noptions: {error_base: 0.5, error_slope: 0}\n",
     "agents/clumsy.yaml": 'kind: scripted\noptions:\n  replies: [\'Reason: done. Action: {"action_type": "status", '
     '"goal_status": "complete"}\']\n',
-    "agents/judge.yaml": "kind: llm\noptions:\n  model: {kind: scripted, options: {replies: ['"
-    '[{"id": 1, "score": 0.9, "reason": "it is first"}, {"id": 2, "score": 0.1, "reason": "it is not"}]'
-    "']}}\n",
+    "agents/judge.yaml": "kind: llm\noptions:\n  permute: false\n  score: all\n  model: {kind: scripted, options: "
+    '{replies: [\'[{"agent": "ada", "round": 1, "score": 0.9, "reason": "she leads on"}, '
+    '{"agent": "ben", "round": 1, "score": 0.1, "reason": "he does not"}]\']}}\n',
     "agents/gone.yaml": "kind: scripted\noptions: {replies: [x], fail_calls: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}\n",
 }
 

@@ -17,6 +17,7 @@ from collab.credit.case import Case, cases
 from collab.credit.critic import Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.pair_store import pair_names, read_pairs
+from collab.credit.pairs import NOTHING
 from collab.credit.pairs_difference import NOT_REWARDED
 from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
@@ -189,7 +190,11 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
     assert result.changes is not None
     assert (result.stored.name, result.changes.against) == ("judge", "oracle")
     assert (result.judged, result.spent.calls) == (len(cases_of(run)), len(cases_of(run)))
-    assert all(pair.critic == "llm-1" and pair.calls for pair in result.stored.pairs)
+    by_ada = [case for case in cases_of(run) if case.matrix.utterances[0].action is not None]
+    assert len(result.stored.pairs) == len(by_ada) - result.stored.head.counts.get(NOTHING, 0) > 0
+    assert {(pair.critic, pair.chosen[0].cell.agent, len(pair.calls)) for pair in result.stored.pairs} == {
+        ("llm-1", "ada", 1)
+    }
     (log,) = (run / "labels" / "judge" / "events").glob("*.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     again = made(run, library)
