@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import data, note, plain, say, table
+from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
 
 if TYPE_CHECKING:
@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 """Pairs that came or went are told one by one up to so many."""
+
+
+def mark_of(run: Path) -> str | None:
+    """What is to be said of every output of a run whose agents look at solutions; None for all others."""
+    from collab.store.manifest import find_manifest
+
+    manifest = find_manifest(run)
+    return REHEARSAL if manifest is not None and manifest.privileged else None
+
+
+def marked(line: str, run: Path) -> str:
+    """The line, with the mark of its run where it has one."""
+    mark = mark_of(run)
+    return line if mark is None else f"{line}  ({mark})"
 
 
 def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) -> dict[str, Any]:
@@ -75,17 +89,17 @@ def scores(better: float | None, worse: float | None) -> str | None:
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
 
 
-def say_sides(stored: StoredPairs, told: Explained) -> None:
+def say_sides(run: Path, stored: StoredPairs, told: Explained) -> None:
     """Both replies, whole."""
-    _say_head(stored, told)
+    _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"\n{word}: {_who(told, side)}")
         _say_indented(side.text)
 
 
-def say_explained(stored: StoredPairs, told: Explained, *, prompt: bool) -> None:
+def say_explained(run: Path, stored: StoredPairs, told: Explained, *, prompt: bool) -> None:
     """What a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
-    _say_head(stored, told)
+    _say_head(run, stored, told)
     say(f"goal     {plain(told.goal)}")
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
         say(f"{word:<8} {plain(side.action)}, {_who(told, side)}")
@@ -109,17 +123,18 @@ def say_explained(stored: StoredPairs, told: Explained, *, prompt: bool) -> None
         say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
 
 
-def explained_data(stored: StoredPairs, told: Explained) -> dict[str, Any]:
+def explained_data(run: Path, stored: StoredPairs, told: Explained) -> dict[str, Any]:
     """What a pair rests on, as JSON data."""
     found: dict[str, Any] = data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
-    return {"name": stored.name, "labels": stored.head.labels, **found}
+    return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
 
 def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mapping[str, str]) -> None:
     """What was made, its counts, and the difference to the earlier pairs."""
     head, changes = stored.head, result.changes
-    say(f"{run}: {head.pairs} pairs, {'stored' if result.new else 'which are there already'} as {stored.name!r}")
+    there = "stored" if result.new else "which are there already"
+    say(marked(f"{run}: {head.pairs} pairs, {there} as {stored.name!r}", run))
     say(f"recipe   {_recipe(head)}")
     _say_counts(head)
     _say_causes("no score", result.missing)
@@ -145,6 +160,7 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
     stored, changes = result.stored, result.changes
     return {
         "run": str(run),
+        "note": mark_of(run),
         "name": None if stored is None else stored.name,
         "new": result.new,
         "head": None if stored is None else data(stored.head),
@@ -161,10 +177,10 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _say_head(stored: StoredPairs, told: Explained) -> None:
+def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
     pair, (where,) = told.pair, told.pair.chosen
     say(f"pair     {pair.id}")
-    say(f"of       {stored.name!r}, source {pair.source}")
+    say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy
     by = "several policies" if policy is None else f"{policy.base}{f' + {policy.adapter}' if policy.adapter else ''}"
     say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1} ({by})")

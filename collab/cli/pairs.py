@@ -15,6 +15,8 @@ from collab.cli import options
 from collab.cli.output import data, emit, say
 from collab.cli.pair_text import (
     explained_data,
+    mark_of,
+    marked,
     row_of,
     say_explained,
     say_rows,
@@ -66,12 +68,12 @@ def list_pairs(
     shown = found[:limit]
     rows = asyncio.run(_rows(run, stored, shown, letters_of(run)))
     if as_json:
-        emit({"run": str(run), "name": stored.name, "head": data(stored.head), "pairs": rows})
+        emit({"run": str(run), "note": mark_of(run), "name": stored.name, "head": data(stored.head), "pairs": rows})
         return
     if rows:
         say_rows(rows)
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
-    say(f"{len(shown)} shown, {len(found)}{chosen} pairs in {stored.name!r} of {run}")
+    say(marked(f"{len(shown)} shown, {len(found)}{chosen} pairs in {stored.name!r} of {run}", run))
     if shown:
         say(f"look closer: collab pairs explain {shlex.quote(str(run))} {rows[0]['short']}")
 
@@ -81,9 +83,9 @@ def show_pair(run: Run, id: Id, *, name: Name = None, as_json: options.Json = Fa
     """Show both replies of a pair, whole."""
     stored, told = asyncio.run(_explained(run, id, name))
     if as_json:
-        emit(explained_data(stored, told) | {"screen": None, "prompt": None})
+        emit(explained_data(run, stored, told) | {"screen": None, "prompt": None})
     else:
-        say_sides(stored, told)
+        say_sides(run, stored, told)
 
 
 @app.command("explain")
@@ -98,9 +100,9 @@ def explain_pair(
     """Walk from a pair to the critic's words, the screen and the prompt."""
     stored, told = asyncio.run(_explained(run, id, name))
     if as_json:
-        emit(explained_data(stored, told))
+        emit(explained_data(run, stored, told))
     else:
-        say_explained(stored, told, prompt=prompt)
+        say_explained(run, stored, told, prompt=prompt)
 
 
 # ------------------------------------------------------------------------------------------------------ inside

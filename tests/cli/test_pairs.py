@@ -13,6 +13,7 @@ import pytest
 
 from collab.cli.main import main
 
+REHEARSAL = "rehearsal: not a language model"
 LIBRARY = str(Path(__file__).parent / "library")
 
 Result = tuple[int, str, str]
@@ -64,7 +65,8 @@ def test_list_tells_one_line_per_pair_and_filters(collab: Command) -> None:
     assert (code, err) == (0, "")
     assert head.split() == ["id", "episode", "step", "cell", "source", "better", "worse", "score"]
     assert [first.split()[0], second.split()[0]] == [row["short"] for row in rows[:2]]
-    assert summary == f"2 shown, {len(rows)} pairs in 'oracle' of run"
+    assert summary == f"2 shown, {len(rows)} pairs in 'oracle' of run  ({REHEARSAL})"
+    assert found["note"] == REHEARSAL
     assert hint == f"look closer: collab pairs explain run {rows[0]['short']}"
     for option, field in (("--agent", "agent"), ("--source", "source"), ("--task", "episode")):
         value = rows[0][field].split("/")[0]
@@ -109,7 +111,7 @@ def test_rebuild_tells_what_changed_and_the_same_again_nothing(collab: Command) 
     assert (code, err) == (0, "")
     before = read(collab("list", "run", "--name", "oracle", "--json"))["head"]["pairs"]
     few = read(collab("list", "run", "--name", "few", "--json"))["head"]["pairs"]
-    assert f"run: {few} pairs, stored as 'few'" in out
+    assert f"run: {few} pairs, stored as 'few'  ({REHEARSAL})" in out
     assert f"changes  to 'oracle': 0 added, {before - few} dropped, 0 flipped, {few} kept" in out
     assert f"dropped  {before - few} (now: {before - few} the better side is rewarded and has no pair)" in out
     again = read(collab("rebuild", "run", "--json"))
@@ -133,7 +135,7 @@ def test_a_run_whose_every_pair_goes_says_why(collab: Command) -> None:
     assert "0 pairs, stored as 'outcome'" in out
     assert re.search(r"^no score \d+: .*\d+ it was not carried out", out, re.MULTILINE)
     assert err.startswith("no pair was made")
-    assert collab("list", "run")[1] == "0 shown, 0 pairs in 'outcome' of run\n"
+    assert collab("list", "run")[1] == f"0 shown, 0 pairs in 'outcome' of run  ({REHEARSAL})\n"
 
 
 @pytest.mark.parametrize(
