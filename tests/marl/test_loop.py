@@ -27,6 +27,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
+import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
 from collab.learn.folder import RunFolder
 from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
@@ -34,42 +35,45 @@ from collab.marl.loop import resume, start
 from collab.marl.loop_state import Loop
 from collab.store.writer import RunWriter
 
-out, told, epoch, part = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 begin, keep, step = Loop.begin, RunFolder.keep_checkpoint, RunWriter.step
 
-def begun(loop, name):
-    begin(loop, name)
-    if (loop.progress.epoch, name) == (epoch, part):
-        die()
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
-def kept(folder, *rest):
-    keep(folder, *rest)
-    if part == "checkpoint" and f"epochs/{epoch}/" in str(folder.path):
-        die()
+def until(epoch, part):
+    def begun(loop, name):
+        begin(loop, name)
+        if (loop.progress.epoch, name) == (epoch, part):
+            die()
 
-def recorded(writer, *rest, **named):
-    step(writer, *rest, **named)
-    if part == "step" and f"epochs/{epoch}/rollout" in str(writer.directory):
-        die()
+    def kept(folder, *rest):
+        keep(folder, *rest)
+        if part == "checkpoint" and f"epochs/{epoch}/" in str(folder.path):
+            die()
 
-Loop.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
-if MarlFolder(out).file.exists():
-    asyncio.run(resume(out, device="cpu"))
-else:
-    asyncio.run(start(MarlConfig.model_validate_json(told.read_text()), out, device="cpu"))
+    def recorded(writer, *rest, **named):
+        step(writer, *rest, **named)
+        if part == "step" and f"epochs/{epoch}/rollout" in str(writer.directory):
+            die()
+
+    Loop.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+    if MarlFolder(out).file.exists():
+        asyncio.run(resume(out, device="cpu"))
+    else:
+        asyncio.run(start(MarlConfig.model_validate_json(told.read_text()), out, device="cpu"))
+
+for point in points:
+    epoch, _, part = point.partition(":")
+    born = os.fork()
+    if not born:
+        until(int(epoch), part)
+        os._exit(0)
+    print(point, os.waitstatus_to_exitcode(os.waitpid(born, 0)[1]), flush=True)
 """
-"""Trains, and kills itself at a certain point of a certain epoch; argv: directory, configuration, epoch, point."""
+"""Trains in one process after the other; each kills itself at a point. argv: directory, configuration, epoch:point …"""
 
-POINTS = [
-    (0, "evaluation"),
-    (1, "step"),
-    (1, "critic"),
-    (1, "rows"),
-    (1, "checkpoint"),
-    (2, "adversary"),
-    (2, "training"),
-]
+POINTS = ("0:evaluation", "1:step", "1:critic", "1:rows", "1:checkpoint", "2:adversary", "2:training")
 
 
 def run(config: MarlConfig, out: Path, **options: object) -> MarlResult:
@@ -118,10 +122,9 @@ def test_the_same_again_gives_the_same_hash_and_another_seed_another(
 def test_what_was_killed_anywhere_ends_with_the_same_hash(whole: MarlResult, schooled, tmp_path: Path) -> None:
     told, out = tmp_path / "config.json", tmp_path / "run"
     told.write_text(schooled().model_dump_json())
-    for epoch, point in [*POINTS, (0, "never")]:
-        command = [sys.executable, "-c", CHILD, str(out), str(told), str(epoch), point]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == (0 if point == "never" else -9), (epoch, point, done.stderr)
+    command = [sys.executable, "-c", CHILD, str(out), str(told), *POINTS, "0:never"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "0:never 0"], done.stderr
     assert MarlFolder(out).read()["summary"] == whole.summary.model_dump()
     again = asyncio.run(resume(out, device="cpu"))
     assert (again.summary, again.stopped) == (whole.summary, None)
