@@ -187,3 +187,11 @@ def test_two_writers_do_not_meet(run: Path) -> None:
     lock.release()
     shutil.rmtree(run / "pairs" / "first")
     write(run, "first", paired(pair(1, "said")))
+
+
+def test_the_document_names_every_field(run: Path) -> None:
+    folder = write(run, "first", paired(pair(1, "said")))
+    text = (Path(__file__).parents[2] / "docs" / "run-format.md").read_text(encoding="utf-8")
+    told = text[text.index("## `pairs/`") : text.index("## `lock`")]
+    for name in (*json.loads((folder / FILE).read_text()), *json.loads((folder / HEAD).read_text())):
+        assert f"`{name}`" in told or name in ("versions", "created"), name
