@@ -149,6 +149,8 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         say("changes  none to tell of: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
+    if left := head.unjudged + sum(head.failed.values()):
+        note(f"{left} steps are not judged or could not be asked about; the same command asks again, where it is told who judged")
     if stored.pairs:
         say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
     else:

@@ -67,6 +67,12 @@ class CriticChoice:
         """Whether judging costs neither money nor tokens, as far as is known."""
         return self.definition.kind in ("oracle", "outcome")
 
+    @property
+    def known(self) -> bool:
+        """Whether it can be built: a labelling need not tell how the model that judged was asked."""
+        kind = self.definition.kind
+        return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind != ASKS_A_MODEL)
+
 
 def critic_named(library: Library, name: str, run: Path, seed: int) -> CriticChoice:
     """The labelling that a name stands for.
@@ -117,13 +123,13 @@ async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> 
 
     Raises:
         ConfigError: it cannot be built; see `collab.resolve.build`.
-        UsageError: nothing says which model is asked, or a limit is on something that nobody counts.
+        UsageError: nothing tells how it is asked, or a limit is on something that nobody counts.
         ModelFailure: its server does not answer.
     """
-    if choice.definition.kind == ASKS_A_MODEL and "critic" not in choice.options:
+    if not choice.known:
         raise UsageError(
-            f"labels {choice.labels!r}: steps are not judged yet, and those that are were judged by a model that is "
-            "not told here; go on with what made them, or name another critic: --critic NAME"
+            f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
+            "asked; go on with what made them, or name another critic: --critic NAME"
         )
     bench = Bench.of(choice.labels, choice.definition, choice.texts)
     try:

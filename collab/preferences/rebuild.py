@@ -159,8 +159,8 @@ class _Work:
         run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
         known = read_labels(run, choice.labels) if choice.labels in labellings(run) else None
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._cases())
-        if known is not None and not self.progress.steps:
-            return None
+        if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
+            return None  # what whoever is not known here left out is counted among the pairs
         async with opened_critic(choice, limits, self.call_s) as (critic, head):
             with LabelWriter(run, choice.labels, head) as writer:
                 found = await label(

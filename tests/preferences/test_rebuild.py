@@ -21,7 +21,7 @@ from collab.credit.pairs import NOTHING
 from collab.credit.pairs_difference import NOT_REWARDED
 from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
-from collab.errors import ConfigError, ModelFailure, UnknownName, UsageError
+from collab.errors import ConfigError, ModelFailure, UsageError
 from collab.library import Library
 from collab.preferences.rebuild import Rebuilt, rebuild
 from collab.preferences.wish import NO_CAP, Wish, sources_of
@@ -203,15 +203,24 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
         made(run, library, critic="clumsy")
 
 
-def test_who_judged_and_is_not_known_here_is_named(run: Path, library: Library) -> None:
-    judged_by_hand(run, "hand", executed_best, steps=1)
-    with pytest.raises(UnknownName, match="'hand'"):
-        made(run, library)
+def test_steps_that_an_unknown_critic_left_out_are_counted(run: Path, library: Library) -> None:
+    judged_by_hand(run, "hand", executed_best, steps=3)
+    result = made(run, library)
+    assert result.stored is not None
+    head = result.stored.head
+    assert (head.labels, result.judged, head.unjudged) == ("hand", 0, len(cases_of(run)) - 3)
+    assert {(pair.chosen[0].trajectory, pair.chosen[0].step) for pair in result.stored.pairs} <= {
+        case.key for case in cases_of(run)[:3]
+    }
+
+
+def test_whose_labels_decide_is_asked_where_it_is_not_clear(run: Path, library: Library) -> None:
+    judged_by_hand(run, "hand", executed_best)
     with LabelWriter(run, "model", LabelHead(critic="llm-1", options={"model": "m"})):
         pass
     with pytest.raises(UsageError, match=r"has labels by hand, model; say whose decide"):
         made(run, library)
-    with pytest.raises(UsageError, match="judged by a model"):
+    with pytest.raises(UsageError, match="nothing is judged yet, and they do not tell how llm is asked"):
         made(run, library, critic="model")
 
 
