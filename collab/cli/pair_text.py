@@ -150,7 +150,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     else:
         _say_changes(changes, stored.name, letters)
     if left := head.unjudged + sum(head.failed.values()):
-        note(f"{left} steps are not judged or could not be asked about; the same command asks again, where it is told who judged")
+        note(f"{left} steps are not judged or could not be asked about; the same command asks again where it can")
     if stored.pairs:
         say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
     else:
