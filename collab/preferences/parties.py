@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collab.config import AgentDefinition, Budget, Part, validate
+from collab.config import AgentDefinition, Budget, Part, SamplingDefinition, validate
 from collab.credit.adversary import Adversary
 from collab.credit.adversary_language import FOLDER, SAMPLING, read_adversary_prompts
 from collab.credit.critic import Critic, label_of
@@ -36,14 +36,14 @@ class AdversaryChoice:
 
     part: Part
     agent: AgentDefinition | None = None
-    """Whose model is asked; None when no model is."""
+    """Whose model is asked, see `as_adversary`; None when no model is."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Template → text of what it is asked; empty when no model is."""
 
     @property
     def told(self) -> dict[str, Any]:
         """As JSON data, from which `adversary_of` makes the same choice again."""
-        agent = {} if self.agent is None else {"agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        agent = {} if self.agent is None else {"agent": self.agent.model_dump(mode="json")}
         return {"kind": self.part.kind, "options": self.part.options, **agent} | (
             {"texts": self.texts} if agent else {}
         )
@@ -156,7 +156,17 @@ def adversary_named(library: Library, name: str) -> AdversaryChoice:
     except UnknownName:
         raise UnknownName.of("adversary", name, {*known, *library.names("agents")}) from None
     texts = read_adversary_prompts(library.path("prompts", FOLDER))
-    return AdversaryChoice(part=Part(kind=ASKS_A_MODEL), agent=agent, texts=texts)
+    return AdversaryChoice(part=Part(kind=ASKS_A_MODEL), agent=as_adversary(agent), texts=texts)
+
+
+def as_adversary(agent: AgentDefinition) -> AgentDefinition:
+    """An agent with every value of its sampling written out: what its file leaves open is as adversaries are sampled.
+
+    So it means the same after it was stored, when nobody knows any more what the file left open.
+    """
+    said = {name: getattr(agent.sampling, name) for name in agent.sampling.model_fields_set}
+    usual = {"temperature": SAMPLING.temperature, "max_tokens": SAMPLING.max_tokens}
+    return agent.model_copy(update={"sampling": SamplingDefinition(**(usual | said))})
 
 
 def adversary_of(head: PairHead) -> AdversaryChoice:
@@ -181,7 +191,7 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
 
 @contextlib.asynccontextmanager
 async def opened_adversary(choice: AdversaryChoice, budget: Budget, call_s: float) -> AsyncIterator[Adversary]:
-    """The adversary; its model is closed in the end. Sampled as its agents file says, else as adversaries are.
+    """The adversary; its model is closed in the end.
 
     Args:
         call_s: limit of one call in seconds.
@@ -198,8 +208,7 @@ async def opened_adversary(choice: AdversaryChoice, budget: Budget, call_s: floa
     model: Model = build("models", agent, where)
     try:
         await _check_counted(model, budget, where)
-        said, own = agent.sampling.model_fields_set, agent.sampling.of(0, 1, where)
-        sampling = replace(SAMPLING, **{name: getattr(own, name) for name in said})
+        sampling = agent.sampling.of(0, 1, where)
         given = {"model": model, "texts": choice.texts, "sampling": sampling, "call_s": call_s}
         yield build_adversary(choice.part, where, given)
     finally:
