@@ -31,6 +31,7 @@ from collab.cli import (
     runs,
     serve,
     synth,
+    train_marl,
 )
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
@@ -70,6 +71,7 @@ app.command("rollout")(rollout.rollout)
 app.command("eval")(evaluate.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
+app.command("train-marl")(train_marl.train_marl)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(runs.app, name="runs")
 app.add_typer(env.app, name="env")

@@ -33,8 +33,9 @@ Agents = Annotated[
     str,
     typer.Option(
         "--agents",
-        metavar="NAME|a=X,b=Y",
-        help="Who speaks: one name for all slots of the graph, or one per slot. See collab agents list.",
+        metavar="NAME|a=X,b=Y|DIR@best",
+        help="Who speaks: one name for all slots of the graph, or one per slot (see collab agents list); or an epoch "
+        "of a trained team: DIR@best, DIR@epoch3.",
         rich_help_panel=PLAY,
     ),
 ]

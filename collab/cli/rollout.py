@@ -71,6 +71,8 @@ def configure(
     budget: str | None,
     settings: list[str] | None,
     device: Mapping[str, Any],
+    agents: str,
+    graph: str,
     **choices: Any,
 ) -> RunConfig:
     """Put a run together from options, its tasks written out; every task once unless a number was asked for.
@@ -81,10 +83,15 @@ def configure(
     """
     from collab.api import counted, resolved
     from collab.config import Budget, run_config
+    from collab.marl.policy import trained_agents
 
+    trained = trained_agents(definitions, agents, graph) if "@" in agents else None
     config = run_config(
         library=definitions,
         purpose=purpose,
+        graph=graph,
+        agents=agents if trained is None else Path(agents).name,
+        filled=trained,
         tasks=options.listed("--tasks", tasks),
         episodes=episodes,
         budget=Budget.parse(budget) if budget is not None else None,

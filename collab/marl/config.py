@@ -10,14 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from collab.config import AgentDefinition, Definition, EdgeSampler, Part, RunConfig
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
+from collab.critics import CriticDefinition
 from collab.errors import ConfigError, UnknownName
 from collab.learn.preset import DpoRecipe
 from collab.library import read
+from collab.preferences.parties import ASKS_A_MODEL, AdversaryChoice, CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -49,10 +51,16 @@ class Pairs(Definition):
 
 
 class Asked(Part):
-    """A critic or an adversary."""
+    """An adversary."""
 
     agent: str | None = None
     """Agents file of the model that is asked; None for kinds that ask none."""
+
+    @model_validator(mode="after")
+    def _asks(self) -> Asked:
+        if self.kind == ASKS_A_MODEL and self.agent is None:
+            raise ValueError("kind llm asks a model: name its agents file, e.g. agent: openai")
+        return self
 
 
 class HeldOut(Definition):
@@ -89,8 +97,13 @@ class Method(Definition):
     """What DPO compares with: the policy before any training, or that of the epoch before."""
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps the declared one (ablation "w/o edge update")."""
-    critic: Asked = Asked(kind="llm")
-    adversary: Asked = Asked(kind="llm")
+    critic: str = "critic-llm"
+    """Agents file of who judges; its rewards are what is learned from."""
+    least_auc: float = Field(default=0.7, ge=0, le=1)
+    """What the critic's last calibration must have reached (`collab critic calibrate`); the oracle needs none."""
+    uncalibrated: bool = False
+    """Whether any critic may judge, whatever was measured of it."""
+    adversary: Asked = Asked(kind="sampler")
     pairs: Pairs = Pairs()
     older: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough."""
@@ -123,11 +136,25 @@ class MarlConfig(Definition):
     """One evaluation per held-out seed, of the untrained team."""
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""
-    critic_agent: AgentDefinition | None = None
+    critic: CriticDefinition
+    """Who judges."""
+    critic_texts: dict[str, str] = Field(default_factory=dict)
+    """Template → text of what it asks; empty when it asks nothing."""
     adversary_agent: AgentDefinition | None = None
-    """Whose models are asked; None where none is."""
-    texts: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """"critic", "adversary" → template → text, of those that ask a model."""
+    """Whose model the adversary asks; None where it asks none."""
+    adversary_texts: dict[str, str] = Field(default_factory=dict)
+
+    def judging(self, labels: str, seed: int) -> CriticChoice:
+        """The critic, for labels of that name and a run of that seed."""
+        told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
+        return CriticChoice(labels=labels, seed=seed, options=told, definition=self.critic, texts=self.critic_texts)
+
+    @property
+    def erring(self) -> AdversaryChoice:
+        """The adversary."""
+        asked = self.method.adversary
+        part = Part(kind=asked.kind, options=asked.options)
+        return AdversaryChoice(part=part, agent=self.adversary_agent, texts=self.adversary_texts)
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from collab.api import resolved
-from collab.config import AgentDefinition, GraphDefinition, RunConfig, override, run_config
-from collab.credit.adversary_language import read_adversary_prompts
-from collab.credit.language_prompt import read_critic_prompts
+from collab.config import AgentDefinition, RunConfig, override, run_config
+from collab.credit.adversary_language import FOLDER, read_adversary_prompts
+from collab.critics import critic_texts, load_critic
 from collab.errors import UsageError
 from collab.library import Library
-from collab.marl.config import Asked, MarlConfig, Method, check_seeds
-from collab.marl.parts import check_asked
-from collab.marl.policy import agents_of, first_policy, parse_policy
+from collab.marl.config import MarlConfig, Method, check_seeds
+from collab.marl.policy import first_policy, trained_agents
 from collab.resolve import with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
 
@@ -52,12 +52,12 @@ async def configure(
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
-    filled = _filled(library, agents, graph)
+    filled = trained_agents(library, agents, graph)
     names: dict[str, Any] = {
         "library": library,
         "env": env,
         "graph": graph,
-        "agents": agents if filled is None else "trained",
+        "agents": agents if filled is None else Path(agents).name,
         "filled": filled,
         "backend": backend,
         "tasks": tasks,
@@ -67,15 +67,17 @@ async def configure(
     run = run_config(purpose="rollout", episodes=method.episodes, seed=seed, **names)
     run = with_prompts(await resolved(run, once_per_task=method.episodes is None, split=split), library)
     first_policy(run, method)
+    critic, erring = load_critic(library, method.critic), method.adversary.agent
     return MarlConfig(
         preset=preset,
         method=method,
         run=run,
         held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
         library=None if library.own is None else str(library.own.resolve()),
-        critic_agent=_agent(library, method.critic, "critic"),
-        adversary_agent=_agent(library, method.adversary, "adversary"),
-        texts=_texts(library, method),
+        critic=critic,
+        critic_texts=critic_texts(library, critic),
+        adversary_agent=None if erring is None else library.load("agents", erring, AgentDefinition),
+        adversary_texts={} if erring is None else read_adversary_prompts(library.path("prompts", FOLDER)),
     )
 
 
@@ -86,23 +88,3 @@ async def _held_out(
     run = run_config(purpose="eval", episodes=episodes, seed=seed, **names)
     run = await resolved(run, once_per_task=episodes is None, split=None if split is None else NEW_SEEDS)
     return with_prompts(run, library)
-
-
-def _filled(library: Library, agents: str, graph: str) -> dict[str, AgentDefinition] | None:
-    """Who fills the slots with a trained policy; None where `agents` names files."""
-    name = parse_policy(agents)
-    return None if name is None else agents_of(name, library.load("graphs", graph, GraphDefinition).slots)
-
-
-def _agent(library: Library, asked: Asked, who: str) -> AgentDefinition | None:
-    check_asked(asked, who)
-    return None if asked.agent is None else library.load("agents", asked.agent, AgentDefinition)
-
-
-def _texts(library: Library, method: Method) -> dict[str, dict[str, str]]:
-    texts: dict[str, dict[str, str]] = {}
-    if method.critic.agent is not None:
-        texts["critic"] = dict(read_critic_prompts(library.path("prompts", "critic")))
-    if method.adversary.agent is not None:
-        texts["adversary"] = dict(read_adversary_prompts(library.path("prompts", "adversary")))
-    return texts

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from collab.collector import Progress as Meter
 from collab.config import RunConfig
-from collab.credit.adversary import label_of as adversary_label
+from collab.credit.adversary import label_of
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
-from collab.credit.critic import label_of
 from collab.credit.labelling import label
-from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.credit.labels import Labels, LabelWriter, read_labels
 from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
 from collab.credit.pairing import pair_up
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError
-from collab.marl.loop_state import Loop
-from collab.marl.parts import adversary_of, critic_of, options_of
+from collab.marl.loop_state import Halted, Loop
+from collab.preferences.allowance import AllowedAdversary, Exhausted
+from collab.preferences.parties import opened_adversary, opened_critic
 from collab.resolve import build_suite
 from collab.store.run import RunStore
 from collab.types import Trajectory
@@ -42,8 +42,8 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
     begun = time.monotonic()
     suite = build_suite(run)
     try:
-        async with critic_of(loop.config, run.seed) as critic:
-            head = LabelHead(critic=label_of(critic), options=options_of(loop.config, "critic"), seed=run.seed)
+        choice, call_s = loop.config.judging(NAME, run.seed), run.environment.limits.call_s
+        async with opened_critic(choice, loop.left(), call_s) as (critic, head):
             with LabelWriter(out, NAME, head) as writer:
                 steps = (case for one in played for case in cases(one, suite.space, Rebuilder(suite)))
                 told = await label(
@@ -85,25 +85,28 @@ async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajector
 async def _pair(
     loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels, suite: Suite
 ) -> None:
-    options, recipe = options_of(loop.config, "adversary"), loop.config.method.pairs.recipe(run.seed)
-    with contextlib.ExitStack() as stack:
-        memory = stack.enter_context(ProposalMemory(out))
-        reader = stack.enter_context(RunStore.open(out).reader())
-        async with adversary_of(loop.config) as adversary:
-            made = await pair_up(
-                played,
-                labels,
-                recipe,
-                space=suite.space,
-                prefix=reader.prefix,
-                adversary=RememberingAdversary(adversary, memory, options=options),
-                states=Rebuilder(suite),
-                concurrency=run.concurrency,
-            )
-        loop.spend(made.spent)
-        write_pairs(
-            out, NAME, made, recipe=recipe, labels=labels, adversary=adversary_label(adversary), options=options
-        )
+    choice, recipe = loop.config.erring, loop.config.method.pairs.recipe(run.seed)
+    meter, budget, call_s = Meter(planned=0), loop.left(), run.environment.limits.call_s
+    with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
+        async with opened_adversary(choice, budget, call_s) as adversary:
+            allowed = AllowedAdversary(adversary=adversary, budget=budget, meter=meter, stop=loop.stop)
+            try:
+                made = await pair_up(
+                    played,
+                    labels,
+                    recipe,
+                    space=suite.space,
+                    prefix=reader.prefix,
+                    adversary=RememberingAdversary(allowed, memory, options=choice.told),
+                    states=Rebuilder(suite),
+                    concurrency=run.concurrency,
+                )
+            except Exhausted as reached:
+                raise Halted(str(reached)) from None
+            finally:
+                loop.spend(meter)
+            who = label_of(adversary)
+        write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told)
 
 
 def check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:

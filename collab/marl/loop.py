@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import Budget, validate
+from collab.credit.gate import FOLDER as CALIBRATIONS
+from collab.credit.gate import admit, last_calibration, told
+from collab.critics import Bench
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed, versions
 from collab.library import Library, checkpoint
@@ -61,8 +64,17 @@ async def start(
     check_installed()
     check_device(device)
     base = base_digests(config)
+    calibration = await admitted(config)
     folder = MarlFolder(out)
-    folder.create({"created": now(), "versions": versions(), "base": base, "config": config.model_dump(mode="json")})
+    folder.create(
+        {
+            "created": now(),
+            "versions": versions(),
+            "base": base,
+            "calibration": calibration,
+            "config": config.model_dump(mode="json"),
+        }
+    )
     return await _run(config, folder, budget, device, watch, stop)
 
 
@@ -88,6 +100,22 @@ async def resume(
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
     return await _run(config, folder, budget, device, watch, stop)
+
+
+async def admitted(config: MarlConfig) -> str | None:
+    """The last calibration of the critic in a line; None when there is none.
+
+    Raises:
+        ConfigError: it has none, or one that is not good enough, and the method does not say that it may judge anyway.
+    """
+    method = config.method
+    bench = Bench.of(method.critic, config.critic, config.critic_texts)
+    try:
+        found = last_calibration(CALIBRATIONS, bench.digest)
+    finally:
+        await bench.close()
+    admit(found, method.least_auc, critic=method.critic, kind=config.critic.kind, anyway=method.uncalibrated)
+    return None if found is None else told(found)
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.config import AgentDefinition, RunConfig, validate
+from collab.config import AgentDefinition, GraphDefinition, RunConfig, validate
 from collab.errors import ConfigError, GraphError, UnknownName, UsageError
-from collab.library import checkpoint
+from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
@@ -110,6 +110,17 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
         raise UsageError(f"{name.run}@best: no epoch is the best yet; name one (@epoch1), or go on: {folder.resume}")
     policy = policy_after(folder, config, number)
     return dict(playing(config.run, policy, config.method.determinism).agents)
+
+
+def trained_agents(library: Library, agents: str, graph: str) -> dict[str, AgentDefinition] | None:
+    """Who fills the slots of a graph, where `--agents` names a trained policy; None where it names files.
+
+    Raises:
+        UnknownName, ConfigError: there is no such graph, or it cannot be read.
+        UsageError: as `parse_policy` and `agents_of`.
+    """
+    name = parse_policy(agents)
+    return None if name is None else agents_of(name, library.load("graphs", graph, GraphDefinition).slots)
 
 
 def check_slots(config: MarlConfig, slots: Sequence[str], where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.marl.config import load_method, presets
+from collab.marl.loop import admitted
 
 
 def test_the_papers_method_is_the_published_one() -> None:
@@ -18,7 +20,7 @@ def test_the_papers_method_is_the_published_one() -> None:
     assert method.edges is not None
     assert (method.pairs.adversary, method.pairs.contrast) == (1, 0)
     assert (method.dpo.learning_rate, method.dpo.epochs, method.dpo.context, method.dpo.anchor) == (5e-6, 1, 8500, 0)
-    assert {method.critic.kind, method.adversary.kind} == {"llm"}
+    assert (method.critic, method.adversary.kind) == ("critic-llm", "llm")
 
 
 def test_every_preset_says_what_it_is_for() -> None:
@@ -39,6 +41,7 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
         ("epochs=0", "greater than or equal to 1"),
         ("older=1", "less than 1"),
         ("rerference=previous", "reference"),
+        ("adversary={kind: llm}", "agent: openai"),
     ],
 )
 def test_what_does_not_fit_is_refused(setting: str, said: str) -> None:
@@ -72,7 +75,7 @@ def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
         ((), {"seed": 39}, "held_out.seeds"),
         ((), {"seed": 31}, "kept for evaluation"),
         ((), {"split": "unseen-tasks"}, "--split unseen-tasks"),
-        (("critic.kind=llm",), {}, "critic.agent"),
+        (("critic=local",), {}, "speaks and does not judge"),
         (("run.agents.ada.options.path=elsewhere",), {}, "policies: shared"),
         (("run.agents.*.modality=both",), {}, "no pictures"),
         (("run.agents.*.options.adapter=x",), {}, "adapter"),
@@ -91,3 +94,11 @@ def test_a_method_of_ones_own_is_read_with_its_line(tmp_path: Path) -> None:
     path.write_text("epochs: 2\ndpo:\n  learning_rate: 1.0e-4\n  betta: 0.1\n")
     with pytest.raises(ConfigError, match=r"mine.yaml:4: dpo.betta"):
         load_method(str(path))
+
+
+def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configured, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no finished calibration"):
+        asyncio.run(admitted(configured("critic=critic-outcome")))
+    assert asyncio.run(admitted(configured("critic=critic-outcome", "uncalibrated=true"))) is None
+    assert asyncio.run(admitted(configured())) is None

@@ -1,0 +1,294 @@
+"""`collab train-marl`: train a team, epoch by epoch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+from collab.cli.watch import describe as describe_collection
+from collab.cli.watch import work
+
+if TYPE_CHECKING:
+    from collab.config import Budget
+    from collab.library import Library
+    from collab.marl.config import MarlConfig
+    from collab.marl.loop import MarlResult
+    from collab.marl.loop_state import Progress
+    from collab.marl.summary import Record
+
+HOW = "How it is trained"
+"""A heading in the help."""
+
+Preset = Annotated[
+    str,
+    typer.Option(
+        "--preset", metavar="NAME|FILE", help="The method: collab, paper or a YAML file.", rich_help_panel=HOW
+    ),
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="train keeps to the training split and measures on new seeds; none keeps to none.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=options.LIMITS)
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with a training that was stopped or killed.",
+        rich_help_panel=options.LIMITS,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a=b",
+        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run: run.graph.rounds=2. "
+        "May be repeated.",
+        rich_help_panel=HOW,
+    ),
+]
+OnlyPlan = Annotated[
+    bool,
+    typer.Option("--plan", help="Print calls, tokens, disk and time with ranges; train nothing.", rich_help_panel=HOW),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
+]
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="NAME|a=X,b=Y|DIR@best",
+        help="The policy to begin with: agents files of kind local, or an epoch of a training (DIR@best, DIR@epoch3).",
+        rich_help_panel=options.PLAY,
+    ),
+]
+
+
+def train_marl(
+    context: typer.Context,
+    *,
+    env: options.Environment = "androidworld",
+    graph: options.Graph = "team",
+    agents: Agents = None,
+    preset: Preset = "collab",
+    settings: Settings = None,
+    tasks: options.Tasks = None,
+    split: Split = "train",
+    seed: options.Seed = 0,
+    backend: options.Backend = None,
+    out: Out = None,
+    resume: Resume = None,
+    plan: OnlyPlan = False,
+    device: Device = "auto",
+    concurrency: options.Concurrency = 4,
+    budget: options.BudgetText = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a team: play, judge every action, learn from better against worse, epoch by epoch.
+
+    Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed.
+    """
+    from collab.config import Budget
+
+    limit = None if budget is None else Budget.parse(budget)
+    if resume is not None:
+        _refuse_said(context)
+        _finish(_go_on(resume, limit, device), as_json)
+        return
+    definitions = options.library(library)
+    config = _asked(
+        definitions,
+        agents,
+        preset,
+        env=env,
+        graph=graph,
+        tasks=options.listed("--tasks", tasks),
+        split=None if split == "none" else split,
+        seed=seed,
+        backend=backend,
+        concurrency=concurrency,
+        settings=settings or (),
+    )
+    if plan:
+        _show_plan(config, definitions, as_json)
+    else:
+        _finish(_begin(config, out, limit, device), as_json)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _asked(definitions: Library, agents: str | None, preset: str, **choices: Any) -> MarlConfig:
+    from collab.errors import UsageError
+    from collab.marl.config import load_method
+    from collab.marl.configure import configure
+
+    if agents is None:
+        raise UsageError("--agents is missing: name the policy to begin with (an agents file of kind local)")
+    method = load_method(preset)
+    return asyncio.run(configure(definitions, preset=preset, method=method, agents=agents, **choices))
+
+
+def _refuse_said(context: typer.Context) -> None:
+    """UsageError where options say what a training that is gone on with knows already."""
+    from collab.errors import UsageError
+
+    free = {"resume", "device", "budget", "as_json"}
+    names = [name for name in context.params if name not in free]
+    sources = {name: context.get_parameter_source(name) for name in names}
+    said = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if said:
+        shown = {"settings": "--set"}
+        told = ", ".join(shown.get(name, f"--{name}") for name in said)
+        raise UsageError(f"--resume goes on with the training as it is; leave out {told}")
+
+
+# --------------------------------------------------------------------------------------------------- what happens
+
+
+def _begin(config: MarlConfig, out: Path | None, budget: Budget | None, device: str) -> MarlResult:
+    from collab.errors import UsageError
+    from collab.marl.layout import MarlFolder
+    from collab.marl.loop import start
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
+    what = f"{method.epochs} epochs of {config.run.episodes} episodes of {config.run.environment_name}"
+    return work(
+        lambda watch, stop: start(config, out, budget=budget, device=device, watch=watch, stop=stop),
+        out,
+        opening=f"training {agents} by {config.preset}: {what}, in {out}",
+        tell=describe,
+        resume=MarlFolder(out).resume,
+    )
+
+
+def _go_on(path: Path, budget: Budget | None, device: str) -> MarlResult:
+    from collab.marl.layout import MarlFolder
+    from collab.marl.loop import resume
+
+    return work(
+        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        resume=MarlFolder(path).resume,
+    )
+
+
+def _show_plan(config: MarlConfig, definitions: Library, as_json: bool) -> None:
+    from collab.marl.plan import plan, told
+
+    found = asyncio.run(plan(config, definitions))
+    if as_json:
+        emit(data(found))
+    else:
+        say(told(found))
+
+
+def describe(progress: Progress) -> str:
+    """One line: epoch, part, how far that is; and the last held-out success."""
+    from collab.collector import Progress as Collecting
+    from collab.credit.labelling import Labelling
+
+    parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part]
+    inner = progress.inner
+    if isinstance(inner, Collecting):
+        parts.append(describe_collection(inner))
+    elif isinstance(inner, Labelling):
+        parts.append(f"{inner.judged + inner.known} steps judged, {inner.rewarded}/{inner.cells} cells rewarded")
+    elif inner is not None:
+        parts.append(" ".join(str(inner).split()))
+    last = next((one for one in reversed(progress.records) if one.success is not None), None)
+    if last is not None and last.success is not None:
+        parts.append(f"held-out success {last.success.value:.1%} after epoch {last.epoch}")
+    return " | ".join(part for part in parts if part)
+
+
+# ------------------------------------------------------------------------------------------------- what came of it
+
+
+def _finish(result: MarlResult, as_json: bool) -> None:
+    """Print how a training went; one that stopped early ends the command with exit code 1."""
+    from collab.marl.layout import MarlFolder
+
+    again = MarlFolder(result.path).resume
+    if as_json:
+        emit(_result_data(result))
+    else:
+        _show(result)
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; go on with: {again}")
+        raise typer.Exit(1)
+
+
+def _result_data(result: MarlResult) -> dict[str, Any]:
+    return {
+        "out": str(result.path),
+        "stopped": result.stopped,
+        "summary": None if result.summary is None else result.summary.model_dump(mode="json"),
+        "epochs": [record.model_dump(mode="json") for record in result.records],
+    }
+
+
+def _show(result: MarlResult) -> None:
+    columns = ["epoch", "held-out success", "95 % interval", "rewarded", "agreement", "pairs", "loss", "margin"]
+    table([*columns, "accuracy", "log p(chosen)"], [_line(record) for record in result.records])
+    for record in result.records:
+        for line in _notes(record):
+            say(line)
+    if result.summary is not None:
+        summary = result.summary
+        why = ", patience is over" if summary.stopped_early else ""
+        say(f"\nbest  epoch {summary.best} of {summary.epochs}{why}: --agents {result.path}@best")
+        say(f"hash  {summary.hash}")
+
+
+def _line(record: Record) -> Sequence[object]:
+    """A line of the table; of several policies that were trained, the mean."""
+    success, trained = record.success, list(record.trained.values())
+    rates = [rate for row in record.rewards.values() for rate in row if rate is not None]
+    means = [
+        sum(getattr(one, name) for one in trained) / len(trained) if trained else None
+        for name in ("loss", "margin", "accuracy", "logp_chosen")
+    ]
+    return [
+        record.epoch,
+        None if success is None else f"{success.value:.1%}",
+        None if success is None else f"{success.low:.1%} - {success.high:.1%}",
+        f"{sum(rates) / len(rates):.0%}" if rates else None,
+        None if record.agreement is None else f"{record.agreement:.0%}",
+        sum(one.pairs for one in record.rows.values()) if record.rows else None,
+        *(None if value is None else f"{value:.3f}" for value in means),
+    ]
+
+
+def _notes(record: Record) -> list[str]:
+    """What a table has no column for."""
+    lines = [f"epoch {record.epoch}: {name} stays as it was: {why}" for name, why in record.untrained.items()]
+    for name, one in record.trained.items():
+        if one.alarm is not None:
+            lines.append(f"epoch {record.epoch}: {name}: alarm: {one.alarm}")
+    for name, rows in record.rows.items():
+        lines += [f"epoch {record.epoch}: {name}: {count} pairs left out: {why}" for why, count in rows.refused.items()]
+        if rows.retokenised:
+            lines.append(f"epoch {record.epoch}: {name}: {rows.retokenised} pairs in other tokens than were sampled")
+    return lines

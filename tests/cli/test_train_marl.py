@@ -1,0 +1,86 @@
+"""`collab train-marl`: what is refused before anything begins, and a training from end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.models.tiny import make_tiny_checkpoint
+
+FILES = {
+    "envs/corridor.yaml": (
+        "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: 2}}\ntasks: [PressButton]\n"
+    ),
+    "graphs/pair.yaml": "slots: [ada, ben]\nrounds: 1\nedges: [[ada, ben]]\n",
+    "graphs/others.yaml": "slots: [cyd]\nrounds: 1\n",
+    "agents/scholar.yaml": (
+        "kind: local\noptions: {path: PATH, device: cpu}\nprompt: pocket\nsampling: {max_tokens: 8}\n"
+    ),
+}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "library" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("PATH", str(tmp_path / "tiny")))
+    return tmp_path / "library"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line of a command that was asked for something impossible."""
+    assert main(["train-marl", *map(str, arguments)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--agents is missing"),
+        (("--agents", "rehearsal"), "a rehearsal and not a language model"),
+        (("--agents", "vllm"), "kind: local"),
+        (("--agents", "nowhere@best"), "no marl.json"),
+        (("--agents", "nowhere@last"), "RUN@best or RUN@epoch3"),
+        (("--agents", "scholar", "--preset", "papr"), "paper"),
+        (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
+        (("--agents", "scholar", "--split", "unseen-app"), "--split unseen-app"),
+        (("--agents", "scholar", "--graph", "pair"), "--out is missing"),
+        (("--resume", "nowhere"), "no marl.json"),
+        (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    capsys: pytest.CaptureFixture[str], library: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    given = () if "--resume" in arguments else ("--env", "corridor", "--library", library)
+    assert said in refused(capsys, *given, *arguments)
+
+
+@pytest.mark.slow
+def test_a_team_is_planned_trained_and_played(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
+) -> None:
+    make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1)
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library), "--json"]
+    asked += [item for one in ("epochs=1", "episodes=1", "held_out.episodes=2") for item in ("--set", one)]
+    train, out = ["train-marl", *asked, "--device", "cpu"], str(tmp_path / "run")
+    assert main([*train, "--plan"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["episodes"] == 1 + 2 * 2
+    assert plan["calls"] == {"low": 5 * 2, "high": 5 * 2 * 2}
+    assert not Path(out).exists()
+    assert main([*train, "--out", out]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [record["epoch"] for record in told["epochs"]] == [0, 1]
+    assert main(["train-marl", "--resume", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == told["summary"]
+    play = ["eval", "--env", "corridor", "--library", str(library), "--agents", f"{out}@best", "--json"]
+    assert main([*play, "--graph", "pair", "--out", str(tmp_path / "eval")]) == 0
+    capsys.readouterr()
+    assert main([*play, "--graph", "others", "--out", str(tmp_path / "other")]) == 2
+    assert "was trained as ada, ben" in capsys.readouterr().err
