@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from typing import Any
 
 import torch
@@ -23,6 +24,10 @@ _LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
 """Names under which a configuration tells the longest sequence."""
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
+
+_LOADING = threading.Lock()
+"""Held while weights are loaded: transformers makes models on a default device that all threads share, and two that
+load at once end up without weights."""
 
 
 class Checkpoint:
@@ -193,7 +198,7 @@ def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     local = not chat.download
-    with readable(chat.path):
+    with _LOADING, readable(chat.path):
         config = AutoConfig.from_pretrained(chat.path, local_files_only=local)
         kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
         model = kind.from_pretrained(chat.path, local_files_only=local, use_safetensors=True, dtype=dtype)

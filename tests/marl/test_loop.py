@@ -155,6 +155,19 @@ def test_agents_with_policies_of_their_own_end_up_with_different_ones(schooled, 
         assert one.digest != json.loads((result.path / "marl.json").read_text())["base"][slot]
 
 
+def test_two_checkpoints_are_loaded_at_once(scholar: Path, tiny: Path) -> None:
+    """Each by a thread of its own; transformers alone would leave one of them without weights."""
+
+    async def probed() -> int:
+        models = [LocalModel(path=str(path), device="cpu") for path in (scholar, tiny)]
+        found = await asyncio.gather(*(model.probe() for model in models))
+        await asyncio.gather(*(model.close() for model in models))
+        return len(found)
+
+    for _ in range(3):
+        assert asyncio.run(probed()) == 2
+
+
 def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: Path, tmp_path: Path) -> None:
     """A checkpoint that knows nothing proposes nothing that can be judged."""
     result = run(schooled(f"run.agents.*.options.path={tiny}"), tmp_path / "run")
