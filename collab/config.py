@@ -366,13 +366,15 @@ def run_config(
         environment = environment.model_copy(update={"backend": backend})
     graph_definition = library.load("graphs", graph, GraphDefinition)
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
+    if filled is None:
+        filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
     config = RunConfig(
         purpose=purpose,
         environment_name=_short(env),
         environment=environment,
         graph_name=_short(graph),
         graph=graph_definition,
-        agents=filled or {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()},
+        agents=dict(filled),
         agent_names={slot: _short(name) for slot, name in names.items()},
         tasks=list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else list(environment.tasks)),
         episodes=episodes or 1,

@@ -166,10 +166,13 @@ def _refuse_said(context: typer.Context) -> None:
 def _begin(config: MarlConfig, out: Path | None, budget: Budget | None, device: str) -> MarlResult:
     from collab.errors import UsageError
     from collab.marl.layout import MarlFolder
-    from collab.marl.loop import start
+    from collab.marl.loop import admitted, start
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    calibration = asyncio.run(admitted(config))
+    if calibration is not None:
+        note(f"critic {config.method.critic}, last calibrated: {calibration}")
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{method.epochs} epochs of {config.run.episodes} episodes of {config.run.environment_name}"
     return work(

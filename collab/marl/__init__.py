@@ -1,6 +1,6 @@
 """Multi-agent training with credit re-assignment: rewire → play → judge → pair → train → measure, epoch by epoch.
 
-    config = await configure(library, method=load_method("collab"), env="androidworld", graph="team", agents="pocket")
+    config = await configure(library, preset="collab", method=method, env="androidworld", graph="team", agents="local")
     result = await start(config, Path("runs/marl"))
     result = await resume(Path("runs/marl"))
 
