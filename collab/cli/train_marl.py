@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
-from collab.cli.watch import describe as describe_collection
+from collab.cli.output import data, emit, note, say
+from collab.cli.training_text import describe, result_data, show_result
 from collab.cli.watch import work
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collab.library import Library
     from collab.marl.config import MarlConfig
     from collab.marl.loop import MarlResult
-    from collab.marl.loop_state import Progress
-    from collab.marl.summary import Record
 
 HOW = "How it is trained"
 """A heading in the help."""
@@ -69,6 +67,19 @@ OnlyPlan = Annotated[
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
 ]
+Calibrations = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrations",
+        metavar="DIR",
+        help="Where calibrations of the critic lie; default: calibrations/.",
+        rich_help_panel=HOW,
+    ),
+]
+Anyway = Annotated[
+    bool,
+    typer.Option("--anyway", help="Let the critic judge, whatever is known of it.", rich_help_panel=HOW),
+]
 Agents = Annotated[
     str | None,
     typer.Option(
@@ -95,6 +106,8 @@ def train_marl(
     out: Out = None,
     resume: Resume = None,
     plan: OnlyPlan = False,
+    calibrations: Calibrations = None,
+    anyway: Anyway = False,
     device: Device = "auto",
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
@@ -129,7 +142,7 @@ def train_marl(
     if plan:
         _show_plan(config, definitions, as_json)
     else:
-        _finish(_begin(config, out, limit, device), as_json)
+        _finish(_begin(config, out, limit, device, calibrations=calibrations, anyway=anyway), as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -163,20 +176,27 @@ def _refuse_said(context: typer.Context) -> None:
 # --------------------------------------------------------------------------------------------------- what happens
 
 
-def _begin(config: MarlConfig, out: Path | None, budget: Budget | None, device: str) -> MarlResult:
+def _begin(
+    config: MarlConfig, out: Path | None, budget: Budget | None, device: str, *, calibrations: Path | None, anyway: bool
+) -> MarlResult:
+    from collab.credit.gate import FOLDER
     from collab.errors import UsageError
+    from collab.marl.gate import admitted
     from collab.marl.layout import MarlFolder
-    from collab.marl.loop import admitted, start
+    from collab.marl.loop import start
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    calibration = asyncio.run(admitted(config))
-    if calibration is not None:
-        note(f"critic {config.method.critic}, last calibrated: {calibration}")
+    calibrations = FOLDER if calibrations is None else calibrations
+    known = asyncio.run(admitted(config, calibrations=calibrations, anyway=anyway))
+    note(f"critic {config.method.critic}: {known}")
+    begin = functools.partial(
+        start, config, out, calibrations=calibrations, anyway=anyway, budget=budget, device=device
+    )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{method.epochs} epochs of {config.run.episodes} episodes of {config.run.environment_name}"
     return work(
-        lambda watch, stop: start(config, out, budget=budget, device=device, watch=watch, stop=stop),
+        lambda watch, stop: begin(watch=watch, stop=stop),
         out,
         opening=f"training {agents} by {config.preset}: {what}, in {out}",
         tell=describe,
@@ -207,25 +227,6 @@ def _show_plan(config: MarlConfig, definitions: Library, as_json: bool) -> None:
         say(told(found))
 
 
-def describe(progress: Progress) -> str:
-    """One line: epoch, part, how far that is; and the last held-out success."""
-    from collab.collector import Progress as Collecting
-    from collab.credit.labelling import Labelling
-
-    parts = [f"epoch {progress.epoch}/{progress.epochs}", progress.part]
-    inner = progress.inner
-    if isinstance(inner, Collecting):
-        parts.append(describe_collection(inner))
-    elif isinstance(inner, Labelling):
-        parts.append(f"{inner.judged + inner.known} steps judged, {inner.rewarded}/{inner.cells} cells rewarded")
-    elif inner is not None:
-        parts.append(" ".join(str(inner).split()))
-    last = next((one for one in reversed(progress.records) if one.success is not None), None)
-    if last is not None and last.success is not None:
-        parts.append(f"held-out success {last.success.value:.1%} after epoch {last.epoch}")
-    return " | ".join(part for part in parts if part)
-
-
 # ------------------------------------------------------------------------------------------------- what came of it
 
 
@@ -235,63 +236,9 @@ def _finish(result: MarlResult, as_json: bool) -> None:
 
     again = MarlFolder(result.path).resume
     if as_json:
-        emit(_result_data(result))
+        emit(result_data(result))
     else:
-        _show(result)
+        show_result(result)
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; go on with: {again}")
         raise typer.Exit(1)
-
-
-def _result_data(result: MarlResult) -> dict[str, Any]:
-    return {
-        "out": str(result.path),
-        "stopped": result.stopped,
-        "summary": None if result.summary is None else result.summary.model_dump(mode="json"),
-        "epochs": [record.model_dump(mode="json") for record in result.records],
-    }
-
-
-def _show(result: MarlResult) -> None:
-    columns = ["epoch", "held-out success", "95 % interval", "rewarded", "agreement", "pairs", "loss", "margin"]
-    table([*columns, "accuracy", "log p(chosen)"], [_line(record) for record in result.records])
-    for record in result.records:
-        for line in _notes(record):
-            say(line)
-    if result.summary is not None:
-        summary = result.summary
-        why = ", patience is over" if summary.stopped_early else ""
-        say(f"\nbest  epoch {summary.best} of {summary.epochs}{why}: --agents {result.path}@best")
-        say(f"hash  {summary.hash}")
-
-
-def _line(record: Record) -> Sequence[object]:
-    """A line of the table; of several policies that were trained, the mean."""
-    success, trained = record.success, list(record.trained.values())
-    rates = [rate for row in record.rewards.values() for rate in row if rate is not None]
-    means = [
-        sum(getattr(one, name) for one in trained) / len(trained) if trained else None
-        for name in ("loss", "margin", "accuracy", "logp_chosen")
-    ]
-    return [
-        record.epoch,
-        None if success is None else f"{success.value:.1%}",
-        None if success is None else f"{success.low:.1%} - {success.high:.1%}",
-        f"{sum(rates) / len(rates):.0%}" if rates else None,
-        None if record.agreement is None else f"{record.agreement:.0%}",
-        sum(one.pairs for one in record.rows.values()) if record.rows else None,
-        *(None if value is None else f"{value:.3f}" for value in means),
-    ]
-
-
-def _notes(record: Record) -> list[str]:
-    """What a table has no column for."""
-    lines = [f"epoch {record.epoch}: {name} stays as it was: {why}" for name, why in record.untrained.items()]
-    for name, one in record.trained.items():
-        if one.alarm is not None:
-            lines.append(f"epoch {record.epoch}: {name}: alarm: {one.alarm}")
-    for name, rows in record.rows.items():
-        lines += [f"epoch {record.epoch}: {name}: {count} pairs left out: {why}" for why, count in rows.refused.items()]
-        if rows.retokenised:
-            lines.append(f"epoch {record.epoch}: {name}: {rows.retokenised} pairs in other tokens than were sampled")
-    return lines

@@ -64,7 +64,7 @@ def admit(
         raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
     if anyway or kind in EXACT:
         return
-    otherwise = "or say that it may judge all the same"
+    otherwise = "or let it judge all the same: --anyway"
     if found is None or found.numbers is None:
         raise ConfigError(
             f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "

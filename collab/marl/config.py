@@ -99,10 +99,9 @@ class Method(Definition):
     """How each epoch's graph is drawn; None keeps the declared one (ablation "w/o edge update")."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
-    least_auc: float = Field(default=0.7, ge=0, le=1)
-    """What the critic's last calibration must have reached (`collab critic calibrate`); the oracle needs none."""
-    uncalibrated: bool = False
-    """Whether any critic may judge, whatever was measured of it."""
+    least_auc: float | None = Field(default=0.7, ge=0, le=1)
+    """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
+    oracle needs no calibration."""
     adversary: Asked = Asked(kind="sampler")
     pairs: Pairs = Pairs()
     older: float = Field(default=0.0, ge=0, lt=1)

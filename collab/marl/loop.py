@@ -9,13 +9,12 @@ from pathlib import Path
 
 from collab.config import Budget, validate
 from collab.credit.gate import FOLDER as CALIBRATIONS
-from collab.credit.gate import admit, last_calibration, told
-from collab.critics import Bench
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed, versions
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.epoch import measure_start, run_epoch
+from collab.marl.gate import admitted
 from collab.marl.hashing import run_hash
 from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop, Progress
@@ -46,6 +45,8 @@ async def start(
     config: MarlConfig,
     out: Path,
     *,
+    calibrations: Path = CALIBRATIONS,
+    anyway: bool = False,
     budget: Budget | None = None,
     device: str = "auto",
     watch: Watch = lambda progress: None,
@@ -54,17 +55,20 @@ async def start(
     """Train a team into the directory `out`.
 
     Args:
+        calibrations: where those of the critic are looked for, see `admitted`.
+        anyway: let the critic judge, whatever is known of it.
         budget: what may be spent; None for no limit.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu".
 
     Raises:
-        UsageError: something does not fit, or `out` already holds something; nothing was started.
+        UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
+            started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     check_installed()
     check_device(device)
     base = base_digests(config)
-    calibration = await admitted(config)
+    calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
     folder = MarlFolder(out)
     folder.create(
         {
@@ -72,6 +76,7 @@ async def start(
             "versions": versions(),
             "base": base,
             "calibration": calibration,
+            "anyway": anyway,
             "config": config.model_dump(mode="json"),
         }
     )
@@ -100,22 +105,6 @@ async def resume(
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
     return await _run(config, folder, budget, device, watch, stop)
-
-
-async def admitted(config: MarlConfig) -> str | None:
-    """The last calibration of the critic in a line; None when there is none.
-
-    Raises:
-        ConfigError: it has none, or one that is not good enough, and the method does not say that it may judge anyway.
-    """
-    method = config.method
-    bench = Bench.of(method.critic, config.critic, config.critic_texts)
-    try:
-        found = last_calibration(CALIBRATIONS, bench.digest)
-    finally:
-        await bench.close()
-    admit(found, method.least_auc, critic=method.critic, kind=config.critic.kind, anyway=method.uncalibrated)
-    return None if found is None else told(found)
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:

@@ -52,6 +52,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--graph", "pair"), "--out is missing"),
         (("--resume", "nowhere"), "no marl.json"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
+        (("--resume", "nowhere", "--anyway"), "leave out --anyway"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -59,6 +60,16 @@ def test_what_cannot_be_done_is_one_line(
 ) -> None:
     given = () if "--resume" in arguments else ("--env", "corridor", "--library", library)
     assert said in refused(capsys, *given, *arguments)
+
+
+def test_a_critic_that_nobody_calibrated_is_refused(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
+) -> None:
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
+    asked += ["--set", "critic=critic-outcome", "--calibrations", "measured", "--out", tmp_path / "run"]
+    said = refused(capsys, *asked)
+    assert "collab critic calibrate --critic critic-outcome --out measured/critic-outcome, or let it" in said
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -1,0 +1,80 @@
+"""Who may judge in a training, by what was measured of the critic."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collab.credit.calibrate import Known, reliability
+from collab.credit.calibration import Calibration
+from collab.credit.calibration_record import CalibrationRecord, write_record
+from collab.critics import Bench
+from collab.errors import ConfigError
+from collab.marl.config import MarlConfig
+from collab.marl.gate import admitted
+
+
+def calibrate(folder: Path, config: MarlConfig, auc: float) -> Path:
+    """Write down that the critic of a training was measured with this AUC; returns the folder of calibrations."""
+    bench = Bench.of(config.method.critic, config.critic, config.critic_texts)
+    numbers = Calibration(
+        critic=bench.label,
+        cases=3,
+        cells=9,
+        missing={},
+        mean_scores={"good": 0.8, "bad": 0.2},
+        accuracy=0.75,
+        auc=auc,
+        picture=reliability([Known(score=0.8, good=True)]),
+        ece=0.2,
+        retest=None,
+        position_effects={},
+        position_bias=None,
+        length_bias=None,
+    )
+    record = CalibrationRecord(
+        critic=config.method.critic,
+        label=bench.label,
+        digest=bench.digest,
+        config={},
+        environment="fake[corridor]",
+        environment_version="1",
+        created="2026-01-01T00:00:00.000Z",
+        numbers=numbers,
+    )
+    (folder / "one").mkdir(parents=True)
+    write_record(folder / "one", record)
+    return folder
+
+
+def known(config: MarlConfig, folder: Path, *, anyway: bool = False) -> str:
+    return asyncio.run(admitted(config, calibrations=folder, anyway=anyway))
+
+
+def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configured, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"critic critic-outcome: no finished calibration .*critic calibrate.*--anyway"
+    ):
+        known(configured("critic=critic-outcome"), tmp_path)
+    assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
+    assert "no finished calibration" in known(configured("critic=critic-outcome", "least_auc=null"), tmp_path)
+
+
+def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Path) -> None:
+    folder = calibrate(tmp_path, configured("critic=critic-outcome"), 0.65)
+    with pytest.raises(ConfigError, match=r"AUC 0\.650 .* at least 0\.7 is wanted"):
+        known(configured("critic=critic-outcome"), folder)
+    said = known(configured("critic=critic-outcome", "least_auc=0.65"), folder)
+    assert said.startswith("calibrated 2026-01-01T00:00:00.000Z: AUC 0.650, accuracy 0.750")
+    assert known(configured("critic=critic-outcome"), folder, anyway=True) == said
+
+
+def test_what_was_measured_of_another_critic_says_nothing(configured, tmp_path: Path) -> None:
+    folder = calibrate(tmp_path, configured("critic=critic-outcome"), 1.0)
+    assert known(configured(), folder) == "exact by construction"
+
+
+def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
+    assert known(configured("least_auc=1"), tmp_path) == "exact by construction"
