@@ -14,6 +14,7 @@ from collab.errors import UsageError
 from collab.library import Library
 from collab.marl.config import MarlConfig, Method, check_seeds
 from collab.marl.policy import first_policy, trained_agents
+from collab.preferences.parties import as_adversary
 from collab.resolve import with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
 
@@ -76,7 +77,7 @@ async def configure(
         library=None if library.own is None else str(library.own.resolve()),
         critic=critic,
         critic_texts=critic_texts(library, critic),
-        adversary_agent=None if erring is None else library.load("agents", erring, AgentDefinition),
+        adversary_agent=None if erring is None else as_adversary(library.load("agents", erring, AgentDefinition)),
         adversary_texts={} if erring is None else read_adversary_prompts(library.path("prompts", FOLDER)),
     )
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from collab.config import override
+from collab.credit.adversary_language import SAMPLING
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.marl.config import load_method, presets
+from collab.marl.config import MarlConfig, load_method, presets
 
 
 def test_the_papers_method_is_the_published_one() -> None:
@@ -63,6 +64,18 @@ def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
     assert config.groups == {"shared": ("ada", "ben")}
     assert configured("policies=per_agent").groups == {"ada": ("ada",), "ben": ("ben",)}
     assert configured("run.graph.rounds=3").run.graph.rounds == 3
+
+
+@pytest.mark.parametrize(("said", "temperature"), [("", SAMPLING.temperature), ("sampling: {temperature: 0.2}", 0.2)])
+def test_an_adversary_is_sampled_as_adversaries_are_where_its_file_leaves_it_open(
+    configured, tmp_path: Path, said: str, temperature: float
+) -> None:
+    (tmp_path / "clumsy.yaml").write_text(f"kind: openai\noptions: {{model: any}}\n{said}\n")
+    config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}}}")
+    for one in (config, MarlConfig.model_validate_json(config.model_dump_json())):
+        assert one.erring.agent is not None
+        assert one.erring.agent.sampling.temperature == temperature
+        assert one.erring.agent.sampling.max_tokens == SAMPLING.max_tokens
 
 
 @pytest.mark.parametrize(
