@@ -23,6 +23,7 @@ from collab.cli import (
     doctor,
     env,
     evaluate,
+    export,
     finetune,
     graph,
     pairs,
@@ -72,6 +73,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
 app.command("train-marl")(train_marl.train_marl)
+app.command("export")(export.export)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(runs.app, name="runs")
 app.add_typer(env.app, name="env")

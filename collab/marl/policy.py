@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig, validate
 from collab.errors import ConfigError, GraphError, UnknownName, UsageError
@@ -20,7 +21,7 @@ from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 
-_NAME = re.compile(r"(?P<run>.+)@(?P<which>best|epoch(?P<number>\d+))")
+_NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +44,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyName:
-    """What `RUN@best` and `RUN@epoch3` say."""
+    """What `RUN@best`, `RUN@last` and `RUN@epoch3` say."""
 
     run: Path
     epoch: int | None
-    """None for the best."""
+    """None for the best, or the last."""
+    last: bool = False
+    """Whether None means the last epoch that is over."""
 
 
 def first_policy(run: RunConfig, method: Method) -> Policy:
@@ -78,7 +81,7 @@ def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
 
 
 def parse_policy(text: str) -> PolicyName | None:
-    """Read `RUN@best` or `RUN@epoch3`; None for a name of another kind.
+    """Read `RUN@best`, `RUN@last` or `RUN@epoch3`; None for a name of another kind.
 
     Raises:
         UsageError: it has an @ and then something else.
@@ -87,9 +90,10 @@ def parse_policy(text: str) -> PolicyName | None:
         return None
     found = _NAME.fullmatch(text)
     if found is None:
-        raise UsageError(f"--agents {text!r}: write RUN@best or RUN@epoch3, with the directory of a training as RUN")
+        raise UsageError(f"{text!r}: write RUN@best or RUN@epoch3 (or @last), with a training's directory as RUN")
     number = found["number"]
-    return PolicyName(run=Path(found["run"]), epoch=None if number is None else int(number))
+    epoch = None if number is None else int(number)
+    return PolicyName(run=Path(found["run"]), epoch=epoch, last=found["which"] == "last")
 
 
 def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefinition]:
@@ -105,11 +109,26 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
     head = folder.read()
     config = validate(MarlConfig, head["config"], str(folder.file))
     check_slots(config, slots, str(name.run))
-    number = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
+    policy = policy_after(folder, config, epoch_of(name, folder, config, head))
+    return dict(playing(config.run, policy, config.method.determinism).agents)
+
+
+def epoch_of(name: PolicyName, folder: MarlFolder, config: MarlConfig, head: Mapping[str, Any]) -> int:
+    """The number of the epoch that a name means; it need not be over.
+
+    Args:
+        head: of the training.
+
+    Raises:
+        UsageError: there is no best epoch yet.
+    """
+    if name.last:
+        over = [number for number in range(config.method.epochs + 1) if folder.epoch(number).record.exists()]
+        return max(over, default=0)
+    number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
     if number is None:
         raise UsageError(f"{name.run}@best: no epoch is the best yet; name one (@epoch1), or go on: {folder.resume}")
-    policy = policy_after(folder, config, number)
-    return dict(playing(config.run, policy, config.method.determinism).agents)
+    return number
 
 
 def trained_agents(library: Library, agents: str, graph: str) -> dict[str, AgentDefinition] | None:

@@ -61,6 +61,17 @@ class Adapters:
             self._peft.set_adapter(_module_name(name))
         self._active, self._stale = name, False
 
+    def merged(self, name: str) -> Any:
+        """The model with this one added to its weights; no adapter is left in it, and this object is done.
+
+        Raises:
+            ConfigError: the sum holds a weight that is no number.
+        """
+        with readable(f"{self._path} with adapter {name}"):
+            model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_module_name(name)])
+        vars(model).pop("peft_config", None)  # or transformers would save an adapter
+        return model
+
     def _put_in(self, name: str, path: str) -> None:
         from peft import PeftConfig, PeftModel
 

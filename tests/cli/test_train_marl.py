@@ -45,7 +45,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "rehearsal"), "a rehearsal and not a language model"),
         (("--agents", "vllm"), "kind: local"),
         (("--agents", "nowhere@best"), "no marl.json"),
-        (("--agents", "nowhere@last"), "RUN@best or RUN@epoch3"),
+        (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
         (("--agents", "scholar", "--split", "unseen-app"), "--split unseen-app"),

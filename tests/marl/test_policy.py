@@ -17,6 +17,7 @@ from collab.marl.summary import Record, Success
     [
         ("runs/x@best", PolicyName(run=Path("runs/x"), epoch=None)),
         ("runs/x@epoch3", PolicyName(run=Path("runs/x"), epoch=3)),
+        ("runs/x@last", PolicyName(run=Path("runs/x"), epoch=None, last=True)),
         ("odd@place/x@epoch10", PolicyName(run=Path("odd@place/x"), epoch=10)),
         ("pocket", None),
     ],
@@ -25,7 +26,7 @@ def test_a_policy_is_named_by_its_training(text: str, name: PolicyName | None) -
     assert parse_policy(text) == name
 
 
-@pytest.mark.parametrize("text", ["runs/x@last", "runs/x@epoch", "@best", "runs/x@epoch-1"])
+@pytest.mark.parametrize("text", ["runs/x@newest", "runs/x@epoch", "@best", "runs/x@epoch-1"])
 def test_other_names_with_an_at_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="RUN@best or RUN@epoch3"):
         parse_policy(text)
@@ -64,8 +65,8 @@ def trained(configured, tmp_path: Path) -> MarlFolder:
 
 def test_best_and_numbered_epochs_fill_the_slots(trained: MarlFolder) -> None:
     final = str(trained.path.resolve() / "epochs/1/training/final")
-    for epoch in (None, 1):
-        agents = agents_of(PolicyName(run=trained.path, epoch=epoch), ("ben", "ada"))
+    for epoch, last in ((None, False), (None, True), (1, False)):
+        agents = agents_of(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
         assert {slot: agent.options["path"] for slot, agent in agents.items()} == {"ada": final, "ben": final}
     first = agents_of(PolicyName(run=trained.path, epoch=0), ("ada", "ben"))
     assert {agent.options["version"] for agent in first.values()} == {0}

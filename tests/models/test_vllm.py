@@ -1,6 +1,7 @@
 """Against the real vLLM, started by `collab serve` on a tiny checkpoint: COLLAB_VLLM must name its program."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collab.config import AgentDefinition
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
+from collab.marl.export import export, find
 from collab.models.base import Reply, Request
 from collab.models.completion import chat_messages
 from collab.models.concurrency import START
@@ -64,13 +66,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def options(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Options of the agents file that `collab serve` prints."""
-    command = [sys.executable, "-c", "from collab.cli.main import run; run()", "serve", files["base"]]
+@contextlib.contextmanager
+def serving(path: str, log: Path) -> Iterator[dict[str, Any]]:
+    """`collab serve` at work; options of the agents file that it prints."""
+    command = [sys.executable, "-c", "from collab.cli.main import run; run()", "serve", path]
     command += ["--port", "0", "--dtype", "float32", "--max-model-len", "4096", "--lora-rank", "8"]
     command += ["--arg=--no-enable-chunked-prefill", "--arg=--max-num-batched-tokens=8192"]  # see the README
-    log = tmp_path_factory.mktemp("log") / "server.log"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     with log.open("wb") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
@@ -89,6 +90,13 @@ def options(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
             process.send_signal(signal.SIGINT)
             code = process.wait(timeout=60)
     assert code == 0, log.read_text()[-3000:]
+
+
+@pytest.fixture(scope="module")
+def options(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Of a server of the base."""
+    with serving(files["base"], tmp_path_factory.mktemp("log") / "server.log") as served:
+        yield served
 
 
 def request(text: str = SCREEN, seed: int = 1, cell: bool = True, **sampling: Any) -> Request:
@@ -225,3 +233,19 @@ def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, s
         assert (after.tokens, model.policy.adapter) == (before.tokens, None)
 
     play(model, scene)
+
+
+def test_an_exported_policy_is_served_as_it_was(files: dict[str, str], options: dict[str, Any], tmp_path: Path) -> None:
+    def said(model: OpenAIModel, adapter: str | None = None) -> tuple[int, ...] | None:
+        async def scene() -> Reply:
+            if adapter is not None:
+                await model.replace_adapter(adapter, 1)
+            return await model.generate(request(**GREEDY))
+
+        return play(model, scene).tokens  # type: ignore[no-any-return]
+
+    done = export(find(files["one"]), tmp_path / "exported", merge=True, dtype=None)
+    with serving(str(done.path), tmp_path / "server.log") as served:
+        alone = said(OpenAIModel(**served))
+    assert alone == said(OpenAIModel(**options), files["one"])
+    assert alone != said(OpenAIModel(**options))

@@ -1,0 +1,220 @@
+"""Model cards: what exported weights are, what they were made from, and how often they solved their tasks.
+
+A card is read far from the machine that wrote it, so it names checkpoints by their last name and by digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import collab
+from collab.errors import UnknownName
+from collab.learn.export import Source
+from collab.library import BUILT_IN, checkpoint
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.policy import first_policy
+from collab.marl.summary import Record, Success, read_record
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of weights."""
+
+    what: str
+    """One sentence."""
+    base: str | None
+    """The checkpoint that they were made from, as it was named; None where that is not recorded."""
+    licence: str | None
+    """What the base's card, or else their own, says; None where neither does."""
+    lines: Mapping[str, str]
+    """What → how, in the order of the card."""
+
+
+def training_facts(folder: MarlFolder, config: MarlConfig, head: Mapping[str, Any], number: int, group: str) -> Facts:
+    """Of a policy after an epoch of a training.
+
+    Args:
+        head: of the training.
+        group: of the policy, as `MarlConfig.groups` names it.
+    """
+    method, run, slots = config.method, config.run, config.groups[group]
+    records = [folder.epoch(one).record for one in range(number + 1)]
+    over = [read_record(path) for path in records if path.is_file()]
+    base = first_policy(run, method).of(slots)
+    who = f"all of {', '.join(slots)}" if len(slots) > 1 else slots[0]
+    trained = f"after epoch {number} of a training by credit re-assignment" if number else "before any training"
+    return Facts(
+        what=f"A policy of a team of language-model agents, {trained}. It plays {who} of the team "
+        f"{', '.join(run.graph.slots)} in {run.environment_name}.",
+        base=base,
+        licence=licence_of(base),
+        lines={
+            "base": _told_base(base, head.get("base", {}).get(slots[0])),
+            "method": f"preset {config.preset}: {method.policies} policies, critic {method.critic}, "
+            f"adversary {method.adversary.kind}, reference {method.reference}; "
+            f"DPO with β {method.dpo.beta:g}, learning rate {method.dpo.learning_rate:g}",
+            "epochs": f"{number} of {method.epochs} planned",
+            "data": _told_data(config, over, group),
+            "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
+        },
+    )
+
+
+def checkpoint_facts(source: Source) -> Facts:
+    """Of a checkpoint or an adapter, from what was written beside it."""
+    card = source.card
+    base = source.base or (card.get("base") or {}).get("path")
+    stage = card.get("stage")
+    kind = "A LoRA adapter" if source.base is not None else "A causal language model"
+    how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
+    lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
+    if stage not in how:
+        recipe = card.get("recipe") or {}
+        told = (("epochs", "epochs"), ("learning_rate", "learning rate"), ("beta", "β"), ("context", "context"))
+        sizes = [f"{name} {recipe[field]}" for field, name in told if recipe.get(field) is not None]
+        digest = (card.get("data") or {}).get("digest")
+        lines |= {
+            "method": f"{stage}, preset {card.get('preset', UNKNOWN)}, {card.get('steps', UNKNOWN)} steps; "
+            + ", ".join(sizes),
+            "data": f"rows with digest `{digest[:12]}`" if digest else "made by the stage itself",
+        }
+    return Facts(
+        what=f"{kind} for agents that operate phones and web pages{how.get(stage, f', fine-tuned ({stage})')}.",
+        base=base,
+        licence=(None if base is None else licence_of(base)) or licence_of(str(source.path)),
+        lines={**lines, "success": "not measured by what made this directory"},
+    )
+
+
+def model_card(name: str, facts: Facts, *, digest: str, merged: bool, base: str | None, agents: str) -> str:
+    """`README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
+
+    Args:
+        name: of the directory.
+        digest: of its weights.
+        merged: whether an adapter was added to the weights.
+        base: of an adapter, which needs it; None for a whole checkpoint.
+        agents: what `--agents` takes to play it.
+    """
+    front: dict[str, Any] = {
+        "library_name": "transformers" if base is None else "peft",
+        "pipeline_tag": "text-generation",
+        "license": facts.licence or UNKNOWN,
+        "tags": ["collab", "agents"],
+    }
+    if facts.base is not None and _is_hub_id(facts.base):
+        front["base_model"] = facts.base
+    lines = dict(facts.lines)
+    lines["weights"] = f"SHA-256 `{digest}`" + (", a LoRA adapter added to its base" if merged else "")
+    lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
+    table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
+    return (
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}\n\n{facts.what}\n\n"
+        f"| | |\n|---|---|\n{table}\n\n{_usage(base is not None, _here(agents))}\n"
+        f"Made by Collab {collab.__version__}.\n"
+    )
+
+
+def team_card(name: str, digests: Mapping[str, str], agents: str) -> str:
+    """`README.md` of a directory with a policy per agent."""
+    rows = "\n".join(f"| [{slot}]({slot}/README.md) | `{digest[:12]}` |" for slot, digest in digests.items())
+    return (
+        f"# {name}\n\nA team of language-model agents; each has weights of its own.\n\n"
+        f"| agent | digest of its weights |\n|---|---|\n{rows}\n\n"
+        f"They play with Collab by `--agents {_here(agents)}`, from this directory.\n\nMade by Collab "
+        f"{collab.__version__}.\n"
+    )
+
+
+def licence_of(path: str) -> str | None:
+    """What the card of a checkpoint says of its licence; None where there is no card here, or it says nothing.
+
+    Args:
+        path: directory, hub id or "built-in:NAME".
+    """
+    try:
+        card = Path(checkpoint(path)) / "README.md"
+    except UnknownName:
+        return None
+    if not card.is_file():
+        return None
+    _, opened, rest = card.read_text(encoding="utf-8", errors="replace").partition("---\n")
+    try:
+        front = yaml.safe_load(rest.partition("\n---")[0]) if opened else None
+    except yaml.YAMLError:
+        return None
+    found = front.get("license") if isinstance(front, dict) else None
+    return None if found in (None, UNKNOWN) else str(found)
+
+
+# ------------------------------------------------------------------------------------------------------- helpers
+
+
+def _told_base(base: str | None, digest: str | None) -> str:
+    if base is None:
+        return UNKNOWN if digest is None else f"digest `{digest[:12]}`"
+    short = base if base.startswith(BUILT_IN) or _is_hub_id(base) else _name(Path(base))
+    return f"{short}, digest `{digest[:12]}`" if digest else f"{short}, digest {UNKNOWN}"
+
+
+def _name(path: Path) -> str:
+    """The name by which somebody knows a checkpoint: of a run's result that of the run."""
+    return path.parent.name or path.name if path.name == "final" else path.name
+
+
+def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:
+    run = config.run
+    pairs = sum(one.rows[group].pairs for one in records if group in one.rows)
+    split = "no split" if run.split is None else f"split {run.split.name}"
+    return f"{run.episodes} episodes an epoch in {run.environment_name} ({split}, seed {run.seed}), {pairs} pairs"
+
+
+def _told_success(success: Success | None, config: MarlConfig) -> str:
+    if success is None:
+        return "not measured"
+    seeds = ", ".join(str(one.seed) for one in config.held_out)
+    return (
+        f"{success.value:.1%} of {success.episodes} episodes of the whole team on held-out seeds ({seeds}), by which "
+        f"the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}"
+    )
+
+
+def _is_hub_id(name: str) -> bool:
+    """Whether a name is OWNER/NAME of a model hub and no place on this machine."""
+    parts = name.split("/")
+    return len(parts) == 2 and all(parts) and not name.startswith((".", "~")) and not Path(name).exists()
+
+
+def _here(agents: str) -> str:
+    """The same names without the directory that they lie in: cards tell no places of a machine."""
+    parts = [part.rpartition("=") for part in agents.split(",")]
+    if len(parts) == 1:
+        return Path(agents).name
+    common = {Path(path).parent for _, _, path in parts}
+    depth = 1 if len(common) == 1 else 2
+    return ",".join(f"{slot}={'/'.join(Path(path).parts[-depth:])}" for slot, _, path in parts)
+
+
+def _usage(adapter: bool, agents: str) -> str:
+    if adapter:
+        load = (
+            "base = AutoModelForCausalLM.from_pretrained(BASE)  # the base named above\n"
+            'model = PeftModel.from_pretrained(base, ".")'
+        )
+        what, served = "from peft import PeftModel\n", "vllm serve BASE --enable-lora --lora-modules team=."
+    else:
+        load, what, served = 'model = AutoModelForCausalLM.from_pretrained(".")', "", "vllm serve ."
+    return (
+        "From this directory:\n\n"
+        f"```python\n{what}from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        f'{load}\ntokenizer = AutoTokenizer.from_pretrained(".")\n```\n\n'
+        f"```console\n$ {served}\n$ collab rollout --agents {agents}\n```\n"
+    )

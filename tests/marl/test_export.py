@@ -1,0 +1,186 @@
+"""Policies as directories: what a name stands for, what lies in the directory, and that it plays."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM
+
+from collab.cli.main import main
+from collab.config import AgentDefinition, override
+from collab.errors import ConfigError, StoreFailure, UsageError
+from collab.learn.folder import write_json
+from collab.library import Library
+from collab.marl.config import MarlConfig
+from collab.marl.export import export, find
+from collab.marl.layout import MarlFolder
+from collab.marl.model_card import licence_of
+from collab.marl.summary import Record, RowCounts, Success
+from collab.models.layout import weights_digest
+from collab.models.tiny import make_tiny_checkpoint
+
+Training = Callable[..., MarlFolder]
+
+
+@pytest.fixture
+def training(configured: Callable[..., MarlConfig], tmp_path: Path) -> Training:
+    """Makes a training of two epochs, the first of them the best, whose policies differ by slot and epoch."""
+
+    def make(policies: str = "shared", *settings: str) -> MarlFolder:
+        base = make_tiny_checkpoint(tmp_path / "base", hidden=32, layers=1)
+        config = configured(f"policies={policies}")
+        config = override(config, [f"run.agents.*.options.path={base}", *settings])
+        folder = MarlFolder(tmp_path / "run")
+        digest = dict.fromkeys(config.run.graph.slots, weights_digest(base))
+        folder.create({"config": config.model_dump(mode="json"), "base": digest, "summary": {"best": 1}})
+        for number in (1, 2):
+            write_epoch(folder, config, number)
+        return folder
+
+    return make
+
+
+def write_epoch(folder: MarlFolder, config: MarlConfig, number: int) -> None:
+    weights = {}
+    for group, slots in config.groups.items():
+        seed = 10 * number + sorted(config.groups).index(group)
+        final = folder.epoch(number).training(group) / "final"
+        make_tiny_checkpoint(final, seed=seed, hidden=32, layers=1)
+        weights |= dict.fromkeys(slots, f"./{final.relative_to(folder.path)}")
+    record = Record(
+        epoch=number,
+        version=number,
+        weights=weights,
+        success=Success(successes=3, episodes=4, low=0.301, high=0.954, broken=0),
+        rows={group: RowCounts(pairs=5) for group in config.groups},
+        hash="",
+    )
+    write_json(folder.epoch(number).record, record.model_dump(mode="json"))
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (one, other))
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def front(card: str) -> Mapping[str, Any]:
+    """The front matter of a card."""
+    found: Mapping[str, Any] = yaml.safe_load(card.split("---\n")[1])
+    return found
+
+
+def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Training, tmp_path: Path) -> None:
+    folder = training("shared", "run.agents.*.sampling.temperature=[0.1,0.9]")
+    done = export(find(f"{folder.path}@best"), tmp_path / "deep" / "out", merge=True, dtype=None)
+    assert same_weights(done.path, folder.epoch(1).training("shared") / "final")
+    assert done.digests == {".": weights_digest(done.path)}
+    agent = Library().load("agents", done.agents, AgentDefinition)
+    assert (agent.kind, agent.options["path"], agent.prompt) == ("local", str(done.path), "pocket")
+    assert (agent.context_tokens, agent.sampling.temperature, agent.sampling.max_tokens) == (2048, [0.1, 0.9], 40)
+    card = (done.path / "README.md").read_text()
+    assert "| success | 75.0% of 4 episodes" in card
+    assert "95 % interval 30.1% to 95.4%" in card
+    assert f"| base | base, digest `{weights_digest(tmp_path / 'base')[:12]}` |" in card
+    assert "| epochs | 1 of 2 planned |" in card
+    assert "5 pairs |" in card
+    assert str(tmp_path) not in card, "a card tells no places of a machine"
+    assert front(card)["license"] == "unknown"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+
+
+def test_epochs_are_named_and_the_last_is_the_last_that_is_over(training: Training, tmp_path: Path) -> None:
+    folder = training()
+    for number, (name, epoch) in enumerate({"@last": 2, "@epoch1": 1}.items()):
+        done = export(find(f"{folder.path}{name}"), tmp_path / str(number), merge=False, dtype=None)
+        assert done.digests["."] == weights_digest(folder.epoch(epoch).training("shared") / "final")
+    start = export(find(f"{folder.path}@epoch0"), tmp_path / "start", merge=False, dtype=None)
+    assert start.digests["."] == weights_digest(tmp_path / "base")
+    assert "| success | not measured |" in (start.path / "README.md").read_text()
+
+
+def test_policies_of_their_own_are_a_directory_each(training: Training, tmp_path: Path) -> None:
+    folder = training("per_agent", "run.agents.*.sampling.temperature=[0.1,0.9]")
+    done = export(find(f"{folder.path}@best"), tmp_path / "out", merge=False, dtype=None)
+    assert done.agents == f"ada={done.path}/ada/agents.yaml,ben={done.path}/ben/agents.yaml"
+    for slot, temperature in (("ada", 0.1), ("ben", 0.9)):
+        agent = Library().load("agents", str(done.path / slot / "agents.yaml"), AgentDefinition)
+        assert (agent.options["path"], agent.sampling.temperature) == (str(done.path / slot), temperature)
+        assert same_weights(done.path / slot, folder.epoch(1).training(slot) / "final")
+    assert done.digests["ada"] != done.digests["ben"]
+    assert "--agents ada=ada/agents.yaml,ben=ben/agents.yaml" in (done.path / "README.md").read_text()
+
+
+def test_agents_that_play_differently_have_a_file_each(training: Training, tmp_path: Path) -> None:
+    folder = training("shared", "run.agents.ben.history=2")
+    done = export(find(f"{folder.path}@best"), tmp_path / "out", merge=False, dtype=None)
+    assert done.agents == f"ada={done.path}/agents-ada.yaml,ben={done.path}/agents-ben.yaml"
+    assert Library().load("agents", str(done.path / "agents-ben.yaml"), AgentDefinition).history == 2
+
+
+def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
+    run = tmp_path / "sft"
+    run.mkdir()
+    write_json(run / "finetune.json", {"format": 1})
+    with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
+        find(str(run))
+    make_tiny_checkpoint(run / "final", hidden=32, layers=1)
+    (run / "final" / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
+    card = {"stage": "sft", "preset": "mine", "recipe": {"context": 300}, "base": {"path": str(tiny), "digest": "abc"}}
+    write_json(run / "final" / "card.json", card)
+    done = export(find(str(run)), tmp_path / "out", merge=False, dtype=None)
+    assert Library().load("agents", done.agents, AgentDefinition).context_tokens == 300
+    told = (done.path / "README.md").read_text()
+    assert "fine-tuned (sft)" in told
+    assert front(told)["license"] == "mit"
+
+
+def test_names_without_a_policy_are_refused(training: Training, tmp_path: Path) -> None:
+    folder = training()
+    with pytest.raises(UsageError, match=r"say which epoch: .*@best"):
+        find(str(folder.path))
+    with pytest.raises(UsageError, match="leave --base out"):
+        find(f"{folder.path}@best", str(tmp_path))
+    with pytest.raises(ConfigError, match="name RUN@best"):
+        find(str(tmp_path / "nowhere"))
+
+
+def test_it_is_there_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> None:
+    out, before = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(StoreFailure, match="cannot write"):
+            export(find(str(tiny)), out, merge=False, dtype=None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    out.mkdir()
+    with pytest.raises(UsageError, match="is there already"):
+        export(find(str(tiny)), out, merge=False, dtype=None)
+    assert not list(out.iterdir())
+
+
+def test_the_licence_is_what_the_base_says_of_itself(tmp_path: Path) -> None:
+    assert licence_of(str(tmp_path)) is licence_of("built-in:none") is None
+    for text, licence in (("---\nlicense: apache-2.0\n---\n", "apache-2.0"), ("# x\n", None), ("---\n[\n---\n", None)):
+        (tmp_path / "README.md").write_text(text)
+        assert licence_of(str(tmp_path)) == licence
+
+
+def test_the_command_writes_what_the_local_engine_plays(
+    capsys: pytest.CaptureFixture[str], library: Library, tiny: Path, tmp_path: Path
+) -> None:
+    assert main(["export", str(tiny), "--out", str(tmp_path / "out"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    play = ["rollout", "--env", "corridor", "--graph", "pair", "--library", str(library.own), "--episodes", "1"]
+    short = ["--set", "agents.*.sampling.max_tokens=4", "--set", "agents.*.options.device=cpu"]
+    assert main([*play, *short, "--agents", told["agents"], "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["export", str(tiny), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("error: --out ")
