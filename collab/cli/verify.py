@@ -1,0 +1,76 @@
+"""`collab verify-resume`: prove that a killed training ends like one that nobody disturbed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collab.cli import options
+from collab.cli.output import data, emit, note, say, table
+
+if TYPE_CHECKING:
+    from collab.marl.verify import Proof
+
+_SHOWN = 16
+"""Characters of a hash in a table."""
+
+
+def verify_resume(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch and one kill: under a minute.")] = False,
+    kills: Annotated[
+        int | None,
+        typer.Option("--kills", metavar="N", min=1, help="How often, at most once per part of an epoch; default: 7."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the places where it is killed.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: one that is removed."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a tiny team twice, once killed at random points and gone on with, and compare what came of it.
+
+    Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not.
+    """
+    import shutil
+    import tempfile
+
+    from collab.learn.prepare import check_installed
+    from collab.marl.verify import verify
+
+    check_installed()
+    folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
+    many = kills or (1 if quick else 7)
+    proof = verify(folder, kills=many, seed=seed, epochs=1 if quick else 2, tell=note)
+    if as_json:
+        emit({"same": proof.same, "first_difference": data(proof.first_difference), **data(proof)})
+    else:
+        _show(proof)
+    if not proof.same:
+        note(f"both trainings lie in {folder}")
+        raise typer.Exit(1)
+    if out is None:
+        shutil.rmtree(folder)
+
+
+def _show(proof: Proof) -> None:
+    killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
+    table(["kill", "epoch", "part", "in", "call"], killed)
+    say()
+    parts = [
+        (one.epoch, one.part, one.undisturbed[:_SHOWN], one.killed[:_SHOWN], "yes" if one.same else "NO")
+        for one in proof.parts
+    ]
+    table(["epoch", "part", "undisturbed", "killed", "same"], parts)
+    say()
+    first = proof.first_difference
+    if first is not None:
+        where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
+        say(f"not the same: they first differ in {where}")
+    elif not proof.points:
+        say("nothing is proven: no process came to the point where it was to be killed")
+    else:
+        say(f"the same: killed {len(proof.points)} times, every part and all weights alike")

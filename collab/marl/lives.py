@@ -1,0 +1,211 @@
+"""Processes that train and are killed: a training is lived through in one process after the other.
+
+    trace = whole_life(config, out / "whole", log)
+    for point in draw(trace, kills=7, seed=0):
+        killed = live(config, out / "killed", log, point)
+
+A process kills itself with SIGKILL at a call of one of this package's functions, between any two lines of what it was
+doing. Where is drawn from what an undisturbed life went through: first the part of an epoch, so that short parts are
+not missed, then one of the functions called in it, so that hot ones do not hide the others, then one of its calls.
+
+Processes are forked from one that has loaded what they need and computes nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NoReturn
+
+from collab.errors import TrainingFailure, UsageError
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import resume, start
+from collab.marl.loop_state import Progress
+from collab.seeds import derive, generator
+
+_ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Where a process is killed."""
+
+    epoch: int
+    part: str
+    """Of the epoch, as `Progress.part` has it."""
+    function: str
+    """Of this package, e.g. "store.writer.RunWriter.step"."""
+    call: int
+    """Which of its calls in that part, from 1."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a process went through: (epoch, part) in the order of time → function → calls."""
+
+    parts: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
+    _now: tuple[int, str] = (0, "")
+
+    def seen(self, progress: Progress | None, function: str) -> tuple[int, str]:
+        """Count a call; returns the part that it belongs to, until the next one begins."""
+        if progress is not None and progress.part != self._now[1]:
+            self._now = (progress.epoch, progress.part)
+        self.parts.setdefault(self._now, Counter())[function] += 1
+        return self._now
+
+
+def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
+    """Points in the order of time, at most one per part; as many as there are parts where more are asked for."""
+    rng = generator(derive(seed, "kills"))
+    parts = [part for part in trace.parts if part[1]]
+    chosen = set(rng.sample(parts, min(kills, len(parts))))
+    points = []
+    for epoch, part in (one for one in parts if one in chosen):
+        calls = trace.parts[epoch, part]
+        function = rng.choice(sorted(calls))
+        points.append(Point(epoch=epoch, part=part, function=function, call=rng.randint(1, calls[function])))
+    return points
+
+
+def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:
+    """Train in a process of its own that nobody disturbs.
+
+    Raises:
+        TrainingFailure: it failed.
+    """
+    told = log.with_suffix(".trace.json")
+
+    def life() -> None:
+        trace = Trace()
+        _train(config, out, trace.seen)
+        told.write_text(json.dumps([[*part, calls] for part, calls in trace.parts.items()]), encoding="utf-8")
+
+    in_full(life, log)
+    parts = json.loads(told.read_text(encoding="utf-8"))
+    return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
+
+
+def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
+    """Begin a training, or go on with it, in a process of its own; returns whether it was killed.
+
+    Args:
+        point: where; None to come to the end.
+
+    Raises:
+        TrainingFailure: it failed by itself.
+    """
+
+    def life() -> None:
+        trace = Trace()
+
+        def seen(progress: Progress | None, function: str) -> None:
+            part = trace.seen(progress, function)
+            if point and (*part, function) == (point.epoch, point.part, point.function):
+                if trace.parts[part][function] == point.call:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        _train(config, out, seen)
+
+    code = _born(life, log)
+    if code not in (0, -signal.SIGKILL) or (point is None and code):
+        raise _failed(log)
+    return code != 0
+
+
+def in_full(life: Callable[[], None], log: Path) -> None:
+    """Run something in a process of its own; TrainingFailure when it does not come to its end."""
+    if _born(life, log) != 0:
+        raise _failed(log)
+
+
+def _born(life: Callable[[], None], log: Path) -> int:
+    """Run something in a forked process; returns its exit code, -N when signal N ended it.
+
+    Args:
+        log: file to which all of its output is appended.
+
+    Raises:
+        UsageError: this system cannot fork.
+    """
+    if not hasattr(os, "fork"):
+        raise UsageError("verifying needs a system that can fork a process: Linux or macOS")
+    child = os.fork()
+    if not child:
+        _leave(life, log)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+
+
+def _leave(life: Callable[[], None], log: Path) -> NoReturn:
+    """Of the child: live, and never return."""
+    code = 1
+    try:
+        written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(written, 1)
+        os.dup2(written, 2)
+        life()
+        code = 0
+    except BaseException:  # noqa: BLE001 - nothing may return into the parent's code
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str], object]) -> None:
+    """Train to the end and tell every call of this package's functions, in all threads."""
+    progress: list[Progress | None] = [None]
+
+    def watch(live: Progress) -> None:
+        progress[0] = live
+
+    _tell(lambda function: seen(progress[0], function))
+    if MarlFolder(out).file.exists():
+        asyncio.run(resume(out, device="cpu", watch=watch))
+    else:
+        asyncio.run(start(config, out, anyway=True, device="cpu", watch=watch))
+    sys.settrace(None)
+
+
+def _tell(seen: Callable[[str], object]) -> None:
+    names: dict[
+        int, tuple[CodeType, str | None]
+    ] = {}  # with the code itself: the number of one that is gone may return
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if id(code) not in names:
+            names[id(code)] = (code, _name(code))
+        name = names[id(code)][1]
+        if name is not None:
+            seen(name)
+
+    threading.settrace(trace)
+    sys.settrace(trace)
+
+
+def _name(code: CodeType) -> str | None:
+    """Of a function of this package; None of others and of those without a name."""
+    path = Path(code.co_filename)
+    if not path.is_relative_to(_ROOT) or code.co_qualname.endswith(">"):
+        return None
+    return ".".join([*path.relative_to(_ROOT).with_suffix("").parts, code.co_qualname])
+
+
+def _failed(log: Path) -> TrainingFailure:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+    return TrainingFailure(f"the training failed: {lines[-1].strip()}; all of it stands in {log}")
