@@ -17,7 +17,7 @@ from collab.models.fake_server import FakeServer
 LIBRARY = str(Path(__file__).parent / "library")
 
 COMMANDS = {
-    "": ["demo", "doctor", "eval", "export", "finetune", "rollout", "serve", "synth", "train-marl"],
+    "": ["demo", "doctor", "eval", "export", "finetune", "rollout", "serve", "synth", "train-marl", "verify-resume"],
     "agents": ["check", "list"],
     "checkpoint": ["new"],
     "critic": ["calibrate"],

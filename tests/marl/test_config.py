@@ -83,7 +83,7 @@ def test_an_adversary_is_sampled_as_adversaries_are_where_its_file_leaves_it_ope
     [
         ((), {"agents": "show"}, "rehearsal and not a language model"),
         ((), {"agents": "vllm"}, "kind: local"),
-        ((), {"agents": "nobody@last"}, "RUN@best"),
+        ((), {"agents": "nobody@first"}, "RUN@best"),
         ((), {"seed": 39}, "held_out.seeds"),
         ((), {"seed": 31}, "kept for evaluation"),
         ((), {"split": "unseen-tasks"}, "--split unseen-tasks"),
