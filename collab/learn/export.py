@@ -165,13 +165,15 @@ def reads(source: Source) -> int | None:
 def _sum(source: Source, base: Path, dtype: Precision | None) -> Any:
     import torch
 
+    from collab.learn.base import quiet
     from collab.models.lora import Adapters
 
     model = _load(str(base), "auto")
     kept = model.dtype
     adapters = Adapters(model.float(), str(base))
-    adapters.add("merged", str(source.path))
-    return adapters.merged("merged").to(kept if dtype is None else getattr(torch, dtype))
+    with quiet():
+        adapters.add("merged", str(source.path))
+        return adapters.merged("merged").to(kept if dtype is None else getattr(torch, dtype))
 
 
 def _base_directory(source: Source) -> Path:

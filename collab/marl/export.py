@@ -233,7 +233,7 @@ def _agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
         "kind": "local",
         "options": {**where, **kept},
         **agent.model_dump(mode="json", include={"prompt", "history", "context_tokens", "summary", "modality"}),
-        "sampling": agent.sampling.model_dump(mode="json", exclude_defaults=True),
+        "sampling": agent.sampling.model_dump(mode="json"),
     }
     return yaml.safe_dump(described, sort_keys=False, allow_unicode=True, width=110)
 

@@ -73,7 +73,6 @@ def checkpoint_facts(source: Source) -> Facts:
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
     stage = card.get("stage")
-    kind = "A LoRA adapter" if source.base is not None else "A causal language model"
     how = {None: "; how it was made is not recorded", "new": ", untrained: its weights are random"}
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
@@ -86,8 +85,9 @@ def checkpoint_facts(source: Source) -> Facts:
             + ", ".join(sizes),
             "data": f"rows with digest `{digest[:12]}`" if digest else "made by the stage itself",
         }
+    made = how.get(stage, f", fine-tuned ({stage})")
     return Facts(
-        what=f"{kind} for agents that operate phones and web pages{how.get(stage, f', fine-tuned ({stage})')}.",
+        what=f"A language model for agents that operate phones and web pages{made}.",
         base=base,
         licence=(None if base is None else licence_of(base)) or licence_of(str(source.path)),
         lines={**lines, "success": "not measured by what made this directory"},
@@ -113,7 +113,8 @@ def model_card(name: str, facts: Facts, *, digest: str, merged: bool, base: str 
     if facts.base is not None and _is_hub_id(facts.base):
         front["base_model"] = facts.base
     lines = dict(facts.lines)
-    lines["weights"] = f"SHA-256 `{digest}`" + (", a LoRA adapter added to its base" if merged else "")
+    kind = "a LoRA adapter for the base" if base is not None else "whole"
+    lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (

@@ -90,6 +90,7 @@ def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Traini
     assert f"| base | base, digest `{weights_digest(tmp_path / 'base')[:12]}` |" in card
     assert "| epochs | 1 of 2 planned |" in card
     assert "5 pairs |" in card
+    assert f"| weights | whole; SHA-256 `{done.digests['.']}` |" in card
     assert str(tmp_path) not in card, "a card tells no places of a machine"
     assert front(card)["license"] == "unknown"
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
