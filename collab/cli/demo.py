@@ -1,4 +1,4 @@
-"""`collab demo`: a team of agents on a phone and on web pages, in a few minutes and without a model server."""
+"""`collab demo`: one agent against a team on a phone, then the team on web pages, in a few minutes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,19 +21,22 @@ if TYPE_CHECKING:
     from collab.types import Step, Trajectory
 
 SEED = 30
-PAGES = 10
-"""Web pages of the second part."""
-
-TEMPERATURE = 0.7
-"""Of every agent; what makes a rehearsal err."""
+CONCURRENCY = 16
+"""Episodes at once: a local model answers many prompts in the time of one."""
+TASKS, TASKS_QUICK = 36, 9
+"""Of the phone, spread over all whose instances are kept for evaluation."""
+PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-widget", "enter-text", "focus-text-2")
+"""Of the web; the first three when it must be quick."""
+PAGES_QUICK = 3
 BALLOTS = 5
 """Of the example vote, the most voted first."""
 
+GOAL = 200
+"""Characters of the goal that are shown there."""
+
 WHY = """
-Both played the same tasks with the same seeds, and every agent errs in {error:.0%} of its replies, each independently
-of the others. That is where a gain of the team comes from: single mistakes differ and are outvoted. The rehearsal looks
-up each task's solution and errs on purpose; these numbers show how talking, voting and recording work, and say nothing
-about language models.""".strip()
+Both played the same tasks with the same seeds, on instances that are kept for evaluation. The team is four agents that
+talk for three rounds and vote over all twelve proposals.""".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,52 +47,67 @@ class Part:
     """Folder of the run."""
     env: str
     graph: str
-    instances: int = 1
-    """Of each task."""
+    tasks: tuple[str, ...] = ()
+    """None named: all of `split`."""
+    split: str | None = None
     most_tasks: int | None = None
-    """Spread over all there are; None: all."""
+    """Spread over those; None: all."""
 
 
 def demo(
     *,
+    agents: Annotated[
+        str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
+    ] = "pocket",
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the runs; default: runs/demo, numbered when taken."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer episodes: a look in half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer episodes: a look in a minute.")] = False,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Watch one agent and a team of four on a phone, then the team on real web pages."""
+    from collab.errors import UsageError
+
+    if "=" in agents:
+        raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
     home = _free(out or Path("runs/demo"))
-    instances = 1 if quick else 3
+    tasks = TASKS_QUICK if quick else TASKS
     single, team = (
-        _play(Part(name=name, env="androidworld", graph=name, instances=instances), home, library)
-        for name in ("single", "team")
+        _play(
+            Part(name=graph, env="androidworld", graph=graph, split="new-seeds", most_tasks=tasks),
+            agents,
+            home,
+            library,
+        )
+        for graph in ("single", "team")
     )
-    web, problem = _play_pages(home, library, 3 if quick else PAGES)
+    web, problem = _play_pages(home, agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
         parts = {"single": single, "team": team, "web": web}
         emit({"runs": str(home), **{name: _part_data(result) for name, result in parts.items()}, "problem": problem})
     else:
-        _tell(home, library, single, team, web)
+        _tell(home, agents, single, team, web)
     if problem is not None:
         fail(f"the web pages were not played: {problem}")
         raise typer.Exit(1)
 
 
-def _play_pages(home: Path, library: Path | None, pages: int) -> tuple[RunResult | None, str | None]:
+def _play_pages(
+    home: Path, agents: str, library: Path | None, pages: tuple[str, ...]
+) -> tuple[RunResult | None, str | None]:
     """The second part; the first one is worth telling even where there is no browser."""
     from collab.errors import RunError, UsageError
 
     try:
-        return _play(Part(name="web", env="miniwob", graph="team", most_tasks=pages), home, library), None
+        return _play(Part(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library), None
     except (UsageError, RunError) as error:
         return None, str(error)
 
 
-def _play(part: Part, home: Path, library: Path | None) -> RunResult:
-    """Evaluate the rehearsal on all tasks with a known solution.
+def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResult:
+    """Evaluate the agents on the tasks of a part.
 
     Raises:
         typer.Exit: it was interrupted.
@@ -102,16 +121,16 @@ def _play(part: Part, home: Path, library: Path | None) -> RunResult:
         library=definitions,
         env=part.env,
         graph=part.graph,
-        agents="rehearsal",
-        tasks=["tag:oracle"],
+        agents=agents,
+        tasks=part.tasks,
         seed=SEED,
+        concurrency=CONCURRENCY,
         purpose="eval",
-        settings=[f"agents.*.sampling.temperature={TEMPERATURE}"],
     )
-    config = asyncio.run(resolved(asked, once_per_task=True))
+    config = asyncio.run(resolved(asked, once_per_task=True, split=part.split))
     every = max(1, len(config.tasks) // part.most_tasks) if part.most_tasks else 1
     tasks = config.tasks[::every][: part.most_tasks]
-    config = config.model_copy(update={"tasks": tasks, "episodes": len(tasks) * part.instances})
+    config = config.model_copy(update={"tasks": tasks, "episodes": len(tasks)})
     run = home / part.name
     result = work(
         lambda watch, stop: start(config, definitions, run, watch=watch, stop=stop),
@@ -137,45 +156,35 @@ def _part_data(result: RunResult | None) -> dict[str, Any] | None:
 # -------------------------------------------------------------------------------------------------------- telling
 
 
-def _tell(home: Path, library: Path | None, single: RunResult, team: RunResult, web: RunResult | None) -> None:
-    say(f"1. A phone: {single.label}, one agent against a team of four ({REHEARSAL})\n")
+def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunResult | None) -> None:
+    mark = f" ({REHEARSAL})" if team.privileged else ""
+    say(f"1. A phone: {single.label}, one agent against a team of four{mark}\n")
     table(
         ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
         [_row("one agent", single), _row("team of four, three rounds", team)],
     )
-    say(f"\n{WHY.format(error=_error_rate(library))}")
+    say(f"\n{WHY}")
     _tell_vote(team)
     if web is not None:
-        say(f"\n2. Web pages in a real browser: {web.label}, the team of four ({REHEARSAL})\n")
+        say(f"\n2. Web pages in a real browser: {web.label}, the team of four{mark}\n")
         table(
             ["page", "goal", "solved", "steps"],
-            [
-                (one.task.name, one.task.goal, "yes" if one.success else "no", len(one.steps))
-                for one in web.trajectories
-            ],
+            [(one.task.name, one.task.goal, _yes(one.success), len(one.steps)) for one in web.trajectories],
         )
         say(f"\nsuccess {web.report.planned}")
     say(f"\n3. Everything that was seen, said, voted and done is recorded in {home}\n")
-    example = team.trajectories[0].id
+    example = next((one for one in team.trajectories if one.success), team.trajectories[0]).id
     say("Try next:")
     say(f"  collab runs show {team.path}")
     say(f"  collab runs show {team.path} --episode {example} --step 0")
+    say(f"  collab runs show {team.path} --cost")
     say("  collab graph show team")
-    say("  collab rollout --env androidworld --graph layered4 --agents rehearsal --episodes 20")
+    say(f"  collab rollout --env androidworld --graph layered4 --agents {agents} --episodes 20")
     say("  collab doctor")
 
 
-def _yes(solved: bool) -> str:
+def _yes(solved: bool | None) -> str:
     return "yes" if solved else "no"
-
-
-def _error_rate(library: Path | None) -> float:
-    """Of one agent of the demo."""
-    from collab.config import AgentDefinition
-    from collab.models.rehearsal import RehearsalModel
-
-    options_given = options.library(library).load("agents", "rehearsal", AgentDefinition).options
-    return RehearsalModel(**options_given).error_rate(TEMPERATURE)
 
 
 def _row(name: str, result: RunResult) -> tuple[object, ...]:
@@ -192,13 +201,14 @@ def _row(name: str, result: RunResult) -> tuple[object, ...]:
 
 
 def _tell_vote(team: RunResult) -> None:
-    """One step at which the agents disagreed and the vote was right."""
+    """The step at which the agents disagreed most, of a solved episode where there is one."""
     found = _most_divided(team.trajectories)
     if found is None:
         return
     trajectory, step = found
     cells = len(step.matrix.utterances)
-    say(f"\nFor example {trajectory.id}, step {step.index}: {plain(trajectory.task.goal)}")
+    solved = "solved" if trajectory.success else "not solved"
+    say(f"\nFor example {trajectory.id} ({solved}), step {step.index}: {shorten(plain(trajectory.task.goal), GOAL)}")
     for place, ballot in enumerate(step.vote.ballots[:BALLOTS]):
         speakers = ", ".join(dict.fromkeys(cell.agent for cell in ballot.cells))
         words = step.history.action if place == 0 else _words(trajectory, step, place)
@@ -208,8 +218,8 @@ def _tell_vote(team: RunResult) -> None:
 
 
 def _most_divided(trajectories: tuple[Trajectory, ...]) -> tuple[Trajectory, Step] | None:
-    solved = [(one, step) for one in trajectories if one.success for step in one.steps if len(step.vote.ballots) > 1]
-    return max(solved, key=lambda found: found[1].vote.entropy, default=None)
+    divided = [(one, step) for one in trajectories for step in one.steps if len(step.vote.ballots) > 1]
+    return max(divided, key=lambda found: (bool(found[0].success), found[1].vote.entropy), default=None)
 
 
 def _words(trajectory: Trajectory, step: Step, place: int) -> str:

@@ -24,7 +24,7 @@ def rollout(
     *,
     env: options.Environment = "androidworld",
     graph: options.Graph = "team",
-    agents: options.Agents = "rehearsal",
+    agents: options.Agents = "pocket",
     tasks: options.Tasks = None,
     split: options.Split = None,
     episodes: options.Episodes = None,

@@ -192,13 +192,25 @@ def test_an_episode_or_a_step_that_is_not_there_is_told_with_what_is(capsys):
 
 def test_a_number_that_no_index_holds_is_no_obstacle(capsys):
     huge = "environment.limits.max_steps=99999999999999999999"
-    command = ["rollout", "--env", "corridor", "--episodes", "1", "--set", huge, "--out", "run"]
+    command = [
+        "rollout",
+        "--env",
+        "corridor",
+        "--agents",
+        "rehearsal",
+        "--episodes",
+        "1",
+        "--set",
+        huge,
+        "--out",
+        "run",
+    ]
     assert main(command) == 0
     assert main(["runs", "show", "run"]) == 0
 
 
 def test_a_half_written_line_is_told_and_the_rest_is_shown(capsys, somewhere):
-    assert main(["rollout", "--env", "corridor", "--episodes", "2", "--out", "run"]) == 0
+    assert main(["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", "run"]) == 0
     segment = next(path for path in (somewhere / "run").rglob("*.jsonl"))
     segment.write_bytes(segment.read_bytes()[:-40])
     for leftover in (somewhere / "run").glob("index.sqlite*"):
@@ -234,7 +246,7 @@ def hidden(somewhere: Path):
 )
 def test_a_missing_extra_is_named_with_its_command(hidden, somewhere, packages, arguments, extra):
     (somewhere / "local.yaml").write_text(f"kind: local\noptions: {{path: {somewhere}}}\n")
-    assert main(["rollout", "--env", "corridor", "--episodes", "1", "--out", "run"]) == 0
+    assert main(["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--out", "run"]) == 0
     done = hidden(packages, *arguments)
     assert done.returncode == 2
     assert f"which is not installed; run: pip install 'collab-marl[{extra}]'" in done.stderr.splitlines()[-1]
@@ -264,7 +276,19 @@ def test_an_unset_key_is_named(capsys, monkeypatch, somewhere):
 def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(somewhere):
     limited = ["import resource", "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"]
     script = "; ".join([*limited, "from collab.cli.main import run", "run()"])
-    command = ["rollout", "--env", "corridor", "--episodes", "12", "--concurrency", "1", "--out", "run"]
+    command = [
+        "rollout",
+        "--env",
+        "corridor",
+        "--agents",
+        "rehearsal",
+        "--episodes",
+        "12",
+        "--concurrency",
+        "1",
+        "--out",
+        "run",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", script, *command], capture_output=True, text=True, timeout=60, check=False
     )
@@ -275,7 +299,9 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(somewhere):
     assert "collab runs resume run" in last
     recorded = json.loads(start("runs", "show", "run", "--json").stdout)["episodes"]
     assert 0 < len(recorded) < 12
-    whole = json.loads(start("rollout", "--env", "corridor", "--episodes", "12", "--json").stdout)["episodes"]
+    whole = json.loads(
+        start("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "12", "--json").stdout
+    )["episodes"]
     resumed = start("runs", "resume", "run", "--json")
     assert resumed.returncode == 0
     assert json.loads(resumed.stdout)["episodes"] == whole

@@ -26,7 +26,19 @@ options: {replies: ['Reason: it moves. Action: {"action_type": "wait"}']}
 sampling: {temperature: [0.1, 0.3, 0.5, 0.8]}
 """,
 }
-PLAY = ("eval", "--env", "corridor", "--graph", "single", "--concurrency", "1", "--episodes", "6")
+PLAY = (
+    "eval",
+    "--env",
+    "corridor",
+    "--agents",
+    "rehearsal",
+    "--graph",
+    "single",
+    "--concurrency",
+    "1",
+    "--episodes",
+    "6",
+)
 
 Result = tuple[int, str, str]
 
@@ -232,7 +244,7 @@ def test_rollouts_are_left_out_of_tables_and_named(arms):
 
 
 def test_tables_refuse_rehearsals_and_broken_runs(arms):
-    assert arms("eval", "--env", "corridor", "--graph", "single", "--out", "rehearsal")[0] == 0
+    assert arms("eval", "--env", "corridor", "--agents", "rehearsal", "--graph", "single", "--out", "rehearsal")[0] == 0
     err = complaint(arms("runs", "table", "first", "second=rehearsal"))
     assert err == (
         "error: second, fake[corridor]: a rehearsal follows the solutions: it is not a result and cannot be compared\n"

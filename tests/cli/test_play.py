@@ -42,7 +42,9 @@ def outcomes(found: Any) -> dict[str, Any]:
 
 
 def test_rollout_records_a_run_and_says_where(collab):
-    code, out, err = collab("rollout", "--env", "corridor", "--episodes", "4", "--out", "first")
+    code, out, err = collab(
+        "rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "4", "--out", "first"
+    )
     assert code == 0
     assert f"fake[corridor]  ({REHEARSAL})" in out
     assert "run      first" in out
@@ -61,22 +63,38 @@ def test_rollout_as_json_is_one_document_that_counts_what_was_spent(collab):
 
 
 def test_the_same_seed_gives_the_same_episodes(collab):
-    command = ("rollout", "--env", "corridor", "--episodes", "6", "--json", "--seed")
+    command = ("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "6", "--json", "--seed")
     first, again, other = (outcomes(read(collab(*command, seed))) for seed in ("5", "5", "6"))
     assert first == again
     assert {seed for seed, _, _ in first.values()}.isdisjoint(seed for seed, _, _ in other.values())
 
 
 def test_every_task_is_played_once_unless_a_number_is_given(collab):
-    assert len(read(collab("rollout", "--env", "corridor", "--json"))["episodes"]) == 3
-    chosen = collab("rollout", "--env", "corridor", "--tasks", "tag:press,TypeWord", "--json")
+    assert len(read(collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--json"))["episodes"]) == 3
+    chosen = collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--tasks", "tag:press,TypeWord", "--json")
     assert len(read(chosen)["episodes"]) == 3
-    assert len(read(collab("rollout", "--env", "corridor", "--set", "episodes=2", "--json"))["episodes"]) == 2
+    assert (
+        len(
+            read(collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--set", "episodes=2", "--json"))[
+                "episodes"
+            ]
+        )
+        == 2
+    )
 
 
 def test_settings_reach_the_run(collab):
     one_round = collab(
-        "rollout", "--env", "corridor", "--set", "graph.rounds=1", "--set", "agents.*.history=0", "--json"
+        "rollout",
+        "--env",
+        "corridor",
+        "--agents",
+        "rehearsal",
+        "--set",
+        "graph.rounds=1",
+        "--set",
+        "agents.*.history=0",
+        "--json",
     )
     assert read(one_round)["spent"]["calls"] == 4 * read(one_round)["spent"]["steps"]
 
@@ -105,14 +123,18 @@ def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
 
 
 def test_broken_episodes_are_told_apart_from_missed_ones(collab):
-    code, out, _ = collab("rollout", "--env", "corridor", "--backend", "broken", "--episodes", "3")
+    code, out, _ = collab(
+        "rollout", "--env", "corridor", "--agents", "rehearsal", "--backend", "broken", "--episodes", "3"
+    )
     assert code == 0
     assert "3 broken: EnvironmentFailure: fake environment: broke at step 1" in out
     assert "nan" not in out
 
 
 def test_ten_failures_in_a_row_stop_the_run(collab):
-    code, _, err = collab("rollout", "--env", "corridor", "--backend", "broken", "--episodes", "30")
+    code, _, err = collab(
+        "rollout", "--env", "corridor", "--agents", "rehearsal", "--backend", "broken", "--episodes", "30"
+    )
     assert code == 1
     assert "10 infrastructure failures in a row" in err
     assert "go on with: collab runs resume runs/" in err
@@ -174,14 +196,14 @@ def test_eval_uses_the_evaluation_seed_and_lists_the_seeds(collab):
 
 
 def test_a_rehearsal_is_called_one_everywhere(collab):
-    assert REHEARSAL in collab("eval", "--env", "corridor", "--out", "one")[1]
-    assert read(collab("eval", "--env", "corridor", "--json"))["note"] == REHEARSAL
+    assert REHEARSAL in collab("eval", "--env", "corridor", "--agents", "rehearsal", "--out", "one")[1]
+    assert read(collab("eval", "--env", "corridor", "--agents", "rehearsal", "--json"))["note"] == REHEARSAL
     assert REHEARSAL in collab("runs", "list", ".")[1]
     assert REHEARSAL in collab("runs", "show", "one")[1]
     assert REHEARSAL in collab("runs", "show", "one", "--episode", "TypeWord/0")[1]
     assert REHEARSAL in collab("runs", "show", "one", "--episode", "TypeWord/0", "--step", "0")[1]
     assert read(collab("runs", "show", "one", "--json"))["note"] == REHEARSAL
-    assert REHEARSAL in collab("rollout", "--env", "corridor")[1]
+    assert REHEARSAL in collab("rollout", "--env", "corridor", "--agents", "rehearsal")[1]
 
 
 def test_two_runs_are_compared_over_equal_instances(collab):
@@ -196,7 +218,7 @@ def test_two_runs_are_compared_over_equal_instances(collab):
 
 def test_a_comparison_refuses_rehearsals(collab):
     collab("eval", "--env", "corridor", "--agents", "parrot", "--out", "one")
-    collab("eval", "--env", "corridor", "--out", "two")
+    collab("eval", "--env", "corridor", "--agents", "rehearsal", "--out", "two")
     for force in ([], ["--force"]):
         code, out, err = collab("eval", "--compare", "one", "two", *force)
         assert (code, out) == (2, "")
@@ -217,7 +239,7 @@ def test_a_comparison_of_broken_runs_needs_force(collab):
 
 def test_runs_are_listed_oldest_first_and_broken_folders_skipped(collab):
     for name in ("b", "a"):
-        collab("rollout", "--env", "corridor", "--episodes", "1", "--out", f"runs/{name}")
+        collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--out", f"runs/{name}")
     Path("runs/odd").mkdir()
     Path("runs/odd/run.json").write_text("not JSON")
     code, out, err = collab("runs", "list")
@@ -247,7 +269,7 @@ def test_results_are_told_without_reading_what_was_said(collab, monkeypatch):
 
 def test_a_run_is_shown_the_same_without_its_index(collab):
     options = ("--backend", "broken", "--tasks", "TypeWord,OpenDoors", "--out", "one")
-    collab("rollout", "--env", "corridor", *options)
+    collab("rollout", "--env", "corridor", "--agents", "rehearsal", *options)
     with_index = collab("runs", "show", "one", "--json")
     (Path("one") / "index.sqlite").unlink()
     assert collab("runs", "show", "one", "--json") == with_index
@@ -265,7 +287,7 @@ def test_a_run_that_does_not_say_what_was_planned_counts_what_is_missing_all_the
 
 
 def test_a_run_can_be_looked_at_closer_and_closer(collab):
-    collab("rollout", "--env", "corridor", "--episodes", "3", "--out", "one")
+    collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "3", "--out", "one")
     whole = read(collab("runs", "show", "one", "--json"))
     assert (whole["status"], whole["problems"]) == ("finished", [])
     episode = read(collab("runs", "show", "one", "--episode", "OpenDoors/0", "--json"))
@@ -279,7 +301,7 @@ def test_a_run_can_be_looked_at_closer_and_closer(collab):
 
 
 def test_resuming_a_finished_run_changes_nothing(collab):
-    first = read(collab("eval", "--env", "corridor", "--out", "one", "--json"))
+    first = read(collab("eval", "--env", "corridor", "--agents", "rehearsal", "--out", "one", "--json"))
     again = read(collab("runs", "resume", "one", "--json"))
     assert outcomes(first) == outcomes(again)
     assert again["spent"]["calls"] == 0
@@ -287,7 +309,7 @@ def test_resuming_a_finished_run_changes_nothing(collab):
 
 def test_export_writes_tables(collab):
     pytest.importorskip("pyarrow")
-    collab("rollout", "--env", "corridor", "--episodes", "2", "--out", "one")
+    collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", "one")
     found = read(collab("runs", "export", "one", "--parquet", "tables", "--json"))
     assert found["note"] == REHEARSAL
     assert [Path(file).name for file in found["files"]] == ["episodes.parquet", "steps.parquet", "cells.parquet"]

@@ -87,7 +87,9 @@ def test_training_is_played_without_the_unseen_app_and_recorded_so(collab):
 
 
 def test_evaluation_takes_the_whole_phone_and_kept_instances(collab):
-    found = read(collab("eval", "--graph", "single", "--split", "unseen-app", "--out", "run", "--json"))
+    found = read(
+        collab("eval", "--graph", "single", "--agents", "rehearsal", "--split", "unseen-app", "--out", "run", "--json")
+    )
     assert found["environment"] == "androidworld[simphone]"
     assert len(found["episodes"]) == 8
     assert all(one["seed"] in kept_instances(one["task"]) for one in found["episodes"])
