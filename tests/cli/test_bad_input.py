@@ -79,7 +79,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         (["runs", "export", "x"], "Missing option '--parquet'"),
         (["graph", "show", "teem"], "no graph called 'teem'; did you mean team?"),
         (["rollout", "--env", "coridor"], "no environment called 'coridor'; did you mean corridor"),
-        (["rollout", "--env", "corridor", "--agents", "parot"], "no agents file called 'parot'; did you mean parrot?"),
+        (["rollout", "--env", "corridor", "--agents", "parott"], "no agents file called 'parott'; did you mean parrot"),
         (["rollout", "--env", "corridor", "--tasks", "OpenDors"], "did you mean OpenDoors"),
         (["rollout", "--env", "corridor", "--tasks", "OpenDors"], "see them with: collab env tasks corridor"),
         (["rollout", "--env", "corridor", "--tasks", ","], "--tasks ',': nothing is named"),

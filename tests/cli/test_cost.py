@@ -14,7 +14,7 @@ from collab.store.run import RunStore
 from collab.types import Spent
 
 LIBRARY = str(Path(__file__).parent / "library")
-PLAYED = ["rollout", "--env", "corridor", "--episodes", "2", "--out", "run"]
+PLAYED = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", "run"]
 
 
 @pytest.fixture
