@@ -19,7 +19,19 @@ from collab.collector import Progress
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
-SLOW = ["rollout", "--env", "corridor", "--backend", "slow", "--episodes", "12", "--out", "run"]
+SLOW = [
+    "rollout",
+    "--env",
+    "corridor",
+    "--agents",
+    "rehearsal",
+    "--backend",
+    "slow",
+    "--episodes",
+    "12",
+    "--out",
+    "run",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +68,7 @@ def test_durations(seconds, text):
 
 def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
     monkeypatch.setattr(watch._Lines, "interval_s", 0.05)
-    assert main([*SLOW[:5], "--episodes", "4", "--json"]) == 0
+    assert main([*SLOW[:7], "--episodes", "4", "--json"]) == 0
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert lines[0].startswith("playing 4 episodes of corridor")
@@ -69,7 +81,7 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
 def test_on_a_terminal_progress_is_one_live_line():
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *SLOW[:5], "--episodes", "6"],
+        [*COMMAND, *SLOW[:7], "--episodes", "6"],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=os.environ | {"TERM": "xterm"},
@@ -115,7 +127,7 @@ def test_the_first_ctrl_c_stops_cleanly_and_resuming_loses_nothing(somewhere, ca
     assert 0 < json.loads(capsys.readouterr().out)[0]["done"] < 12
     assert main(["runs", "resume", "run", "--json"]) == 0
     resumed = json.loads(capsys.readouterr().out)
-    assert main([*SLOW[:3], "--episodes", "12", "--json"]) == 0
+    assert main([*SLOW[:5], "--episodes", "12", "--json"]) == 0
     assert resumed["episodes"] == json.loads(capsys.readouterr().out)["episodes"]
 
 
