@@ -182,6 +182,28 @@ def read(path: Path, model: type[ModelT]) -> ModelT:
     return check(document, model)
 
 
+def presets_in(folder: Path) -> dict[str, Path]:
+    """The YAML files of a folder of presets, by name."""
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_preset(name: str, known: Mapping[str, Path], model: type[ModelT]) -> ModelT:
+    """A preset by name, or from a YAML file of one's own.
+
+    Raises:
+        UnknownName: no preset has that name.
+        ConfigError: the file cannot be read or does not fit.
+    """
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"--preset {name}: no such file")
+        return read(path, model)
+    if name not in known:
+        raise UnknownName.of("preset", name, known, "or give the path of a YAML file")
+    return read(known[name], model)
+
+
 def check(document: Document, model: type[ModelT]) -> ModelT:
     """Check parsed YAML against its model; ConfigError names the first misfit, its line, and how many more."""
     data = {} if document.data is None else document.data

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import ConfigDict, Field, model_validator
 
 from collab.config import Definition
-from collab.errors import ConfigError, UnknownName
-from collab.library import read
+from collab.errors import ConfigError
+from collab.library import presets_in, read_preset
 from collab.synth.rows import LEVELS, Level
 
 Stage: TypeAlias = Literal["copy", "sft", "dpo"]
@@ -224,7 +224,7 @@ class Preset(Definition):
 
 def presets() -> dict[str, Path]:
     """The presets that come with the package, by name."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.yaml"))}
+    return presets_in(Path(__file__).parent / "presets")
 
 
 def load_preset(name: str) -> Preset:
@@ -234,12 +234,4 @@ def load_preset(name: str) -> Preset:
         UnknownName: no preset has that name.
         ConfigError: the file cannot be read or does not fit.
     """
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise ConfigError(f"--preset {name}: no such file")
-        return read(path, Preset)
-    known = presets()
-    if name not in known:
-        raise UnknownName.of("preset", name, known, "or give the path of a YAML file")
-    return read(known[name], Preset)
+    return read_preset(name, presets(), Preset)

@@ -16,9 +16,9 @@ from collab.config import AgentDefinition, Definition, EdgeSampler, Part, RunCon
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.critics import CriticDefinition
-from collab.errors import ConfigError, UnknownName
+from collab.errors import ConfigError
 from collab.learn.preset import DpoRecipe
-from collab.library import read
+from collab.library import presets_in, read_preset
 from collab.preferences.parties import ASKS_A_MODEL, AdversaryChoice, CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
 
@@ -164,7 +164,7 @@ class MarlConfig(Definition):
 
 def presets() -> dict[str, Path]:
     """The methods that come with the package, by name."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.yaml"))}
+    return presets_in(Path(__file__).parent / "presets")
 
 
 def load_method(name: str) -> Method:
@@ -174,15 +174,7 @@ def load_method(name: str) -> Method:
         UnknownName: no preset has that name.
         ConfigError: the file cannot be read or does not fit.
     """
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise ConfigError(f"--preset {name}: no such file")
-        return read(path, Method)
-    known = presets()
-    if name not in known:
-        raise UnknownName.of("preset", name, known, "or give the path of a YAML file")
-    return read(known[name], Method)
+    return read_preset(name, presets(), Method)
 
 
 def check_seeds(seed: int, held_out: HeldOut) -> None:
