@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from collab.credit.wording import reason, reply
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
+from collab.synth.renaming import as_told
 from collab.synth.rows import Level, Row
 from collab.synth.teacher import Scene
 from collab.types import Action, ElementTarget, Prompt
@@ -33,6 +34,8 @@ class Book:
     level: Level
     teacher: str
     rng: random.Random
+    shown: Scene | None = None
+    """The scene as prompts tell it, where that is under other names (`renaming`); None for as it is."""
     rows: list[Row] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -54,13 +57,13 @@ class Book:
             Refusal: the reply would point at what the prompt does not show, type what it does not tell, or not be
                 read back as it is meant.
         """
-        space, screen = self.scene.suite.space, self.scene.observation
+        space, screen = self.scene.suite.space, (self.shown or self.scene).observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
         if aimed and (because or reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
         if not _typed_words(action) <= _words(prompt.shared):
             raise Refusal(UNTOLD)
-        text = reply(action, screen, space, because)
+        text = reply(as_told(action, prompt.shared), screen, space, because)
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
         self._write(kind, prompt, text, action.type, rejected)

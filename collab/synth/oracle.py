@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collab.credit.oracle import OracleCritic
 from collab.credit.sampler import worse
@@ -29,11 +29,13 @@ from collab.synth.book import Book, Refusal, fitting
 from collab.synth.hands import Hands
 from collab.synth.instructions import Instruction, Sort, proposals
 from collab.synth.questions import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
+from collab.synth.renaming import of_apps, other_labels
 from collab.synth.rows import LEVELS, Level
 from collab.synth.scenes import spot_of
 from collab.synth.talk import Talk
 from collab.synth.teacher import Lesson, Scene
 from collab.synth.trial import changes, consequence, tried
+from collab.synth.two_steps import two_steps
 from collab.types import Action, Element, ElementTarget, StepResult
 
 _ANSWERS = {"screen-purpose": facts.purpose, "screen-aim": facts.aim, "screen-summary": facts.summary}
@@ -51,6 +53,10 @@ class Amounts:
     """Appendix B asks for one or two that are complete already, and at most one answer."""
     seats: int = 1
     """Decisions per step of a solution, each from another seat of another conversation."""
+    renamed: float = 0.0
+    """Share of screens and decisions that are taught under other names, in [0, 1)."""
+    two_steps: float = 0.0
+    """Share of screens with an instruction of two steps, in [0, 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +101,10 @@ class OracleTeacher:
     # ----------------------------------------------------------------------------------------- instruction
 
     async def _instruction(self, book: Book) -> None:
-        for sort, found in proposals(book.scene, book.rng).items():
+        if book.rng.random() < self.amounts.renamed:
+            book.shown = other_labels(book.scene, book.rng)
+        first: Instruction | None = None
+        for sort, found in proposals(book.shown or book.scene, book.rng).items():
             wanted = self.amounts.instructions.get(sort, 0)
             for instruction in found:
                 if wanted == 0:
@@ -103,8 +112,11 @@ class OracleTeacher:
                 try:
                     await self._step(book, instruction)
                     wanted -= 1
+                    first = first or (instruction if sort == "do" else None)
                 except Refusal as refusal:
                     book.refused[str(refusal)] += 1
+        if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
+            await self._two_steps(book, first)
 
     async def _step(self, book: Book, instruction: Instruction) -> None:
         """Write down one instruction, if following it makes a difference."""
@@ -116,9 +128,30 @@ class OracleTeacher:
                 raise Refusal("the instruction changes nothing")
             if result is not None and _opens_nothing(instruction, action, scene, result):
                 raise Refusal("what is to be opened does not open")
-        prompt = fitting(lambda: self.talk.first_word(scene, instruction.goal, instruction.history, book.rng))
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
-        book.decide(kind, prompt, action, because=instruction.because)
+        self._ask(book, kind, replace(instruction, action=action))
+
+    async def _two_steps(self, book: Book, first: Instruction) -> None:
+        """Write down an instruction of two steps, asked at each of its moments."""
+        scene = book.scene
+        first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
+        for moment in await two_steps(scene, first, book.rng):
+            try:
+                self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction)
+            except Refusal as refusal:
+                book.refused[str(refusal)] += 1
+
+    def _ask(self, book: Book, kind: str, instruction: Instruction) -> None:
+        """Write down an instruction; one to open an app as often as not under another name."""
+        shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
+        if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
+            renaming = of_apps(shown, goal, book.rng)
+            if renaming is not None:
+                shown = renaming.scene(replace(shown, history=instruction.history))
+                instruction = replace(instruction, history=shown.history)
+                goal, action = renaming.text(goal), renaming.action(action)
+        prompt = fitting(lambda: self.talk.first_word(shown, goal, instruction.history, book.rng))
+        replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
 
     # ------------------------------------------------------------------------- demonstration and preference
 
@@ -127,22 +160,29 @@ class OracleTeacher:
         rng = generator(derive(scene.seed, "decision", seat))  # the same prompt on both levels
         try:
             right = _next(scene)
-            prompt = fitting(lambda: self.talk.decision(scene, right, rng))
-            rejected = await self._rejected(scene, right, rng) if book.level == "preference" else None
+            renaming = of_apps(scene, scene.task.goal, rng) if rng.random() < self.amounts.renamed else None
+            shown = scene if renaming is None else renaming.scene(scene)
+            said = right if renaming is None else renaming.action(right)
+            prompt = fitting(lambda: self.talk.decision(shown, said, rng))
+            rejected = None
+            if book.level == "preference":
+                wrong = await self._worse(scene, right, rng)
+                wrong = wrong if renaming is None else renaming.action(wrong)
+                rejected = reply(wrong, shown.observation, scene.suite.space)
             kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
-            book.decide(kind, prompt, right, rejected=rejected)
+            replace(book, shown=shown).decide(kind, prompt, said, rejected=rejected)
         except Refusal as refusal:
             book.refused[str(refusal)] += 1
 
-    async def _rejected(self, scene: Scene, right: Action, rng: random.Random) -> str:
-        """A reply that is worse than the right one, as far as the environment can tell."""
+    async def _worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
+        """An action that is worse than the right one, as far as the environment can tell."""
         environment = scene.environment
         able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
         critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
         found = await worse(environment, right, spot_of(scene), rng, critic=critic)
         if found is None:
             raise Refusal("no worse action was found")
-        return reply(found.action, scene.observation, scene.suite.space)
+        return found.action
 
 
 async def _about(scene: Scene, element: Element, kind: ElementKind) -> str:

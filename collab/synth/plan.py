@@ -51,6 +51,8 @@ class SynthConfig(Definition):
     context_tokens: int = Field(default=8192, ge=256)
     """Of the policy; rows are made as a policy with this context is asked."""
     history: int = Field(default=5, ge=0)
+    max_tokens: int = Field(default=256, ge=1)
+    """Of a reply, as a policy with this context will be asked: what is left of the context is for the screen."""
     tasks: list[str]
     """Task names, resolved."""
     asked_tasks: list[str] = Field(default_factory=list)
@@ -71,6 +73,10 @@ class SynthConfig(Definition):
     """Decisions that the oracle makes of each step of an episode, each from another seat of another conversation."""
     talk: float = Field(default=0.5, ge=0, le=1)
     """Share of the oracle's decisions in which at least one peer has spoken."""
+    renamed: Share = 0.0
+    """Share of the oracle's instructions and decisions that are taught under other names of apps and labels."""
+    two_steps: Share = 0.0
+    """Share of screens on which the oracle asks for two steps at once, too."""
     instructions: int = Field(default=8, ge=1)
     """That a model is asked for per screen."""
     at_most: int | None = Field(default=2000, ge=1)

@@ -15,11 +15,12 @@ from collab.credit.wording import reason, reply
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Context
 from collab.synth.reader import Message, Reader, Seat
+from collab.synth.renaming import as_told
 from collab.synth.scenes import spot_of
 from collab.synth.teacher import Scene
 from collab.types import Action, CellRef, HistoryEntry, Prompt
 
-QUALITIES = (0.25, 0.5, 0.75, 0.95)
+QUALITIES = (0.1, 0.35, 0.6, 0.85)
 """Chance that a peer is right, drawn once per conversation."""
 BROKEN = 0.04
 """Chance that what a peer says holds no action."""
@@ -44,7 +45,7 @@ class Talk:
             ModelFailure: not even the task alone fits into the reader's context.
         """
         seat = self._seat(rng)
-        heard = _said(seat, right, spot_of(scene), rng)
+        heard = _said(seat, right, scene, rng)
         return self.reader.decision(_context(scene, scene.task.goal, scene.history), seat, heard)
 
     def first_word(self, scene: Scene, goal: str, history: tuple[HistoryEntry, ...], rng: random.Random) -> Prompt:
@@ -75,20 +76,22 @@ def _context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> Cont
     return Context(goal=goal, space=scene.suite.space, observation=scene.observation, history=history)
 
 
-def _said(seat: Seat, right: Action, spot: Spot, rng: random.Random) -> dict[CellRef, Message]:
+def _said(seat: Seat, right: Action, scene: Scene, rng: random.Random) -> dict[CellRef, Message]:
     """What each cell that the seat hears has said."""
-    quality = rng.choice(QUALITIES)
+    quality, spot, goal = rng.choice(QUALITIES), spot_of(scene), scene.task.goal
     return {
-        cell: Message(agent=cell.agent, round=cell.round, text=_word(right, spot, quality, rng)) for cell in seat.hears
+        cell: Message(agent=cell.agent, round=cell.round, text=_word(right, spot, goal, quality, rng))
+        for cell in seat.hears
     }
 
 
-def _word(right: Action, spot: Spot, quality: float, rng: random.Random) -> str:
+def _word(right: Action, spot: Spot, told: str, quality: float, rng: random.Random) -> str:
     """One peer's reply."""
     if rng.random() < BROKEN:
         return _broken(right, spot, rng)
     drawn = None if rng.random() < quality else next(mistakes(right, spot, rng), None)
-    return reply(right if drawn is None else drawn.action, spot.observation, spot.space)
+    said = right if drawn is None else drawn.action
+    return reply(as_told(said, told), spot.observation, spot.space)
 
 
 def _broken(right: Action, spot: Spot, rng: random.Random) -> str:

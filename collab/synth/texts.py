@@ -24,12 +24,33 @@ _THINGS = (
 _HOW = ("quiet", "rapid", "bright", "green", "old", "small", "clever", "late", "early", "open", "round", "warm")
 _VERBS = ("bring", "check", "paint", "call about", "return", "look at", "measure", "clean", "order", "photograph")
 _WHEN = ("today", "tomorrow", "on Monday", "before noon", "after lunch", "next week", "at six", "in the evening")
+_ONSETS = (*"bcdfghjklmnpqrstvwxyz", "ch", "sh", "st", "tr", "br", "pl", "gr", "")
+_VOWELS = (*"aeiouaeio", "ea", "ou", "ai", "y")
+_CODAS = (*"nrstlxmdk", "ng", "", "", "", "")
+_JOINTS = (" ", " ", "-", " #", ": ", "/", "_")
 _ENDINGS = (".txt", ".md", ".pdf", ".jpg", ".csv")
 
 
 def drawn_text(rng: random.Random) -> str:
     """One text of a kind drawn at random."""
     return rng.choice(_KINDS)(rng)
+
+
+def drawn_name(rng: random.Random) -> str:
+    """A name that nothing is called by: of words that do not exist, of some that do, a code."""
+    dice = rng.random()
+    if dice < 0.5:
+        return " ".join(_word(rng).capitalize() for _ in range(rng.choice((1, 1, 2))))
+    if dice < 0.8:
+        return " ".join(word.capitalize() for word in rng.sample((*_THINGS, *_HOW), rng.choice((1, 2, 2, 3))))
+    rest = (_number, _code, _word)[rng.randrange(3)](rng)
+    return f"{rng.choice(_THINGS).capitalize()}{rng.choice(_JOINTS)}{rest}"
+
+
+def _word(rng: random.Random) -> str:
+    """Syllables that may mean something in some language, and are drawn for their sound alone."""
+    syllables = [f"{rng.choice(_ONSETS)}{rng.choice(_VOWELS)}" for _ in range(rng.randrange(2, 5))]
+    return f"{''.join(syllables)}{rng.choice(_CODAS)}"
 
 
 def _name(rng: random.Random) -> str:

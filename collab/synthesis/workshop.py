@@ -56,6 +56,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
         template=Template(config.prompt_name, config.prompt),
         context_tokens=config.context_tokens,
         history=config.history,
+        max_tokens=config.max_tokens,
     )
     splits = await splits_in(config.environment_name, config.environment)
     suite = suite_of(config)
@@ -65,7 +66,9 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
             await (await suite.open()).close()  # a missing browser is found before anything is written
         teacher: Teacher = OracleTeacher(
             talk=Talk(reader=reader, share=config.talk),
-            amounts=Amounts(elements=config.elements, seats=config.seats),
+            amounts=Amounts(
+                elements=config.elements, seats=config.seats, renamed=config.renamed, two_steps=config.two_steps
+            ),
         )
         about: dict[str, Any] = {}
         if config.teacher is not None:

@@ -1,0 +1,139 @@
+"""A scene under other names, so that names are read and not known by heart.
+
+A policy that meets a dozen apps and some hundred labels learns them by heart, and on a phone with another app it opens
+the one it knows best. So some scenes are taught as if their apps or labels were called otherwise (domain randomisation,
+Tobin et al., 2017, of words): wherever the prompt tells the old name it tells the new one, and so does the reply.
+
+    renaming = of_apps(scene, goal, rng)                        # "Simple Calendar Pro" → "Mirado Notes"
+    shown, right = renaming.scene(scene), renaming.action(right)
+
+    shown = other_labels(scene, rng)                            # button "Save" [7] → button "Copper Lantern" [7]
+
+What is done in the environment is done under the true names; only rows tell the new ones.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from collab.envs.text import flat, line
+from collab.synth.scenes import app_names
+from collab.synth.teacher import Scene
+from collab.synth.texts import drawn_name
+from collab.types import Action, Observation, Scalar
+
+_LONGEST = 40
+"""Characters of a label that gets another name; what is longer is prose."""
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """Old names in lower case → new ones; at least one."""
+
+    names: Mapping[str, str]
+    _old: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_old", _spelled(self.names))
+
+    def text(self, said: str) -> str:
+        """A text with new names.
+
+        A name of one word counts where it begins with a capital or is all that stands in quotation marks: "tasks" may
+        be an app or something to do.
+        """
+        return self._old.sub(self._new, said)
+
+    def action(self, action: Action) -> Action:
+        """An action with new names in what it says."""
+        return replace(action, arguments=tuple((name, self._value(value)) for name, value in action.arguments))
+
+    def scene(self, scene: Scene) -> Scene:
+        """The scene as a prompt tells it."""
+        history = tuple(
+            replace(one, action=self.text(one.action), reason=self.text(one.reason), effect=self.text(one.effect))
+            for one in scene.history
+        )
+        task = replace(scene.task, goal=self.text(scene.task.goal))
+        return replace(scene, task=task, history=history, observation=_screen(scene.observation, self.text))
+
+    def _value(self, value: Scalar) -> Scalar:
+        """An argument that is an old name becomes the new one as actions write it; any other may hold one."""
+        if not isinstance(value, str):
+            return value
+        new = self.names.get(value.casefold())
+        return self.text(value) if new is None else new.casefold()
+
+    def _new(self, found: re.Match[str]) -> str:
+        name = found[0]
+        new = self.names[name.casefold()]
+        if name[0].isupper():
+            return new
+        quoted = found.string[found.start() - 1 : found.start()] == '"' == found.string[found.end() : found.end() + 1]
+        return new.casefold() if quoted or " " in name else name
+
+
+def of_apps(scene: Scene, goal: str, rng: random.Random) -> Renaming | None:
+    """Another name for each app that a goal names; None where it names none."""
+    known = {name.casefold().removesuffix(" app") for name in (*app_names(scene.suite), scene.app) if name}
+    named = [name for name in sorted(known) if _LETTER.search(name) and _names(goal, name)]
+    return Renaming({name: drawn_name(rng) for name in named}) if named else None
+
+
+def other_labels(scene: Scene, rng: random.Random) -> Scene:
+    """The scene with other names for all that its screen shows, except apps and long texts; nothing done before."""
+    kept = {name.casefold() for name in app_names(scene.suite)} | {scene.app.casefold()}
+    labels = dict.fromkeys(flat(element.label) for element in scene.observation.elements)
+    names = {
+        label: drawn_name(rng)
+        for label in labels
+        if _LETTER.search(label) and len(label) <= _LONGEST and label.casefold() not in kept
+    }
+    screen = _screen(scene.observation, lambda text: names.get(text, text))
+    return replace(scene, history=(), last=None, observation=screen)
+
+
+def as_told(action: Action, told: str) -> Action:
+    """An action that opens an app, with the app's name spelled as the prompt first does: copied, not rewritten."""
+    if action.type != "open_app":
+        return action
+    name = str(action["app_name"])
+    found = re.search(_edges(name), told, re.IGNORECASE)
+    return action if found is None else replace(action, arguments=(("app_name", found[0]),))
+
+
+def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
+    """A screen whose title, labels and values have other names."""
+    elements = tuple(
+        replace(
+            element,
+            label=renamed(flat(element.label)),
+            value=None if element.value is None else renamed(flat(element.value)),
+        )
+        for element in observation.elements
+    )
+    title = ": ".join(renamed(part) for part in flat(observation.title).split(": "))
+    lines = observation.text.split("\n")
+    extra = lines[1 : len(lines) - len(elements)]
+    text = "\n".join([f"Screen: {title}", *extra, *map(line, elements)])
+    return replace(observation, title=title, elements=elements, text=text)
+
+
+def _names(goal: str, name: str) -> bool:
+    """Whether a goal calls an app by its name."""
+    found = re.search(_edges(name), goal, re.IGNORECASE)
+    return found is not None and (found[0][0].isupper() or " " in name)
+
+
+def _spelled(names: Iterable[str]) -> re.Pattern[str]:
+    """Any of the names, the longest that fits."""
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return re.compile("|".join(map(_edges, longest_first)), re.IGNORECASE)
+
+
+def _edges(name: str) -> str:
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
