@@ -42,8 +42,9 @@ ORDER = (
         "graphs",
     ),
     *("vote", "recorder", "rollout", "collector"),
-    *("credit", "synth", "learn", "loop", "evaluation", "comparison", "transfer", "report", "tables", "view"),
-    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api", "marl", "cli"),
+    *("credit", "synth", "learn", "loop", "evaluation", "comparison", "report", "tables", "view"),
+    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api"),
+    *("marl", "transfer", "cli"),
 )
 """A room imports only rooms that stand before it."""
 

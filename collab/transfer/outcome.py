@@ -1,0 +1,151 @@
+"""What came of a transfer: `result.json`, and the same as Markdown. Formulas stand at the top of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collab.comparison import Comparison, compare
+from collab.config import Definition
+from collab.evaluation import Report
+from collab.marl.summary import Success
+from collab.report import RecordedRun
+from collab.tables import Table, markdown, tabulate
+from collab.transfer.config import Arm, Mode, Place
+
+Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[RecordedRun]]]
+"""Where → who → the runs of that evaluation."""
+
+
+class Difference(Definition):
+    """A difference of two success rates over equal instances."""
+
+    value: float
+    low: float
+    high: float
+    """95 % bootstrap interval: tasks are resampled, then their instances."""
+    pairs: int
+    tasks: int
+    """How many tasks the pairs are of."""
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Difference:
+        """Second minus first."""
+        low, high = comparison.interval
+        return cls(value=comparison.difference, low=low, high=high, pairs=comparison.pairs, tasks=comparison.tasks)
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}] points"
+
+
+class Measured(Definition):
+    """One environment."""
+
+    environment: str
+    """As results are labelled."""
+    split: str | None
+    """None for tasks that were chosen freely."""
+    success: dict[Arm, Success]
+
+
+class Outcome(Definition):
+    """`result.json`. Holds no times: what was interrupted and gone on with has the same."""
+
+    mode: Mode
+    agents: str
+    base: str
+    """Team and base, as they were named."""
+    seeds: list[int]
+    second: Measured
+    first: Measured | None = None
+    """None for direct, as all below."""
+    generalization: dict[Arm, Difference]
+    """Δ_generalization of every team but the base."""
+    gained: Difference | None = None
+    forgetting: Difference | None = None
+    epoch: int | None = None
+    """Epoch of the second training that was chosen; 0 means that none was better than the transferred team."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An outcome and the same for people."""
+
+    outcome: Outcome
+    markdown: str
+
+
+def generalization(base: Report, team: Report) -> Comparison:
+    """Δ_generalization = SR(team) − SR(base), both in the environment that the team was not trained in first.
+
+    Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval.
+
+    Raises:
+        UsageError: see `collab.comparison.compare`.
+    """
+    return compare(base, team)
+
+
+def forgetting(before: Report, after: Report) -> Comparison:
+    """SR(before) − SR(after) in the first environment: positive where something was forgotten.
+
+    Raises:
+        UsageError: see `collab.comparison.compare`.
+    """
+    return compare(after, before)
+
+
+def outcome_of(
+    played: Played, *, mode: Mode, agents: str, base: str, seeds: Sequence[int], epoch: int | None = None
+) -> Told:
+    """Compare what was played.
+
+    Raises:
+        UsageError: something is no result or cannot be compared; see `collab.tables.tabulate`.
+    """
+    tables = {place: tabulate({str(arm): runs for arm, runs in arms.items()}) for place, arms in played.items()}
+    second = _reports(played["second"], tables["second"])
+    first = _reports(played["first"], tables["first"]) if "first" in played else {}
+    outcome = Outcome(
+        mode=mode,
+        agents=agents,
+        base=base,
+        seeds=list(seeds),
+        second=_measured(tables["second"], second),
+        first=_measured(tables["first"], first) if first else None,
+        generalization={
+            arm: Difference.of(generalization(second["base"], report))
+            for arm, report in second.items()
+            if arm != "base"
+        },
+        gained=Difference.of(compare(second["transferred"], second["continued"])) if first else None,
+        forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
+        epoch=epoch,
+    )
+    return Told(outcome=outcome, markdown=_told(outcome, tables))
+
+
+def _reports(arms: Iterable[Arm], table: Table) -> dict[Arm, Report]:
+    """Who → how they did; of a table with one column, and a line for each."""
+    cells = [cell for line in table.lines for cell in line.cells if cell is not None]
+    return {arm: cell.evaluation.report for arm, cell in zip(arms, cells, strict=True)}
+
+
+def _measured(table: Table, reports: Mapping[Arm, Report]) -> Measured:
+    (column,) = table.columns
+    success = {arm: Success.of(report) for arm, report in reports.items()}
+    return Measured(environment=column.environment, split=column.split, success=success)
+
+
+def _told(outcome: Outcome, tables: Mapping[Place, Table]) -> str:
+    lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.", ""]
+    for place, table in tables.items():
+        lines += [f"## The {place} environment", "", markdown(table), ""]
+    for arm, difference in outcome.generalization.items():
+        lines.append(f"- Δ_generalization of the {arm} team: {difference}")
+    if outcome.gained is not None:
+        lines.append(f"- gained by training in the second environment: {outcome.gained} (epoch {outcome.epoch})")
+    if outcome.forgetting is not None:
+        lines.append(f"- forgetting of the first environment, positive where something is lost: {outcome.forgetting}")
+    return "\n".join(lines) + "\n"
