@@ -1,0 +1,67 @@
+"""Two steps in one sentence: each moment shows the screen that the steps before it really led to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collab.envs.base import Forkable
+from collab.seeds import generator
+from collab.synth.instructions import proposals
+from collab.synth.oracle import Amounts, OracleTeacher
+from collab.synth.reader import Reader
+from collab.synth.talk import Talk
+from collab.synth.teacher import Scene
+from collab.synth.two_steps import joined, two_steps
+
+
+def test_every_moment_is_what_the_steps_lead_to(exploring: Callable[..., int]) -> None:
+    met = 0
+
+    async def visit(scene: Scene) -> None:
+        nonlocal met
+        first = next(iter(proposals(scene, generator(scene.seed))["do"]), None)
+        moments = () if first is None else await two_steps(scene, first, generator(scene.seed))
+        if not moments:
+            return
+        assert isinstance(scene.environment, Forkable)
+        fork = await scene.environment.fork()
+        now, told = scene.observation, 0
+        for moment in moments[:-1]:
+            assert moment.scene.observation.digest == now.digest
+            assert len(moment.instruction.history) == told
+            now, told = (await fork.step(moment.instruction.action)).observation, told + 1
+        end = moments[-1]
+        assert end.scene.observation.digest == now.digest
+        assert end.instruction.action.type == "status"
+        assert len({moment.instruction.goal for moment in moments}) == 1
+        met += 1
+
+    exploring("MarkorDeleteNewestNote", visit, 12)
+    assert met >= 5
+
+
+def test_rows_of_two_steps_are_asked_at_each_moment(exploring: Callable[..., int], reader: Reader) -> None:
+    teacher = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(two_steps=0.999))
+    found: Counter[str] = Counter()
+
+    async def visit(scene: Scene) -> None:
+        for row in (await teacher.teach(scene, "instruction")).rows:
+            if row.kind == "two-step":
+                found[f"{row.provenance.step - scene.step} done"] += 1
+                found[str(row.action_type)] += 1
+
+    exploring("MarkorDeleteNewestNote", visit, 6)
+    assert found["0 done"] == found["1 done"] == found["2 done"] == found["status"] >= 3
+
+
+@given(seed=st.integers(0, 2**32))
+def test_both_wordings_stand_in_the_sentence(seed: int) -> None:
+    first, second = 'Type "Ada L." into Name.', 'Press the "OK" button.'
+    said = joined(first, second, generator(seed))
+    assert said.startswith('Type "Ada L." into Name')
+    assert said.endswith('ress the "OK" button.')
+    assert joined(first, '"OK" should be ticked.', generator(seed)) == f'{first} "OK" should be ticked.'
