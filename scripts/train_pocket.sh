@@ -44,14 +44,14 @@ echo "$recipe" > "$out/recipe"
 # more than all that can be asked about few. Preferences are the last touch, so few will do.
 rows rows --levels basic,instruction,preference --episodes 1800 --screens 600 --set at_most=8000
 rows preferences --levels preference --episodes 720 --screens 0
-rows demonstrations --levels demonstration --episodes 18000 --screens 0 --set at_most=5000
+rows demonstrations --levels demonstration --episodes 18000 --screens 0 --set at_most=4500
 [[ -e $out/blank ]] ||
   "$collab" checkpoint new --data "$out/rows,$out/demonstrations" --preset pocket --seed "$seed" --out "$out/blank"
 train copy --stage copy --base "$out/blank"
 train basic --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
   --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.15}'
 train instruction --stage sft --base "$out/basic/final" --data "$out/rows" --levels instruction \
-  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.4}'
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.3}'
 train demonstration --stage sft --base "$out/instruction/final" --data "$out/rows,$out/demonstrations" \
-  --set order=mixed --set epochs=1 --set 'weights_by_level={basic: 0.03, instruction: 0.12}'
+  --set order=mixed --set epochs=1 --set 'weights_by_level={basic: 0.03, instruction: 0.1}'
 train dpo --stage dpo --base "$out/demonstration/final" --data "$out/preferences" --set sharing=prefix --set anchor=1
