@@ -37,19 +37,6 @@ class Part(Definition):
     options: dict[str, Any] = {}
 
 
-class WeightedPart(Part):
-    """One of several parts that take turns."""
-
-    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """How often it has its turn, beside the others; 0 leaves it out."""
-
-
-class Mixture(Definition):
-    """Options of a part of kind `mixture`."""
-
-    parts: list[WeightedPart] = Field(min_length=1)
-
-
 class Limits(Definition):
     """How long things may take before they count as failed."""
 

@@ -25,13 +25,9 @@ from collab.config import (
     EdgeSampler,
     EnvironmentDefinition,
     GraphDefinition,
-    Mixture,
     Part,
     RunConfig,
-    validate,
 )
-from collab.credit.adversary import Adversary
-from collab.credit.adversary_mixture import MixtureAdversary
 from collab.envs.base import Suite
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError
 from collab.graphs.dag import Dag
@@ -122,15 +118,6 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
-
-
-def build_adversary(part: Part, where: str, given: Mapping[str, Any] | None = None) -> Adversary:
-    """Make an adversary; of kind `mixture`, all that its option `parts` names. See `build` for the errors."""
-    if part.kind != "mixture":
-        adversary: Adversary = build("adversaries", part, where, given)
-        return adversary
-    mixed = validate(Mixture, part.options, f"{where}: options of mixture")
-    return MixtureAdversary([(build_adversary(one, where, given), one.weight) for one in mixed.parts])
 
 
 def _target(group: Group, part: Part, where: str) -> str:

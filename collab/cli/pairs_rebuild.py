@@ -44,7 +44,8 @@ def rebuild(
         typer.Option(
             "--adversary",
             metavar="NAME",
-            help="Who makes worse sides up: sampler, or an agents file whose model is asked.",
+            help="Who makes worse sides up: sampler, an agents file whose model is asked, or several by weight: "
+            "sampler=3,openai=1.",
             rich_help_panel=_WHAT,
         ),
     ] = None,

@@ -8,18 +8,19 @@ A `MarlConfig` holds everything, so that a directory can be gone on with from it
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator
 
-from collab.config import AgentDefinition, Definition, EdgeSampler, Part, RunConfig
+from collab.config import Definition, EdgeSampler, RunConfig
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.critics import CriticDefinition
 from collab.errors import ConfigError
 from collab.learn.preset import DpoRecipe
 from collab.library import presets_in, read_preset
-from collab.preferences.parties import ASKS_A_MODEL, AdversaryChoice, CriticChoice
+from collab.preferences.adversaries import AdversaryChoice, Asked, choice_told
+from collab.preferences.parties import CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -48,19 +49,6 @@ class Pairs(Definition):
             attempts=self.attempts,
             seed=seed,
         )
-
-
-class Asked(Part):
-    """An adversary."""
-
-    agent: str | None = None
-    """Agents file of the model that is asked; None for kinds that ask none."""
-
-    @model_validator(mode="after")
-    def _asks(self) -> Asked:
-        if self.kind == ASKS_A_MODEL and self.agent is None:
-            raise ValueError("kind llm asks a model: name its agents file, e.g. agent: openai")
-        return self
 
 
 class HeldOut(Definition):
@@ -103,6 +91,7 @@ class Method(Definition):
     """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
     adversary: Asked = Asked(kind="sampler")
+    """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     older: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough."""
@@ -139,9 +128,8 @@ class MarlConfig(Definition):
     """Who judges."""
     critic_texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of what it asks; empty when it asks nothing."""
-    adversary_agent: AgentDefinition | None = None
-    """Whose model the adversary asks; None where it asks none."""
-    adversary_texts: dict[str, str] = Field(default_factory=dict)
+    adversary: dict[str, Any]
+    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.told`."""
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""
@@ -151,9 +139,7 @@ class MarlConfig(Definition):
     @property
     def erring(self) -> AdversaryChoice:
         """The adversary."""
-        asked = self.method.adversary
-        part = Part(kind=asked.kind, options=asked.options)
-        return AdversaryChoice(part=part, agent=self.adversary_agent, texts=self.adversary_texts)
+        return choice_told(self.adversary)
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from collab.api import resolved
-from collab.config import AgentDefinition, RunConfig, override, run_config
-from collab.credit.adversary_language import FOLDER, read_adversary_prompts
+from collab.config import RunConfig, override, run_config
 from collab.critics import critic_texts, load_critic
 from collab.errors import UsageError
 from collab.library import Library
 from collab.marl.config import MarlConfig, Method, check_seeds
 from collab.marl.policy import first_policy, trained_agents
-from collab.preferences.parties import as_adversary
+from collab.preferences.adversaries import adversary_asked
 from collab.resolve import with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
 
@@ -68,7 +67,7 @@ async def configure(
     run = run_config(purpose="rollout", episodes=method.episodes, seed=seed, **names)
     run = with_prompts(await resolved(run, once_per_task=method.episodes is None, split=split), library)
     first_policy(run, method)
-    critic, erring = load_critic(library, method.critic), method.adversary.agent
+    critic = load_critic(library, method.critic)
     return MarlConfig(
         preset=preset,
         method=method,
@@ -77,8 +76,7 @@ async def configure(
         library=None if library.own is None else str(library.own.resolve()),
         critic=critic,
         critic_texts=critic_texts(library, critic),
-        adversary_agent=None if erring is None else as_adversary(library.load("agents", erring, AgentDefinition)),
-        adversary_texts={} if erring is None else read_adversary_prompts(library.path("prompts", FOLDER)),
+        adversary=adversary_asked(library, method.adversary).told,
     )
 
 

@@ -19,8 +19,9 @@ from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError
 from collab.marl.loop_state import Halted, Loop
+from collab.preferences.adversaries import opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
-from collab.preferences.parties import opened_adversary, opened_critic
+from collab.preferences.parties import opened_critic
 from collab.resolve import build_suite
 from collab.store.run import RunStore
 from collab.types import Trajectory

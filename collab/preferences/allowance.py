@@ -1,4 +1,4 @@
-"""Asking an adversary within limits: when they are reached, what is in flight is still kept, and then work stops."""
+"""Asking within limits: when they are reached, what is in flight is still kept, and then work stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from collab.collector import Progress as Meter
 from collab.config import Budget
 from collab.credit.adversary import Adversary, Occasion, Proposal
-from collab.errors import RunError
+from collab.errors import RunError, UsageError
+from collab.models.base import Model
 
 
 class Exhausted(RunError):
@@ -69,3 +70,19 @@ class AllowedAdversary:
         self.meter.prompt_tokens += proposal.spent.prompt_tokens
         self.meter.completion_tokens += proposal.spent.completion_tokens
         self.meter.cost_usd += proposal.spent.cost_usd
+
+
+async def check_counted(model: Model, budget: Budget, where: str) -> None:
+    """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
+
+    Raises:
+        UsageError: a limit is on something that the model does not count.
+        ModelFailure: its server does not answer.
+    """
+    able = await model.probe()
+    if budget.usd is not None and not able.knows_price:
+        raise UsageError(
+            f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"
+        )
+    if budget.tokens is not None and not able.counts_tokens:
+        raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")

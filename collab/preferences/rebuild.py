@@ -23,8 +23,9 @@ from collab.credit.pairs_difference import Difference, causes, difference
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.library import Library
+from collab.preferences.adversaries import opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
-from collab.preferences.parties import opened_adversary, opened_critic
+from collab.preferences.parties import opened_critic
 from collab.preferences.wish import Plan, Wish, plan_of
 from collab.resolve import build_suite
 from collab.runs import stored_config

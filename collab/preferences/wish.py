@@ -13,14 +13,13 @@ from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.preferences.parties import (
+from collab.preferences.adversaries import (
     SAMPLER,
     AdversaryChoice,
-    CriticChoice,
     adversary_named,
     adversary_of,
-    critic_named,
 )
+from collab.preferences.parties import CriticChoice, critic_named
 
 NO_CAP = 0
 """Said for a cap: as many pairs of a state as there are."""
@@ -146,7 +145,7 @@ def _check_budget(wish: Wish, plan: Plan) -> None:
     """Refuse a limit that would never be reached."""
     limited = wish.budget.usd is not None or wish.budget.tokens is not None
     asked = [plan.critic.definition.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
-    if limited and plan.critic.free and asked[1:] in ([], [SAMPLER]):
+    if limited and plan.critic.free and (plan.adversary is None or plan.adversary.free):
         raise UsageError(
             f"--budget: {' and '.join(asked)} cost neither money nor tokens; limit minutes, or leave it out"
         )

@@ -28,7 +28,7 @@ from collab.models.rehearsal import RehearsalModel
 from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
-from collab.resolve import build, build_adversary
+from collab.resolve import build
 from collab.store.reader import RunReader
 from collab.types import Action, Sampling, Utterance
 
@@ -259,36 +259,3 @@ def test_a_mixture_lets_one_answer_by_weight_and_seed(phone) -> None:  # type: i
 def test_a_mixture_of_nothing_is_refused(weights: list[float]) -> None:
     with pytest.raises(ConfigError, match="weights of adversaries"):
         MixtureAdversary([(SamplerAdversary(), weight) for weight in weights])
-
-
-MIXED = {
-    "parts": [
-        {"kind": "sampler", "options": {"weights": {"undo": 1}}},
-        {"kind": "llm", "weight": 2, "options": {"sampling": {"temperature": 1.2}}},
-    ]
-}
-
-
-def test_a_mixture_is_built_of_parts_by_name(phone) -> None:  # type: ignore[no-untyped-def]
-    model = ScriptedModel(replies=[WRONG])
-    given = {"model": model, "texts": read_adversary_prompts(FOLDER)}
-    mixture = build_adversary(Part(kind="mixture", options=MIXED), "marl.yaml", given)
-    makers = {proposed(mixture, replace(late(phone), seed=seed)).maker for seed in range(30)}
-    assert makers == {"sampler-1: undo", "llm-1: scripted"}
-    assert {request.sampling.temperature for request in model.requests} == {1.2}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"parts": []}, "marl.yaml: options of mixture"),
-        ({"parts": [{"kind": "sampler", "weight": -1}]}, "marl.yaml: options of mixture"),
-        ({"parts": [{"kind": "sampler", "weight": 0}]}, "weights of adversaries"),
-        ({"parts": [{"kind": "simpler"}]}, "did you mean sampler"),
-        ({"parts": [{"kind": "llm"}]}, "options of llm"),
-        ({"prats": []}, "options of mixture"),
-    ],
-)
-def test_a_mixture_that_cannot_be_built_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((ConfigError, UnknownName), match=message):
-        build_adversary(Part(kind="mixture", options=options), "marl.yaml")

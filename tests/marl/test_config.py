@@ -42,6 +42,8 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
         ("least_auc=1.1", "less than or equal to 1"),
         ("rerference=previous", "reference"),
         ("adversary={kind: llm}", "agent: openai"),
+        ("adversary=sampler=0", "weight above 0"),
+        ("adversary=sampler=often", "sampler=3,openai=1"),
     ],
 )
 def test_what_does_not_fit_is_refused(setting: str, said: str) -> None:
@@ -66,16 +68,24 @@ def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
     assert configured("run.graph.rounds=3").run.graph.rounds == 3
 
 
-@pytest.mark.parametrize(("said", "temperature"), [("", SAMPLING.temperature), ("sampling: {temperature: 0.2}", 0.2)])
-def test_an_adversary_is_sampled_as_adversaries_are_where_its_file_leaves_it_open(
+@pytest.mark.parametrize(("said", "temperature"), [("", SAMPLING.temperature), (", sampling: {temperature: 0.1}", 0.1)])
+def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
     configured, tmp_path: Path, said: str, temperature: float
 ) -> None:
-    (tmp_path / "clumsy.yaml").write_text(f"kind: openai\noptions: {{model: any}}\n{said}\n")
-    config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}}}")
+    playing = "kind: openai\noptions: {model: any}\nsampling: {temperature: 0.3}\n"
+    (tmp_path / "clumsy.yaml").write_text(playing)
+    config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}{said}}}")
     for one in (config, MarlConfig.model_validate_json(config.model_dump_json())):
         assert one.erring.agent is not None
         assert one.erring.agent.sampling.temperature == temperature
         assert one.erring.agent.sampling.max_tokens == SAMPLING.max_tokens
+
+
+def test_adversaries_take_turns_by_weight(configured, tmp_path: Path) -> None:
+    (tmp_path / "clumsy.yaml").write_text("kind: openai\noptions: {model: any}\n")
+    config = configured(f"adversary=sampler=3,{tmp_path / 'clumsy.yaml'}=1")
+    for one in (config, MarlConfig.model_validate_json(config.model_dump_json())):
+        assert [(each.part.kind, weight) for each, weight in one.erring.turns] == [("sampler", 3), ("llm", 1)]
 
 
 @pytest.mark.parametrize(

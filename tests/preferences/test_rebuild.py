@@ -240,6 +240,18 @@ def test_an_agents_file_makes_worse_sides_up_once(run: Path, library: Library) -
     assert {pair.adversary for pair in sampler.stored.pairs} != {"llm-1: scripted"}
 
 
+def test_adversaries_take_turns_by_weight(run: Path, library: Library) -> None:
+    mixed = made(run, library, adversary="sampler=1,clumsy=1", name="mixed")
+    assert mixed.stored is not None
+    assert mixed.stored.head.adversary == "mixture-sampler-1+llm-1"
+    makers = {str(pair.adversary).partition(":")[0] for pair in mixed.stored.pairs}
+    assert makers == {"sampler-1", "llm-1"}
+    assert 0 < mixed.spent.calls < mixed.asked
+    again = made(run, library, cap=1)
+    assert again.stored is not None
+    assert (again.asked, again.stored.head.adversary) == (0, "mixture-sampler-1+llm-1")
+
+
 def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: Library) -> None:
     whole = made(run, library, adversary="clumsy", name="whole")
     shutil.rmtree(run / "pairs")
