@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -10,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.errors import RunFormatError, UsageError
-from collab.learn.folder import write_json
-from collab.store.files import writing
+from collab.marl.head import HeadFile
 from collab.store.lock import RunLock
 
 FILE = "marl.json"
@@ -76,46 +73,26 @@ class MarlFolder:
         """One epoch; its directory need not exist."""
         return EpochFolder(self.path / "epochs" / str(number))
 
-    def create(self, head: Mapping[str, Any]) -> None:
-        """Begin a training.
+    @property
+    def head(self) -> HeadFile:
+        """The same, to be created, read, written and locked."""
+        return HeadFile(path=self.file, noun="training", format=FORMAT, resume=self.resume)
 
-        Raises:
-            UsageError: something is there already.
-            StoreFailure: it cannot be written.
-        """
-        if self.file.exists():
-            raise UsageError(f"{self.path}: a training is there already; go on with: {self.resume}")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise UsageError(f"{self.path}: something is there already; name a new directory")
-        with writing(self.path, "start again"):
-            self.path.mkdir(parents=True, exist_ok=True)
-        self.write(head)
+    def create(self, head: Mapping[str, Any]) -> None:
+        """Begin a training; raises as `HeadFile.create`."""
+        self.head.create(head)
 
     def read(self) -> dict[str, Any]:
-        """What `marl.json` holds.
-
-        Raises:
-            RunFormatError: there is no training, or another version wrote it.
-        """
-        try:
-            head = json.loads(self.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunFormatError(f"{self.path}: no {FILE} in it, so it is no training of a team") from None
-        except (OSError, ValueError) as error:
-            raise RunFormatError(f"{self.file}: cannot be read: {error}") from None
-        if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise RunFormatError(f"{self.file}: not written by this version, which reads format {FORMAT}")
-        return head
+        """What `marl.json` holds; RunFormatError when there is no training, or another version wrote it."""
+        return self.head.read()
 
     def write(self, head: Mapping[str, Any]) -> None:
         """Replace `marl.json`; StoreFailure when it cannot be written."""
-        with writing(self.file, self.resume):
-            write_json(self.file, {"format": FORMAT, **head})
+        self.head.write(head)
 
     def lock(self) -> RunLock:
         """The right to write it; UsageError when another process has it."""
-        with writing(self.path, self.resume):
-            return RunLock(self.path, self.resume)
+        return self.head.lock()
 
 
 def clear_unbegun(folder: Path, head: str) -> None:

@@ -1,0 +1,70 @@
+"""The file that makes a directory what it is: its whole configuration, written before anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab.errors import RunFormatError, UsageError
+from collab.learn.folder import write_json
+from collab.store.files import writing
+from collab.store.lock import RunLock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadFile:
+    """One such file."""
+
+    path: Path
+    noun: str
+    """What the directory is with it, e.g. "training"."""
+    format: int
+    """Version of the file and of what lies beside it."""
+    resume: str
+    """The command that goes on with the directory."""
+
+    def create(self, head: Mapping[str, Any]) -> None:
+        """Make the directory.
+
+        Raises:
+            UsageError: something is there already.
+            StoreFailure: it cannot be written.
+        """
+        folder = self.path.parent
+        if self.path.exists():
+            raise UsageError(f"{folder}: a {self.noun} is there already; go on with: {self.resume}")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder}: something is there already; name a new directory")
+        with writing(folder, "start again"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.write(head)
+
+    def read(self) -> dict[str, Any]:
+        """What it holds.
+
+        Raises:
+            RunFormatError: it is not there, or another version wrote it.
+        """
+        try:
+            head = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFormatError(f"{self.path.parent}: no {self.path.name} in it, so it is no {self.noun}") from None
+        except (OSError, ValueError) as error:
+            raise RunFormatError(f"{self.path}: cannot be read: {error}") from None
+        if not isinstance(head, dict) or head.get("format") != self.format:
+            raise RunFormatError(f"{self.path}: not written by this version, which reads format {self.format}")
+        return head
+
+    def write(self, head: Mapping[str, Any]) -> None:
+        """Replace it; StoreFailure when it cannot be written."""
+        with writing(self.path, self.resume):
+            write_json(self.path, {"format": self.format, **head})
+
+    def lock(self) -> RunLock:
+        """The right to write the directory; UsageError when another process has it."""
+        folder = self.path.parent
+        with writing(folder, self.resume):
+            return RunLock(folder, self.resume)

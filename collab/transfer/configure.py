@@ -1,0 +1,218 @@
+"""From a wish to a `TransferConfig`: the team and its base, both environments, the training, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.api import resolved
+from collab.config import RunConfig, run_config, validate
+from collab.errors import RunFormatError, UsageError
+from collab.library import Library
+from collab.marl.config import MarlConfig, load_method
+from collab.marl.configure import RUN
+from collab.marl.configure import configure as configure_training
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import base_digests
+from collab.marl.policy import PolicyName, agents_of, parse_policy, trained_agents
+from collab.resolve import with_prompts
+from collab.splits.choose import whole
+from collab.splits.split import EVALUATION_SEEDS, TRAIN
+from collab.transfer.config import TransferConfig, Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The training that a team comes from."""
+
+    name: PolicyName
+    config: MarlConfig
+    library: Library
+    """Where the training's own definitions are looked up."""
+
+
+async def configure(library: Library, wish: Wish) -> TransferConfig:
+    """Put a transfer together; nothing is written.
+
+    Raises:
+        UsageError: something does not fit, or would be measured where it was trained or chosen.
+    """
+    _check_wish(wish)
+    source = _source(wish)
+    base = _base(wish, source)
+    transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
+    training, first = None, list[RunConfig]()
+    if source is not None:
+        _check_elsewhere(source, transferred)
+    if source is not None and wish.mode == "continual":
+        training = await _training(library, wish)
+        _check_elsewhere(source, [training.run])
+        _check_unseen(wish, source.config, training)
+        first = await _first(wish, source)
+    return TransferConfig(
+        mode=wish.mode,
+        agents=wish.agents,
+        base_name=base,
+        base=untrained,
+        transferred=transferred,
+        first=first,
+        training=training,
+        library=_place(library),
+        first_library=None if source is None else _place(source.library),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ who plays where
+
+
+def _source(wish: Wish) -> Source | None:
+    """The training behind a team; None of agents files.
+
+    Raises:
+        RunFormatError: there is no training, or what is to be compared with is no longer what it began with.
+    """
+    name = parse_policy(wish.agents)
+    if name is None:
+        return None
+    folder = MarlFolder(name.run)
+    head = folder.read()
+    config = validate(MarlConfig, head["config"], str(folder.file))
+    if wish.base is None and base_digests(config) != head["base"]:
+        raise RunFormatError(
+            f"{name.run}: the checkpoint that it began with is not what it was: nothing to compare with"
+        )
+    return Source(name=name, config=config, library=Library(own=Path(config.library) if config.library else None))
+
+
+def _base(wish: Wish, source: Source | None) -> str:
+    """What the team is held against, by name."""
+    if wish.base is not None:
+        return wish.base
+    if source is None:
+        raise UsageError(
+            f"--agents {wish.agents}: no training, so nobody knows what it began as; name what to compare with: --base"
+        )
+    return f"{source.name.run}@epoch0"
+
+
+async def _second(library: Library, wish: Wish, agents: str) -> list[RunConfig]:
+    """A team's evaluations in the second environment, one per seed."""
+    filled = trained_agents(library, agents, wish.graph)
+    run = run_config(
+        purpose="eval",
+        library=library,
+        env=wish.env,
+        graph=wish.graph,
+        agents=agents if filled is None else Path(agents).name,
+        filled=filled,
+        backend=wish.backend,
+        tasks=wish.tasks,
+        episodes=wish.episodes,
+        seed=wish.seeds[0],
+        concurrency=wish.concurrency,
+        settings=[one.removeprefix(RUN) for one in wish.settings if one.startswith(RUN)],
+    )
+    shows = [slot for slot, agent in run.agents.items() if agent.kind == "rehearsal"]
+    if shows:
+        raise UsageError(f"{agents}: {shows[0]} is a rehearsal and not a language model: nothing is a result with it")
+    run = await resolved(run, once_per_task=wish.episodes is None, split=wish.split)
+    return _seeded(with_prompts(run, library), wish.seeds)
+
+
+async def _first(wish: Wish, source: Source) -> list[RunConfig]:
+    """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
+    measured = source.config.held_out[0]
+    name = Path(wish.agents).name
+    own = {
+        "agents": agents_of(source.name, measured.graph.slots),
+        "agent_names": dict.fromkeys(measured.graph.slots, name),
+        "seed": wish.seeds[0],
+        "episodes": wish.episodes or 1,
+        "concurrency": wish.concurrency,
+    }
+    split = None if measured.split is None else measured.split.name
+    run = await resolved(measured.model_copy(update=own), once_per_task=wish.episodes is None, split=split)
+    played = with_prompts(run, source.library)
+    changed = [prompt for prompt, texts in played.prompts.items() if measured.prompts.get(prompt) != texts]
+    if changed:
+        raise UsageError(f"prompts/{changed[0]} is not what it was when {source.name.run} was trained; restore it")
+    return _seeded(played, wish.seeds)
+
+
+async def _training(library: Library, wish: Wish) -> MarlConfig:
+    """Training in the second environment, from the team as it is."""
+    return await configure_training(
+        library,
+        preset=wish.preset,
+        method=load_method(wish.preset),
+        env=wish.env,
+        graph=wish.graph,
+        agents=wish.agents,
+        backend=wish.backend,
+        tasks=wish.tasks,
+        split=None if wish.split is None else TRAIN,
+        seed=wish.seed,
+        concurrency=wish.concurrency,
+        settings=wish.settings,
+    )
+
+
+def _seeded(run: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
+    return [run.model_copy(update={"seed": seed}) for seed in seeds]
+
+
+def _place(library: Library) -> str | None:
+    return None if library.own is None else str(library.own.resolve())
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+def _check_wish(wish: Wish) -> None:
+    """What can be told from the wish alone."""
+    if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
+        raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
+    odd = [seed for seed in wish.seeds if seed not in EVALUATION_SEEDS]
+    if odd:
+        raise UsageError(
+            f"--seeds: {odd[0]} is a seed for training; results are told of seeds for evaluation, "
+            f"{EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}"
+        )
+    if wish.split == TRAIN:
+        raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
+    told = {one.partition("=")[0] for one in wish.settings}
+    for name, option in (("run.seed", "--seeds"), ("run.tasks", "--tasks"), ("run.episodes", "--episodes")):
+        if name in told:
+            raise UsageError(f"--set {name}: say it with {option}")
+    method = sorted(name for name in told if not name.startswith(RUN))
+    if wish.mode == "direct" and method:
+        raise UsageError(f"--set {method[0]}: direct trains nothing; of what is played, write run.{method[0]}")
+    if wish.mode == "continual" and parse_policy(wish.agents) is None:
+        raise UsageError(
+            f"--agents {wish.agents}: continual goes on from a training, in whose environment forgetting is measured: "
+            "name RUN@best, RUN@last or RUN@epoch3"
+        )
+
+
+def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:
+    """Refuse to call it transfer where a team plays what it was trained on."""
+    known = source.config.run
+    for run in runs:
+        common = sorted(set(run.tasks) & set(known.tasks))
+        if whole(run.environment).part == whole(known.environment).part and common:
+            raise UsageError(
+                f"--env {run.environment_name}: {source.name.run} was trained there, on {len(common)} of these tasks "
+                f"({common[0]} …); name another environment or other --tasks; for its own: collab eval --agents"
+            )
+
+
+def _check_unseen(wish: Wish, source: MarlConfig, training: MarlConfig) -> None:
+    """Refuse to measure on seeds by which an epoch was chosen, or will be."""
+    for config, which in ((source, "first"), (training, "second")):
+        chosen = [seed for seed in wish.seeds if seed in config.method.held_out.seeds]
+        if chosen:
+            raise UsageError(
+                f"--seeds: an epoch of the {which} training is chosen on seed {chosen[0]}; measure on others, "
+                "or set held_out.seeds"
+            )
