@@ -70,8 +70,7 @@ class ProposalMemory:
             self._lock = _locked(self.directory)
         try:
             self._known = _read(self.directory)
-            with writing(self.directory, _NEXT_MOVE):
-                self._log = log.Appender(self.directory)
+            self._log = log.LazyAppender(self.directory)
         except CollabError:
             self._lock.release()
             raise

@@ -153,8 +153,7 @@ class LabelWriter:
         try:
             self._begin(head)
             self._known = {key: one.case for key, one in read_labels(run, name).judged.items()}
-            with writing(directory, _NEXT_MOVE):
-                self._log = log.Appender(directory)
+            self._log = log.LazyAppender(directory)
         except CollabError:
             self._lock.release()
             raise

@@ -124,5 +124,27 @@ class Appender:
             os.close(self._descriptor)
 
 
+class LazyAppender:
+    """An `Appender` whose segment is made with the first line: who has nothing to write leaves no file behind.
+
+    Only for whoever holds the lock from before the first line to after the last one, so that numbers stay in order.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._made: Appender | None = None
+
+    def append(self, line: bytes) -> Place:
+        """As `Appender.append`; OSError also when the segment cannot be made."""
+        if self._made is None:
+            self._made = Appender(self._directory)
+        return self._made.append(line)
+
+    def close(self) -> None:
+        """Sync and close what was made."""
+        if self._made is not None:
+            self._made.close()
+
+
 def _number(name: str) -> int:
     return int(name.partition("-")[0])

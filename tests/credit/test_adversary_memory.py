@@ -67,6 +67,7 @@ def test_what_was_said_is_said_again_without_asking_and_costs_nothing(run, occas
     silent = model()
     again = ask(run, occasions, silent)
     assert silent.calls == 0
+    assert len(list((run / "proposals" / "events").iterdir())) == 1  # who writes nothing leaves no file behind
     assert [one.text for one in again if one] == [one.text for one in first if one] == [WRONG] * len(occasions)
     assert {one.spent.calls for one in first if one} == {1}
     assert {one.spent for one in again if one} == {FREE}

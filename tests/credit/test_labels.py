@@ -109,7 +109,10 @@ def test_what_is_judged_is_known_after_a_kill_in_the_middle_of_a_line(run: Path,
         assert [writer.knows(case) for case in found[:2]] == [True, False]
         writer.record(judged(found[1]))
         assert writer.knows(found[1])
+    with LabelWriter(run, "one", HEAD):
+        pass
     assert len(read_labels(run, "one").judged) == 2
+    assert len(list((run / "labels" / "one" / "events").iterdir())) == 2  # none of who had nothing to write
 
 
 def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Case]) -> None:
