@@ -23,6 +23,11 @@ def positions(items: Sequence[Any]) -> Dataset:
     return Dataset.from_dict({_ROW: range(len(items))})
 
 
+def at(part: Sequence[int]) -> list[dict[str, int]]:
+    """The rows of `positions` with these numbers."""
+    return [{_ROW: row} for row in part]
+
+
 def collate_examples(examples: Sequence[Example], padding: int, *, prompts: bool = False) -> Collate:
     """Makes batches of scored sequences.
 

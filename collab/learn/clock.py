@@ -87,7 +87,7 @@ def _run(prepared: Prepared, sample: Sequence[Step], device: str) -> list[float]
     with tempfile.TemporaryDirectory() as place, quiet():
         folder = RunFolder(Path(place))
         trainer = trainer_of(prepared, folder, device, (), save_strategy="no", logging_strategy="no")
-        trainer.batches = of_process(sample, rank, processes)
+        trainer.steps = of_process(sample, rank, processes)
         trainer.add_callback(watch)
         trainer.train()
     return watch.times

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collab.errors import ConfigError
+from collab.prompts.render import prefix_hash
 from collab.synth.rows import Row
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Pair:
     prompt: Ids
     chosen: Ids
     rejected: Ids
+    state: str = ""
+    """SHA-256 of what all prompts of its state begin with; pairs of one state are computed together."""
 
     def __len__(self) -> int:
         """Of the longer of the two sequences."""
@@ -67,6 +70,16 @@ class Pair:
     def sides(self) -> tuple[Ids, Ids]:
         """Both sequences, the chosen one first."""
         return np.concatenate((self.prompt, self.chosen)), np.concatenate((self.prompt, self.rejected))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Where an example belongs, if whole trajectories are compared."""
+
+    pair: int
+    """Of trajectories, from 0."""
+    side: int
+    """1 for the chosen one, -1 for the rejected one."""
 
 
 ItemT = TypeVar("ItemT", Example, Pair)
@@ -122,7 +135,13 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
     def one(row: Row, rejected: str) -> Pair:
         prompt, sides = chat.prompt_ids(row.prompt).ids, (row.reply, rejected)
         chosen_ids, rejected_ids = (np.array((*chat.encode(text), end), np.int32) for text in sides)
-        return Pair(group=row.level, prompt=np.array(prompt, np.int32), chosen=chosen_ids, rejected=rejected_ids)
+        return Pair(
+            group=row.level,
+            prompt=np.array(prompt, np.int32),
+            chosen=chosen_ids,
+            rejected=rejected_ids,
+            state=prefix_hash(row.prompt.system, row.prompt.shared),
+        )
 
     return _fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
 

@@ -125,7 +125,7 @@ def _train(
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
-    trainer.batches = of_process(prepared.steps, rank, processes)
+    trainer.steps = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)

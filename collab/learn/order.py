@@ -96,9 +96,9 @@ def mixed(
     return steps
 
 
-def of_process(steps: Sequence[Step], rank: int, world: int) -> list[tuple[int, ...]]:
-    """The forward passes of one process, in order: every process has as many, and each part is computed by one."""
-    return [part for step in steps for part in step.parts[rank::world]]
+def of_process(steps: Sequence[Step], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
+    """The forward passes of one process, step by step: every process has as many, and each part is computed by one."""
+    return [step.parts[rank::world] for step in steps]
 
 
 def padded(lengths: Sequence[int], part: Sequence[int]) -> int:

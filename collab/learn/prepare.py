@@ -21,10 +21,11 @@ from collab.config import validate
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
-from collab.learn.examples import Encoded, Example, Pair, encode_pairs, encode_replies, items_digest, rows_digest
+from collab.learn.examples import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
 from collab.learn.order import Batch, Step, curriculum, mixed, padded
 from collab.learn.prefix import packed_tokens
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
+from collab.learn.states import by_state
 from collab.synth.rows import Level, Row
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
@@ -68,6 +69,8 @@ class Prepared:
     """Processes that train together."""
     reference: Base | None = None
     """What preferences are compared with; None for the base."""
+    trajectories: tuple[Part, ...] | None = None
+    """Of each item, where it belongs, if whole trajectories are compared; else None."""
 
     @property
     def lengths(self) -> list[int]:
@@ -75,8 +78,10 @@ class Prepared:
         return [len(item) for item in self.encoded.items]
 
     @property
-    def parts(self) -> int:
-        """Forward passes per step, over all processes."""
+    def parts(self) -> int | None:
+        """Forward passes per step, over all processes; None where each step has as many as its states need."""
+        if self.trajectories is not None or _shares(self.task.recipe):
+            return None
         return _parts(self.task.recipe, self.world)
 
     @property
@@ -90,11 +95,11 @@ class Prepared:
 
     def computed(self, part: Sequence[int]) -> int:
         """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
-        recipe, items = self.task.recipe, [self.encoded.items[row] for row in part]
-        sides = [side for item in items if isinstance(item, Pair) for side in item.sides]
-        if isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
-            return packed_tokens(sides)
-        return (2 if sides else 1) * padded([len(item) for item in items], range(len(items)))
+        items = [self.encoded.items[row] for row in part]
+        if _shares(self.task.recipe):
+            return _packed(items)
+        sides = 2 if isinstance(items[0], Pair) else 1
+        return sides * padded([len(item) for item in items], range(len(items)))
 
     def manifest(self) -> dict[str, Any]:
         """What `finetune.json` holds."""
@@ -175,7 +180,7 @@ def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
         )
     digest = rows_digest(rows) if task.stage != "copy" else None
-    reference = _reference(task, base)
+    reference = reference_of(task, base)
     return Prepared(
         task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes, reference=reference
     )
@@ -214,7 +219,7 @@ def levels_of(task: Task) -> tuple[Level, ...]:
     return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
 
 
-def _reference(task: Task, base: Base) -> Base | None:
+def reference_of(task: Task, base: Base) -> Base | None:
     """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
     if task.reference is None:
         return None
@@ -237,6 +242,8 @@ def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | E
 
 
 def _order(task: Task, encoded: Encoded[Any], processes: int) -> list[Step]:
+    if _shares(task.recipe):
+        return _order_by_state(task, encoded, processes)
     recipe, groups = task.recipe, encoded.groups
     lengths = [len(item) for item in encoded.items]
     batch = Batch(
@@ -253,10 +260,38 @@ def _order(task: Task, encoded: Encoded[Any], processes: int) -> list[Step]:
     return curriculum(lengths, groups, passes, batch=batch, seed=task.seed)
 
 
+def _order_by_state(task: Task, encoded: Encoded[Pair], processes: int) -> list[Step]:
+    recipe, items = task.recipe, encoded.items
+    batch = Batch(rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=processes)
+    return by_state(
+        encoded.groups,
+        [item.state for item in items],
+        lambda unit: _packed([items[row] for row in unit]),
+        dict.fromkeys(encoded.groups, recipe.epochs),
+        batch=batch,
+        most=_at_once(recipe, processes),
+        seed=task.seed,
+    )
+
+
+def _shares(recipe: Recipe) -> bool:
+    """Whether pairs of a forward pass are computed once in what they share."""
+    return isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
+
+
+def _packed(items: Sequence[Any]) -> int:
+    """Tokens of pairs, what they share counted once."""
+    return packed_tokens([side for item in items for side in item.sides])
+
+
 def _parts(recipe: Recipe, processes: int) -> int:
     """Forward passes per step, a multiple of the number of processes."""
-    at_once = recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)
-    return math.ceil(recipe.batch_rows / (at_once * processes)) * processes
+    return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
+
+
+def _at_once(recipe: Recipe, processes: int) -> int:
+    """Rows of a forward pass at most."""
+    return recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)
 
 
 def _advice(task: Task) -> str:

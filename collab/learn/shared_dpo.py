@@ -10,6 +10,8 @@ Three things differ:
     one mean            micro-batches may differ in size, so each is weighted by its pairs (the anchor by its chosen
                         tokens): an optimizer step has the loss and the gradient of its pairs taken as one batch. TRL
                         takes the mean of the micro-batches' means, which is the same where they are equally large
+    whole steps         a batch `{PASSES: [micro-batch, …]}` is a step of its own (gradient_accumulation_steps 1), so
+                        that one step may have more passes than another; all processes have as many in it
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from trl import DPOTrainer
 from collab.errors import ConfigError, UsageError
 from collab.learn.packed import packed_batch, share
 from collab.seeds import derive, generator
+
+PASSES = "passes"
+"""In a batch that is a whole step: its micro-batches."""
 
 
 def state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
@@ -103,6 +108,7 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
         self._states = states
         self._sharing = False
         self._totals: Tensor | None = None
+        self._pairs: list[float] = []
         super().__init__(*rest, **named)
         if states is not None and len(states) != len(self.train_dataset):
             raise ConfigError(f"{len(states)} states for {len(self.train_dataset)} pairs; each pair has one")
@@ -121,9 +127,26 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
         """The micro-batches of a step; how much they hold over all processes is noted."""
         samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if samples:
-            held = torch.stack([_held(one) for one in samples]).sum(0).to(device)
-            self._totals = self.accelerator.reduce(held, "sum").cpu()
+            held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
+            held = self.accelerator.reduce(held, "sum").cpu()
+            self._totals, self._pairs = held.sum(0), held[:, 0].tolist()
         return samples, items
+
+    def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        """TRL's; of a whole step one pass after the other, gradients put together behind the last one."""
+        if PASSES not in inputs:
+            return super().training_step(model, inputs, *rest, **named)
+        passes = inputs[PASSES]
+        self.current_gradient_accumulation_steps = len(passes)
+        before = {name: len(values) for name, values in self._metrics["train"].items()}
+        losses = []
+        for number, part in enumerate(passes, start=1):
+            last = number == len(passes)
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
+                losses.append(super().training_step(model, part, *rest, **named))
+        for name, values in self._metrics["train"].items():
+            _merge(values, before.get(name, 0), self._pairs)
+        return torch.stack(losses).sum()
 
     def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         """TRL's loss, weighted so that a step is the mean over all its pairs."""
@@ -206,6 +229,13 @@ def unequal_counts(accelerator: Any) -> Iterator[None]:
         yield
     finally:
         del accelerator.gather
+
+
+def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
+    """Put one mean in place of what the passes of a step have added to a metric; one that adds up stays as it is."""
+    added = values[since:]
+    if len(added) == len(weights):
+        values[since:] = [sum(value * weight for value, weight in zip(added, weights, strict=True)) / sum(weights)]
 
 
 def _held(batch: Any) -> Tensor:

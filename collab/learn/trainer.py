@@ -18,14 +18,14 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from collab.errors import ConfigError, UsageError
 from collab.learn.base import load_tokenizer, load_weights
-from collab.learn.batches import collate_examples, collate_pairs, positions
+from collab.learn.batches import at, collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder, saving
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
 from collab.learn.reading import read
-from collab.learn.shared_dpo import SharedPrefixDPOTrainer, innermost, unequal_counts
+from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, innermost, unequal_counts
 from collab.seeds import derive
 
 if TYPE_CHECKING:
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 class _Written:
     """The part of both trainers that is ours."""
 
-    batches: Sequence[tuple[int, ...]] = ()
-    """Forward passes of this process, in order."""
+    steps: Sequence[Sequence[tuple[int, ...]]] = ()
+    """Of each step, the forward passes of this process."""
     folder: RunFolder
     keep: int = 1
 
     def get_train_dataloader(self: Any) -> Any:
         """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
-        return DataLoader(self.train_dataset, batch_sampler=list(self.batches), collate_fn=self.data_collator)
+        batches = [part for parts in self.steps for part in parts]
+        return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
         """All processes write into the temporary folder; the first one renames it when all are done."""
@@ -91,10 +92,19 @@ class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
 
 
 class WrittenSharedDpo(_Written, SharedPrefixDPOTrainer):
-    """The same, what pairs of a forward pass share computed once."""
+    """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
 
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
         return dataset
+
+    def get_train_dataloader(self) -> Any:
+        """The written order, one step after the other, each with all its passes."""
+
+        def collate(found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
+            (parts,) = found
+            return {PASSES: [self.data_collator(at(part)) for part in parts]}
+
+        return DataLoader(list(self.steps), batch_size=1, collate_fn=collate)  # type: ignore[arg-type]
 
 
 def trainer_of(
@@ -120,7 +130,7 @@ def trainer_of(
     options = {
         **settings(recipe),
         "output_dir": str(folder.partial),
-        "gradient_accumulation_steps": prepared.parts // prepared.world,
+        "gradient_accumulation_steps": (prepared.parts or 1) // prepared.world or 1,
         "per_device_train_batch_size": recipe.rows_at_once or recipe.batch_rows,
         "warmup_steps": round(recipe.warmup * len(prepared.steps)),
         "seed": derive(task.seed, "trainer"),

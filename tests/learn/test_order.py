@@ -47,9 +47,12 @@ def test_processes_share_every_step_evenly(lengths, rows, world, accumulated, wi
     batch = Batch(rows=rows, tokens=None, window=window, parts=world * accumulated)
     steps = curriculum(lengths, {"basic": range(len(lengths))}, {"basic": 1.0}, batch=batch, seed=0)
     shares = [of_process(steps, rank, world) for rank in range(world)]
-    assert {len(share) for share in shares} == {len(steps) * accumulated}
-    assert all(part for share in shares for part in share)
-    assert sorted(row for share in shares for part in share for row in part) == list(range(len(lengths)))
+    assert {len(parts) for share in shares for parts in share} == {accumulated}
+    assert {len(share) for share in shares} == {len(steps)}
+    assert all(part for share in shares for parts in share for part in parts)
+    assert sorted(row for share in shares for parts in share for part in parts for row in part) == list(
+        range(len(lengths))
+    )
     for step in steps:
         sizes = [len(part) for part in step.parts]
         assert max(sizes) - min(sizes) <= 1
