@@ -1,0 +1,185 @@
+"""The parts of a transfer, each from wherever it stands: an evaluation, the training, and who plays after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collab.collector import Progress as Collecting
+from collab.comparison import TOLERATED_FAILURES
+from collab.config import Budget, RunConfig
+from collab.errors import UsageError
+from collab.library import Library
+from collab.marl.layout import FILE as TRAINING_FILE
+from collab.marl.layout import clear_unbegun
+from collab.marl.loop import MarlResult, resume, start
+from collab.marl.policy import playing, policy_after
+from collab.marl.summary import Record
+from collab.report import recorded_evaluation
+from collab.series import left_of, plan_series, play
+from collab.store.manifest import FILE as RUN_FILE
+from collab.transfer.config import TransferConfig
+from collab.transfer.layout import Part, TransferFolder
+
+TRAINING = "training"
+"""What `Progress.part` calls the training."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a transfer is; a live object."""
+
+    part: str = ""
+    """What is being done: "second/base", "training" …"""
+    number: int = 0
+    """Which part that is, from 1."""
+    parts: int
+    inner: Any = None
+    """The live object of what is being done: of a collection, or of a training; None before it has one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One process that works on a transfer."""
+
+    config: TransferConfig
+    folder: TransferFolder
+    budget: Budget
+    stop: asyncio.Event
+    device: str
+    progress: Progress
+    meter: Collecting = field(default_factory=lambda: Collecting(planned=0))
+    """What this process has spent, and since when."""
+
+    def begin(self, part: str) -> None:
+        """Name what is done next."""
+        self.progress.part, self.progress.inner = part, None
+        self.progress.number += 1
+
+    def watch(self, inner: Any) -> None:
+        """Take the live object of what is being done."""
+        self.progress.inner = inner
+
+    def left(self) -> Budget | None:
+        """What may still be spent; None when a limit is used up."""
+        return left_of(self.budget, self.meter)
+
+    @property
+    def ending(self) -> str | None:
+        """Why nothing more may be begun; None when it may."""
+        if self.stop.is_set():
+            return "stopped on request"
+        return "budget used up" if self.left() is None else None
+
+    def spend(self, prompt_tokens: int, completion_tokens: int, cost_usd: float) -> None:
+        """Count in what a part has spent."""
+        self.meter.prompt_tokens += prompt_tokens
+        self.meter.completion_tokens += completion_tokens
+        self.meter.cost_usd += cost_usd
+
+
+async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | None:
+    """Play what is missing of an evaluation, broken episodes of an earlier process again.
+
+    Args:
+        runs: one per seed.
+
+    Returns:
+        Why that stopped; None when it is over and can be compared.
+    """
+    work.begin(part.name)
+    folder, own = work.folder.part(part), work.config.library if part.place == "second" else work.config.first_library
+    for config in runs:
+        clear_unbegun(folder / f"seed-{config.seed}", RUN_FILE)
+    for run in await plan_series(runs, library_of(own), folder):
+        if run.over:
+            continue
+        left = work.left()
+        if work.ending is not None or left is None:
+            return work.ending
+        result = await play(run, library_of(own), budget=left, watch=work.watch, stop=work.stop)
+        work.spend(result.progress.prompt_tokens, result.progress.completion_tokens, result.progress.cost_usd)
+        if result.stopped is not None:
+            return result.stopped
+    report = recorded_evaluation(folder).report
+    if report.broken > TOLERATED_FAILURES * report.planned.episodes:
+        return f"{part.name}: {report.broken} of {report.planned.episodes} episodes broke, too many to compare"
+    return None
+
+
+async def train(work: Work) -> str | None:
+    """Train in the second environment, from wherever that stands; returns why that stopped, None when it is over."""
+    work.begin(TRAINING)
+    folder = work.folder.training
+    if work.folder.state_of_training() == "over":
+        return None
+    left = work.left()
+    if work.ending is not None or left is None:
+        return work.ending
+    clear_unbegun(folder.path, TRAINING_FILE)
+    before = {number for number in _epochs(work.config) if folder.epoch(number).record.exists()}
+    result = await _trained(work, left)
+    for record in result.records:
+        if record.epoch not in before:
+            _spend(work, record)
+    return result.stopped
+
+
+async def _trained(work: Work, budget: Budget) -> MarlResult:
+    folder, config = work.folder.training, work.config.training
+    if folder.file.exists() or config is None:
+        return await resume(folder.path, budget=budget, device=work.device, watch=work.watch, stop=work.stop)
+    head = work.folder.head.read()
+    return await start(
+        config,
+        folder.path,
+        calibrations=Path(head["calibrations"]),
+        anyway=head["anyway"],
+        budget=budget,
+        device=work.device,
+        watch=work.watch,
+        stop=work.stop,
+    )
+
+
+def _epochs(config: TransferConfig) -> range:
+    return range(0 if config.training is None else config.training.method.epochs + 1)
+
+
+def _spend(work: Work, record: Record) -> None:
+    """Count in an epoch; what training itself reads is no call of anybody."""
+    for part, spent in record.spent.items():
+        if part != "training":
+            work.spend(spent.prompt_tokens, spent.completion_tokens, spent.cost_usd)
+
+
+def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) -> RunConfig:
+    """An evaluation of the transferred team, played by the policy that training in the second environment left.
+
+    Nothing but weights, their version and the team's name differs from what the transferred team played.
+
+    Raises:
+        RunFormatError: the training cannot be read.
+        UsageError: it is not over.
+    """
+    assert config.training is not None, "direct trains nothing"
+    policy = policy_after(folder.training, config.training, best_epoch(folder))
+    determinism = next(iter(run.agents.values())).options["determinism"]
+    names = dict.fromkeys(run.agents, f"{folder.training.path.name}@best")
+    return playing(run, policy, determinism).model_copy(update={"agent_names": names})
+
+
+def best_epoch(folder: TransferFolder) -> int:
+    """Epoch of the second training that was chosen; UsageError when that is not over."""
+    summary = folder.training.head.read().get("summary")
+    if summary is None or summary["best"] is None:
+        raise UsageError(f"{folder.training.path}: no epoch is the best yet; go on with: {folder.resume}")
+    return int(summary["best"])
+
+
+def library_of(own: str | None) -> Library:
+    """Where definitions are looked up; None for the built-in ones alone."""
+    return Library(own=None if own is None else Path(own))

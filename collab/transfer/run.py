@@ -1,0 +1,193 @@
+"""A transfer from its beginning, or from wherever it stands, to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import collab
+from collab.config import AgentDefinition, Budget, validate
+from collab.credit.gate import FOLDER as CALIBRATIONS
+from collab.errors import RunFormatError, UsageError
+from collab.learn.prepare import check_device, check_installed
+from collab.library import checkpoint
+from collab.marl.gate import admitted
+from collab.models.layout import weights_digest
+from collab.report import RecordedRun, recorded_run
+from collab.resolve import with_prompts
+from collab.store.manifest import now
+from collab.transfer.config import Arm, Place, TransferConfig
+from collab.transfer.layout import TransferFolder, parts_after, parts_before
+from collab.transfer.outcome import Told, outcome_of
+from collab.transfer.parts import Progress, Work, best_epoch, continued, library_of, measure, train
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the transfer goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferResult:
+    """How a transfer went."""
+
+    path: Path
+    told: Told | None
+    """None when it stopped before its end."""
+    stopped: str | None
+    """Why it ended early; None when it is done."""
+
+
+async def start(
+    config: TransferConfig,
+    out: Path,
+    *,
+    calibrations: Path = CALIBRATIONS,
+    anyway: bool = False,
+    budget: Budget | None = None,
+    device: str = "auto",
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> TransferResult:
+    """Begin a transfer in the directory `out`; arguments as of `collab.marl.loop.start`.
+
+    Raises:
+        UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
+            started.
+        RunError: something failed while working; what is there stays, and `resume` goes on.
+    """
+    check_device(device)
+    if config.training is not None:
+        check_installed()
+        await admitted(config.training, calibrations=calibrations, anyway=anyway)
+    folder = TransferFolder(out)
+    folder.head.create(
+        {
+            "created": now(),
+            "version": collab.__version__,
+            "weights": weights_of(config),
+            "calibrations": str(calibrations.resolve()),
+            "anyway": anyway,
+            "config": config.model_dump(mode="json"),
+        }
+    )
+    return await _run(config, folder, budget, device, watch, stop)
+
+
+async def resume(
+    path: Path,
+    *,
+    budget: Budget | None = None,
+    device: str = "auto",
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> TransferResult:
+    """Go on with a transfer where it stopped or died; of one that is done, only tell again what came of it.
+
+    Raises:
+        RunFormatError: it cannot be read, or weights are no longer what they were.
+        UsageError: prompts are no longer what they were, or another process works on it.
+    """
+    check_device(device)
+    folder = TransferFolder(path)
+    told = folder.told()
+    if told is not None:
+        return TransferResult(path=path, told=told, stopped=None)
+    head = folder.head.read()
+    config = validate(TransferConfig, head["config"], str(folder.file))
+    changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
+    if changed:
+        raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
+    return await _run(config, folder, budget, device, watch, stop)
+
+
+def weights_of(config: TransferConfig) -> dict[str, str]:
+    """Digests of the checkpoints in this process that the base and the team play with, by "arm/slot"."""
+    played: dict[Arm, Mapping[str, AgentDefinition]] = {
+        "base": config.base[0].agents,
+        "transferred": config.transferred[0].agents,
+    }
+    places = {
+        f"{arm}/{slot}": Path(checkpoint(str(agent.options.get("path", ""))))
+        for arm, agents in played.items()
+        for slot, agent in agents.items()
+        if agent.kind == "local"
+    }
+    known = {place: weights_digest(place) for place in set(places.values()) if place.is_dir()}
+    return {name: known[place] for name, place in places.items() if place in known}
+
+
+async def _run(
+    config: TransferConfig,
+    folder: TransferFolder,
+    budget: Budget | None,
+    device: str,
+    watch: Watch,
+    stop: asyncio.Event | None,
+) -> TransferResult:
+    _check_prompts(config, folder)
+    many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
+    work = Work(
+        config=config,
+        folder=folder,
+        budget=budget or Budget(),
+        stop=stop or asyncio.Event(),
+        device=device,
+        progress=Progress(parts=many),
+    )
+    lock = folder.head.lock()
+    try:
+        watch(work.progress)
+        stopped = await _all(work)
+        if stopped is not None:
+            return TransferResult(path=folder.path, told=None, stopped=stopped)
+        told = _compared(config, folder)
+        folder.close(told)
+        return TransferResult(path=folder.path, told=told, stopped=None)
+    finally:
+        lock.release()
+
+
+def _check_prompts(config: TransferConfig, folder: TransferFolder) -> None:
+    """Refuse to compare teams under two prompts: runs read them from the library."""
+    for run, own in ((config.transferred[0], config.library), *((one, config.first_library) for one in config.first)):
+        now_there = with_prompts(run, library_of(own)).prompts
+        changed = [name for name, texts in run.prompts.items() if now_there.get(name) != texts]
+        if changed:
+            raise UsageError(
+                f"{folder.path}: prompts/{changed[0]} is not what it was when the transfer began; "
+                "restore it, or begin anew"
+            )
+
+
+async def _all(work: Work) -> str | None:
+    """Make every part that is missing; returns why that stopped, None when all are there."""
+    for part in parts_before(work.config):
+        stopped = await measure(work, part, part.runs)
+        if stopped is not None:
+            return stopped
+    if work.config.training is None:
+        return None
+    stopped = await train(work)
+    if stopped is not None:
+        return stopped
+    for part in parts_after(work.config):
+        stopped = await measure(work, part, [continued(work.config, work.folder, run) for run in part.runs])
+        if stopped is not None:
+            return stopped
+    return None
+
+
+def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
+    played: dict[Place, dict[Arm, list[RecordedRun]]] = {}
+    for part in [*parts_before(config), *parts_after(config)]:
+        runs = [recorded_run(folder.part(part) / f"seed-{run.seed}") for run in part.runs]
+        played.setdefault(part.place, {})[part.arm] = runs
+    return outcome_of(
+        played,
+        mode=config.mode,
+        agents=config.agents,
+        base=config.base_name,
+        seeds=config.seeds,
+        epoch=None if config.training is None else best_epoch(folder),
+    )
