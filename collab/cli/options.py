@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,3 +161,19 @@ def listed(option: str, values: list[str] | None) -> list[str]:
     if values and not items:
         raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
     return items
+
+
+def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:
+    """UsageError where options say what a directory that is gone on with knows already.
+
+    Args:
+        free: parameters that may stand beside --resume.
+        what: the directory is, e.g. "the training".
+    """
+    from collab.errors import UsageError
+
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in free}
+    said = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if said:
+        told = ", ".join("--set" if name == "settings" else f"--{name}" for name in said)
+        raise UsageError(f"--resume goes on with {what} as it is; leave out {told}")

@@ -122,7 +122,7 @@ def train_marl(
 
     limit = None if budget is None else Budget.parse(budget)
     if resume is not None:
-        _refuse_said(context)
+        options.refuse_beside_resume(context, {"resume", "device", "budget", "as_json"}, "the training")
         _finish(_go_on(resume, limit, device), as_json)
         return
     definitions = options.library(library)
@@ -157,20 +157,6 @@ def _asked(definitions: Library, agents: str | None, preset: str, **choices: Any
         raise UsageError("--agents is missing: name the policy to begin with (an agents file of kind local)")
     method = load_method(preset)
     return asyncio.run(configure(definitions, preset=preset, method=method, agents=agents, **choices))
-
-
-def _refuse_said(context: typer.Context) -> None:
-    """UsageError where options say what a training that is gone on with knows already."""
-    from collab.errors import UsageError
-
-    free = {"resume", "device", "budget", "as_json"}
-    names = [name for name in context.params if name not in free]
-    sources = {name: context.get_parameter_source(name) for name in names}
-    said = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    if said:
-        shown = {"settings": "--set"}
-        told = ", ".join(shown.get(name, f"--{name}") for name in said)
-        raise UsageError(f"--resume goes on with the training as it is; leave out {told}")
 
 
 # --------------------------------------------------------------------------------------------------- what happens
