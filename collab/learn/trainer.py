@@ -1,8 +1,4 @@
-"""TRL's trainers, taught three things: to follow a written order, to save whole checkpoints, to say nothing to anyone.
-
-TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
-everything else (losses, references, adapters, schedules, several processes) is TRL's.
-"""
+"""The trainer of a run: its weights loaded, its recipe as TRL's configuration, one of the `written` trainers."""
 
 from __future__ import annotations
 
@@ -12,104 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+from transformers import PrinterCallback
+from trl import DPOConfig, SFTConfig
 
 from collab.errors import ConfigError, UsageError
 from collab.learn.base import load_tokenizer, load_weights
-from collab.learn.batches import at, collate_examples, collate_pairs, positions
+from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
-from collab.learn.folder import RunFolder, saving
+from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
-from collab.learn.reading import read
-from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, innermost, unequal_counts
+from collab.learn.shared_dpo import innermost
+from collab.learn.trajectory_dpo import collate_trajectories
+from collab.learn.written import WrittenDpo, WrittenSft, WrittenSharedDpo, WrittenTrajectoryDpo
 from collab.seeds import derive
 
 if TYPE_CHECKING:
     from collab.learn.prepare import Prepared
 
 
-class _Written:
-    """The part of both trainers that is ours."""
-
-    steps: Sequence[Sequence[tuple[int, ...]]] = ()
-    """Of each step, the forward passes of this process."""
-    folder: RunFolder
-    keep: int = 1
-
-    def get_train_dataloader(self: Any) -> Any:
-        """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
-        batches = [part for parts in self.steps for part in parts]
-        return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
-
-    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """All processes write into the temporary folder; the first one renames it when all are done."""
-        with saving(self.folder.path, self.folder.resume):
-            Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                self.folder.keep_checkpoint(self.state.global_step, self.keep)
-        self.accelerator.wait_for_everyone()
-
-    def _send_telemetry(self) -> None:
-        """Nothing leaves the machine."""
-
-
-class WrittenSft(_Written, SFTTrainer):  # type: ignore[misc]
-    """Next-token loss in a written order."""
-
-    prompt_weight: float = 0.0
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any) -> Any:
-        """TRL's, on replies; where prompts are scored, too, ours with TRL's metrics."""
-        if not self.prompt_weight:
-            return super().compute_loss(model, inputs, *rest, **named)
-        replies = inputs.pop("replies")
-        found = read(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
-        self._total_train_tokens += int(self.accelerator.reduce(inputs["attention_mask"].sum()).item())
-        metrics = self._metrics["train"]
-        metrics["num_tokens"] = [self._total_train_tokens]
-        metrics["mean_token_accuracy"].append(found.accuracy)
-        metrics["entropy"].append(found.entropy)
-        metrics["prompt_loss"].append(found.prompt_loss)
-        return found.loss / self.current_gradient_accumulation_steps
-
-
-class WrittenDpo(_Written, DPOTrainer):  # type: ignore[misc]
-    """Preferences in a written order, as they were tokenised here."""
-
-    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        """TRL would tokenise texts; these are token ids."""
-        return dataset
-
-    def compute_loss(self, *rest: Any, **named: Any) -> Any:
-        """TRL's; processes need not have equally many pairs."""
-        with unequal_counts(self.accelerator):
-            return super().compute_loss(*rest, **named)
-
-
-class WrittenSharedDpo(_Written, SharedPrefixDPOTrainer):
-    """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
-
-    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        return dataset
-
-    def get_train_dataloader(self) -> Any:
-        """The written order, one step after the other, each with all its passes."""
-
-        def collate(found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
-            (parts,) = found
-            return {PASSES: [self.data_collator(at(part)) for part in parts]}
-
-        return DataLoader(list(self.steps), batch_size=1, collate_fn=collate)  # type: ignore[arg-type]
-
-
 def trainer_of(
     prepared: Prepared, folder: RunFolder, device: str, report_to: Sequence[str], **changes: Any
-) -> WrittenSft | WrittenDpo | WrittenSharedDpo:
+) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
     """The trainer of a run, its weights loaded.
 
     Args:
@@ -150,6 +71,8 @@ def trainer_of(
             return sft_trainer(model, tokenizer, items, recipe, options)
         with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
         reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
+        if prepared.trajectories is not None:
+            return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
         return dpo_trainer(model, reference, tokenizer, items, recipe, options)
 
 
@@ -189,12 +112,7 @@ def dpo_trainer(
         model: a causal LM.
         reference: a frozen one; None with LoRA where it is the base with the adapter off.
     """
-    losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
-    weights = [1.0, recipe.anchor][: len(losses)]
-    config = DPOConfig(
-        **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
-    )
-    _as_said(config)
+    config = _dpo_config(recipe, options)
     kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
     trainer = kind(
         model=model,
@@ -212,6 +130,35 @@ def dpo_trainer(
         score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def trajectory_trainer(
+    model: Any, reference: Any, tokenizer: Any, prepared: Prepared, recipe: DpoRecipe, options: Mapping[str, Any]
+) -> WrittenTrajectoryDpo:
+    """A trainer of preferences between whole trajectories; arguments as `dpo_trainer`."""
+    items: Sequence[Any] = prepared.encoded.items
+    trainer = WrittenTrajectoryDpo(
+        model=model,
+        ref_model=reference,
+        args=_dpo_config(recipe, options),
+        train_dataset=positions(items),
+        processing_class=tokenizer,
+        peft_config=_adapter(model, recipe),
+    )
+    trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
+    trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:
+    losses = ["sigmoid", "sft"] if recipe.anchor else ["sigmoid"]
+    weights = [1.0, recipe.anchor][: len(losses)]
+    config = DPOConfig(
+        **options, max_length=None, beta=recipe.beta, disable_dropout=True, loss_type=losses, loss_weights=weights
+    )
+    _as_said(config)
+    return config
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""TRL's trainers, taught three things: to follow a written order, to save whole checkpoints, to say nothing to anyone.
+
+TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
+everything else (losses, references, adapters, schedules, several processes) is TRL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader
+from transformers import Trainer
+from trl import DPOTrainer, SFTTrainer
+
+from collab.learn.batches import at
+from collab.learn.folder import RunFolder, saving
+from collab.learn.reading import read
+from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
+from collab.learn.trajectory_dpo import TrajectoryDPOTrainer
+
+
+class Written:
+    """The part of all trainers that is ours."""
+
+    steps: Sequence[Sequence[tuple[int, ...]]] = ()
+    """Of each step, the forward passes of this process."""
+    folder: RunFolder
+    keep: int = 1
+
+    def get_train_dataloader(self: Any) -> Any:
+        """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
+        batches = [part for parts in self.steps for part in parts]
+        return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        """All processes write into the temporary folder; the first one renames it when all are done."""
+        with saving(self.folder.path, self.folder.resume):
+            Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                self.folder.keep_checkpoint(self.state.global_step, self.keep)
+        self.accelerator.wait_for_everyone()
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves the machine."""
+
+
+class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
+    """Next-token loss in a written order."""
+
+    prompt_weight: float = 0.0
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        """TRL's, on replies; where prompts are scored, too, ours with TRL's metrics."""
+        if not self.prompt_weight:
+            return super().compute_loss(model, inputs, *rest, **named)
+        replies = inputs.pop("replies")
+        found = read(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
+        self._total_train_tokens += int(self.accelerator.reduce(inputs["attention_mask"].sum()).item())
+        metrics = self._metrics["train"]
+        metrics["num_tokens"] = [self._total_train_tokens]
+        metrics["mean_token_accuracy"].append(found.accuracy)
+        metrics["entropy"].append(found.entropy)
+        metrics["prompt_loss"].append(found.prompt_loss)
+        return found.loss / self.current_gradient_accumulation_steps
+
+
+class WrittenDpo(Written, DPOTrainer):  # type: ignore[misc]
+    """Preferences in a written order, as they were tokenised here."""
+
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
+        """TRL would tokenise texts; these are token ids."""
+        return dataset
+
+    def compute_loss(self, *rest: Any, **named: Any) -> Any:
+        """TRL's; processes need not have equally many pairs."""
+        with unequal_counts(self.accelerator):
+            return super().compute_loss(*rest, **named)
+
+
+class WrittenSharedDpo(Written, SharedPrefixDPOTrainer):
+    """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
+
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
+        return dataset
+
+    def get_train_dataloader(self) -> Any:
+        """The written order, one step after the other, each with all its passes."""
+
+        def collate(found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
+            (parts,) = found
+            return {PASSES: [self.data_collator(at(part)) for part in parts]}
+
+        return DataLoader(list(self.steps), batch_size=1, collate_fn=collate)  # type: ignore[arg-type]
+
+
+class WrittenTrajectoryDpo(Written, TrajectoryDPOTrainer):
+    """Whole trajectories in a written order, one step after the other."""
+
+    collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
+
+    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
+        return dataset
+
+    def get_train_dataloader(self) -> Any:
+        """The written order, each step with all its passes."""
+        return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
