@@ -125,7 +125,8 @@ def test_a_mistake_is_one_line_and_starts_nothing(capsys, somewhere, arguments, 
 def test_a_run_directory_is_never_written_over(capsys, somewhere):
     (somewhere / "mine").mkdir()
     (somewhere / "mine" / "thesis.txt").write_text("two years of work")
-    assert "is there already" in complaint(capsys, "rollout", "--env", "corridor", "--out", "mine")
+    asked = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--out", "mine"]
+    assert "is there already" in complaint(capsys, *asked)
     assert [path.name for path in (somewhere / "mine").iterdir()] == ["thesis.txt"]
 
 

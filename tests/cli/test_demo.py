@@ -18,6 +18,7 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_one_agent_a_team_and_web_pages(capsys, somewhere):
     pytest.importorskip("miniwob")
     assert main(["demo", "--agents", "rehearsal", "--quick", "--out", "seen", "--json"]) == 0

@@ -144,6 +144,7 @@ def test_a_plan_can_be_read_by_people(finetune: Callable[..., tuple]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_out_of_time_stops_and_is_resumed(finetune: Callable[..., tuple], tmp_path: Path, capsys) -> None:
     code, said, told = finetune("sft", "--max-minutes", "0")
     assert (code, said) == (1, "")

@@ -154,6 +154,7 @@ def test_a_server_that_is_killed_is_told_with_the_signal(vllm: Path, capsys) -> 
     assert "ended with signal SIGKILL" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_later_is_told(vllm: Path, capsys) -> None:
     """It answers one question about its health and two more of ours."""
     port = free_port(0)

@@ -223,6 +223,7 @@ with LabelWriter(run, "one", LabelHead(critic="test-1")) as writer:
 """
 
 
+@pytest.mark.slow
 def test_after_a_kill_nothing_that_was_judged_is_asked_again(run: Path, found: list[Case]) -> None:
     with FakeServer(says=says, delay_s=0.05) as server:
         child = subprocess.Popen([sys.executable, "-c", CHILD, str(run), server.url])

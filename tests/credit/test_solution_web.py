@@ -17,7 +17,7 @@ from collab.credit.solution import SolutionCritic
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.types import Trajectory
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def given_up(case: Case) -> Case:

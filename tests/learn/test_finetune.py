@@ -164,6 +164,7 @@ def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> No
     trained(prepared, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_activations_computed_twice_train_the_same(samples, base: Path, tmp_path: Path) -> None:
     """With and without an adapter, whose first layer has no input with a gradient of its own."""
     for lora in ("null", "{rank: 4, merge: true}"):
@@ -228,8 +229,8 @@ def test_a_process_takes_one_of_several_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [
-        ("constant", [0, 0.5, 1, 1, 1, 1, 1, 1]),
-        ("linear", [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        pytest.param("constant", [0, 0.5, 1, 1, 1, 1, 1, 1], marks=pytest.mark.slow),
+        pytest.param("linear", [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], marks=pytest.mark.slow),
         ("cosine", [0, 0.5, 1, 0.9330, 0.75, 0.5, 0.25, 0.0670]),
     ],
 )
@@ -271,7 +272,7 @@ def test_dpo_starts_at_the_loss_of_equal_policies(samples, base: Path, tmp_path:
     assert anchored == pytest.approx(0.693147 + 0.5 * total / count, rel=1e-5)
 
 
-@pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"]])
+@pytest.mark.parametrize("settings", [[], pytest.param(["lora={rank: 4}"], marks=pytest.mark.slow)])
 def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, tmp_path: Path, settings) -> None:
     rows = samples.rows(8, ["preference"])
     task = samples.task(base, "dpo", "anchor=0", "epochs=6", "learning_rate=2e-3", "schedule=constant", *settings)
@@ -294,7 +295,14 @@ def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, sampl
     assert RunFolder(tmp_path / "out").read_metrics()[0]["margin"] == 0.0
 
 
-@pytest.mark.parametrize("settings", [[], ["lora={rank: 4}"], ["rows_at_once=3"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        pytest.param(["lora={rank: 4}"], marks=pytest.mark.slow),
+        pytest.param(["rows_at_once=3"], marks=pytest.mark.slow),
+    ],
+)
 def test_shared_prefixes_train_the_same(settings, samples, base: Path, tmp_path: Path) -> None:
     rows = samples.rows(6, ["preference"])
     found = []
@@ -398,6 +406,7 @@ def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> N
     assert folder.checkpoint() == tmp_path / "out" / "checkpoints" / "step-2"
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_before_its_result_was_written_writes_it(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=2", "save_every=3"), samples.rows(16, ["basic"]))
     final = trained(prepared, tmp_path / "out")
@@ -408,7 +417,16 @@ def test_a_run_that_ended_before_its_result_was_written_writes_it(samples, base:
     assert same(before, weights(final))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("optimizer.pt", "rng_state.pth", "trainer_state.json")
+        ),
+    ],
+)
 def test_a_damaged_checkpoint_is_not_gone_on_from(samples, base: Path, tmp_path: Path, name: str) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
     folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
@@ -424,7 +442,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(samples, base: Path, tmp_path:
     assert train(prepared, folder, device="cpu").final == folder.final
 
 
-@pytest.mark.parametrize("limit", [100_000, 200_000])
+@pytest.mark.parametrize("limit", [100_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_line_and_the_run_goes_on(samples, base: Path, tmp_path: Path, limit: int) -> None:
     """A limit on a file's size: weights (140 kB) by safetensors, or the optimizer (280 kB) by torch, do not fit."""
     prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))

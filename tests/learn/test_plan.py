@@ -29,6 +29,7 @@ def test_counts_are_those_of_every_single_pass(samples, base: Path) -> None:
     assert found.longest == max(lengths)
 
 
+@pytest.mark.slow
 def test_what_pairs_share_is_counted_once(samples, base: Path) -> None:
     """A pass of one pair computes the prompt and what its replies, different from their start, add."""
     prepared = prepared_with(samples, base, "dpo", "epochs=1", "batch_rows=1", "sharing=prefix")

@@ -133,7 +133,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [way if way in ("full", "lora") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+)
 def test_five_steps_are_those_of_trl(way: str, base: Path, tmp_path: Path) -> None:
     """Losses to 1e-6 and all metrics, over states of 1 to 5 pairs."""
     data, states = pairs_of([5, 1, 3, 2, 4])
@@ -153,6 +155,7 @@ def test_five_steps_are_those_of_trl(way: str, base: Path, tmp_path: Path) -> No
         torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=5e-5)
 
 
+@pytest.mark.slow
 def test_micro_batches_of_unequal_size_are_one_mean(base: Path, tmp_path: Path) -> None:
     """Four pairs as 3 + 1 have the loss and the step of TRL's four at once, anchor included."""
     data, states = pairs_of([3, 1])

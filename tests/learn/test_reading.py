@@ -50,6 +50,7 @@ def test_a_training_step_adds_what_it_says(samples, base: Path, tmp_path: Path) 
     assert "prompt_loss" not in alone
 
 
+@pytest.mark.slow
 def test_a_step_in_several_passes_is_their_mean(samples, base: Path, tmp_path: Path) -> None:
     whole = first_line(samples, base, tmp_path / "whole", "prompt_weight=1")
     parts = first_line(samples, base, tmp_path / "parts", "prompt_weight=1", "rows_at_once=4")

@@ -221,6 +221,7 @@ def crowd(server: FakeServer, calls: int, concurrency: int) -> tuple[OpenAIModel
     return model, sizes
 
 
+@pytest.mark.slow
 def test_a_crowd_before_a_small_server_is_served_without_a_failure() -> None:
     with FakeServer(delay_s=0.02, capacity=3) as server:
         model, sizes = crowd(server, calls=100, concurrency=64)
@@ -263,6 +264,7 @@ async def noted(model: OpenAIModel) -> tuple[str, ...]:
     return (await model.probe()).notes
 
 
+@pytest.mark.slow
 def test_a_server_that_bears_everything_is_given_everything() -> None:
     with FakeServer(delay_s=0.02) as server:
         model, _ = crowd(server, calls=120, concurrency=24)
@@ -270,6 +272,7 @@ def test_a_server_that_bears_everything_is_given_everything() -> None:
     assert model.window == Window(limit=24, size=24)
 
 
+@pytest.mark.slow
 def test_waiting_for_a_slot_is_no_call_time_but_trying_again_is() -> None:
     async def scene(server: FakeServer) -> list[Any]:
         model = OpenAIModel(model="fake", base_url=server.url, concurrency=1)

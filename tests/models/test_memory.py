@@ -245,6 +245,7 @@ def checkpoint_of_its_own(folder: Path) -> Checkpoint:
 # ---------------------------------------------------------------------------------------------------- and comes back
 
 
+@pytest.mark.slow
 def test_batches_grow_again_when_there_is_memory_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(checkpoint_of(folder))
     with monkeypatch.context() as patch:

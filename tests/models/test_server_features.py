@@ -153,7 +153,7 @@ def test_cached_tokens_are_read_where_they_are_told() -> None:
 # ------------------------------------------------------------------------------------------- dying and coming back
 
 
-@pytest.mark.parametrize("dead_s", [0.0, 0.3])
+@pytest.mark.parametrize("dead_s", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_a_server_that_dies_and_comes_back_loses_no_call_and_answers_none_twice(dead_s: float) -> None:
     with FakeServer(delay_s=0.05) as server:
         model = model_of(server, concurrency=6, retries=200)
@@ -193,7 +193,7 @@ def test_every_kind_of_fault_in_one_batch_loses_no_call_and_answers_none_twice()
         Fault(status=429, headers={"Retry-After": "0.05"}),
     ]
     with FakeServer(delay_s=0.01) as server:
-        model = model_of(server, concurrency=8, retries=20, timeout_s=2.0)
+        model = model_of(server, concurrency=8, retries=20, timeout_s=1.0)
 
         async def scene() -> list[Reply]:
             await model.probe()

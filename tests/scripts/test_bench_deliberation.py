@@ -22,6 +22,7 @@ def bench(monkeypatch):
     return bench_deliberation
 
 
+@pytest.mark.slow
 def test_all_arms_say_the_same_and_every_shared_token_is_computed_once(bench, monkeypatch, capsys, tmp_path):
     out = tmp_path / "bench.json"
     monkeypatch.setattr(sys, "argv", [*SMALL, "--out", str(out)])

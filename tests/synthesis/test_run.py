@@ -159,6 +159,7 @@ def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
     assert tables(tmp_path / "out") == tables(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
     wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
 ):
@@ -184,6 +185,7 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
     assert tables(tmp_path / "out") == tables(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_somebody_may_stop_it(wanted: Wanted, tmp_path: Path):
     config = wanted(env="slow", episodes=12, screens=30)
     run(config, tmp_path / "whole")

@@ -76,7 +76,7 @@ def on(label, type="click", **fields):
 # ------------------------------------------------------------------------------- the same as the Python face
 
 
-QUICK = {"ContactsAddContact", "SystemBrightnessMax", "SimpleSmsSend", "OpenAppTaskEval", "ClockTimerEntry"}
+QUICK = {"SimpleSmsSend", "ClockTimerEntry"}
 INSTALLED_APPS = [f"{name}={app.package}" for app in INSTALLED for name in app.names]
 
 
@@ -125,6 +125,7 @@ def without_notice(phone):
     return replace(phone, notice=None)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_not_done_scores_as_on_the_python_face():
     task = SimPhoneSuite().instance("TurnOffWifiAndTurnOnBluetooth", seed=7)
     for status in ("complete", "infeasible"):
@@ -242,6 +243,7 @@ def test_screenshots_are_png():
 # ----------------------------------------------------------------------------------------------------- tasks
 
 
+@pytest.mark.slow
 def test_a_task_is_judged_by_its_last_screen_and_answer():
     tasks = [
         {
@@ -356,7 +358,10 @@ def test_sending_needs_permission(caplog):
         assert "refused: tap button" in caplog.text
 
 
-@pytest.mark.parametrize(("text", "refused"), [("Hello", False), ("Hello\n", True), ("Hello\nthere", True)])
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [("Hello", False), ("Hello\n", True), pytest.param("Hello\nthere", True, marks=pytest.mark.slow)],
+)
 def test_a_line_break_is_an_enter_key_and_needs_permission_too(text, refused, caplog):
     task = SimPhoneSuite().instance("SimpleSmsSend", 3)
     python = SimPhone()
@@ -369,6 +374,7 @@ def test_a_line_break_is_an_enter_key_and_needs_permission_too(text, refused, ca
         assert handle.phone.page.fields.get("message", "") == ("" if refused else text)
 
 
+@pytest.mark.slow
 def test_a_line_break_opens_nothing_from_the_home_screen():
     drawer = MOBILE.make("swipe", direction="up")
     for text, found in (("Clock\n", ""), ("Clock", "Clock")):
@@ -378,7 +384,7 @@ def test_a_line_break_opens_nothing_from_the_home_screen():
             assert handle.phone.page.fields.get("search", "") == found, result.info
 
 
-@pytest.mark.parametrize("kind", ["swipe", "scroll"])
+@pytest.mark.parametrize("kind", ["swipe", pytest.param("scroll", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("direction", "asked"), [("left", True), ("right", True), ("up", False), ("down", False)])
 def test_a_finger_sideways_over_a_row_needs_permission(kind, direction, asked):
     way = [MOBILE.make("open_app", app_name="Settings"), on("Display", kind, direction=direction)]

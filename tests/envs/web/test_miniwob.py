@@ -293,6 +293,7 @@ def test_a_crash_is_told_at_once(play: Callable[[Check], None]) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_page_that_hangs_is_given_up_in_time() -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()
@@ -308,6 +309,7 @@ def test_a_page_that_hangs_is_given_up_in_time() -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_more_episodes_than_tabs_is_said_not_hung() -> None:
     async def check(suite: MiniwobSuite) -> None:
         one, other = await suite.open(), await suite.open()
@@ -323,6 +325,7 @@ def test_more_episodes_than_tabs_is_said_not_hung() -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_the_page_counts_time_only_by_the_original_rule() -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()

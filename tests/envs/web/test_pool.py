@@ -15,6 +15,7 @@ def test_a_pool_needs_a_page() -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_pool_lends_the_same_page_again_and_replaces_dead_and_hung_ones() -> None:
     from playwright.async_api import Error
 

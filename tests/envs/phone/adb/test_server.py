@@ -172,6 +172,7 @@ def test_a_frame_that_breaks_the_rules_ends_its_connection_only(served, frame):
     assert ask(port, service("host:version")) == b"OKAY00040029"
 
 
+@pytest.mark.slow
 def test_too_many_connections_are_refused_and_the_rest_served():
     with serving({SERIAL: PhoneHandle()}) as port:
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(MAX_CONNECTIONS)]
