@@ -119,11 +119,7 @@ def _chosen(seed: int | None, seeds: list[str], settings: list[str] | None) -> l
         raise UsageError("--seed and --seeds both say which; leave one of them out")
     if any(setting.partition("=")[0] == "seed" for setting in settings or ()):
         raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
-    texts = options.listed("--seeds", seeds)
-    try:
-        return [int(text) for text in texts]
-    except ValueError:
-        raise UsageError(f"--seeds {','.join(texts)!r}: write whole numbers with commas, e.g. 30,31,32") from None
+    return options.seeds("--seeds", seeds)
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:

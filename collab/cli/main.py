@@ -33,6 +33,7 @@ from collab.cli import (
     serve,
     synth,
     train_marl,
+    transfer,
     verify,
 )
 from collab.cli.output import fail, plain, say
@@ -74,6 +75,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
 app.command("train-marl")(train_marl.train_marl)
+app.command("transfer")(transfer.transfer)
 app.command("export")(export.export)
 app.command("verify-resume")(verify.verify_resume)
 app.add_typer(checkpoint.app, name="checkpoint")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,6 +163,24 @@ def listed(option: str, values: list[str] | None) -> list[str]:
     return items
 
 
+def seeds(option: str, values: list[str]) -> list[int]:
+    """Whole numbers of an option, as `listed`; UsageError where one is none."""
+    from collab.errors import UsageError
+
+    texts = listed(option, values)
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise UsageError(f"{option} {','.join(texts)!r}: write whole numbers with commas, e.g. 30,31,32") from None
+
+
+def said(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Options, as they are written, that stand on the command line; of these parameters."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return ["--set" if name == "settings" else f"--{name}" for name in there]
+
+
 def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:
     """UsageError where options say what a directory that is gone on with knows already.
 
@@ -172,8 +190,6 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
     """
     from collab.errors import UsageError
 
-    sources = {name: context.get_parameter_source(name) for name in context.params if name not in free}
-    said = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    if said:
-        told = ", ".join("--set" if name == "settings" else f"--{name}" for name in said)
-        raise UsageError(f"--resume goes on with {what} as it is; leave out {told}")
+    beside = said(context, [name for name in context.params if name not in free])
+    if beside:
+        raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")

@@ -80,7 +80,7 @@ def _source(wish: Wish) -> Source | None:
     config = validate(MarlConfig, head["config"], str(folder.file))
     if wish.base is None and base_digests(config) != head["base"]:
         raise RunFormatError(
-            f"{name.run}: the checkpoint that it began with is not what it was: nothing to compare with"
+            f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
         )
     return Source(name=name, config=config, library=Library(own=Path(config.library) if config.library else None))
 

@@ -93,12 +93,16 @@ async def resume(
     told = folder.told()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
-    head = folder.head.read()
-    config = validate(TransferConfig, head["config"], str(folder.file))
+    config, head = stored_config(folder), folder.head.read()
     changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
     return await _run(config, folder, budget, device, watch, stop)
+
+
+def stored_config(folder: TransferFolder) -> TransferConfig:
+    """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
+    return validate(TransferConfig, folder.head.read()["config"], str(folder.file))
 
 
 def weights_of(config: TransferConfig) -> dict[str, str]:

@@ -1,0 +1,275 @@
+"""`collab transfer`: a trained team in another environment, as it is or trained on there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from collab.cli import options
+from collab.cli import train_marl as training
+from collab.cli.output import data, emit, note
+from collab.cli.transfer_text import describe, result_data, show_plan, show_result
+from collab.cli.watch import work
+
+if TYPE_CHECKING:
+    from collab.config import Budget
+    from collab.transfer.config import TransferConfig, Wish
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import TransferResult
+
+FREE = {"resume", "plan", "device", "budget", "as_json"}
+"""Parameters that may stand beside --resume."""
+TRAINS = ("preset", "seed", "calibrations", "anyway", "device")
+"""Parameters that say how training goes on."""
+NO_SPLIT = "none"
+
+Mode = Annotated[
+    Literal["direct", "continual"] | None,
+    typer.Option(
+        "--mode",
+        help="direct plays the second environment as it is; continual trains on there, then measures both.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="DIR@best|NAME",
+        help="The team: an epoch of a training (DIR@best, DIR@last, DIR@epoch3); for direct also agents files.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        metavar="DIR@epoch0|NAME",
+        help="What it is compared with; default: the policy that its training began with.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Second = Annotated[
+    str | None,
+    typer.Option(
+        "--env", metavar="NAME", help="The other environment: see collab env list.", rich_help_panel=options.PLAY
+    ),
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="What the other environment is measured on: new-seeds, unseen-tasks or unseen-app; none keeps to none. "
+        "Training keeps to train, or with none to none.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Seeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--seeds",
+        metavar="S,S,…",
+        help="Seeds of all evaluations, of those kept for evaluation.",
+        show_default="30,31,32",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes",
+        metavar="N",
+        min=1,
+        help="How many per seed and evaluation; default: every task once.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training.HOW)]
+OnlyPlan = Annotated[
+    bool,
+    typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with a transfer that was stopped or killed.",
+        rich_help_panel=options.LIMITS,
+    ),
+]
+
+
+def transfer(
+    context: typer.Context,
+    *,
+    mode: Mode = None,
+    agents: Agents = None,
+    base: Base = None,
+    env: Second = None,
+    graph: options.Graph = "team",
+    backend: options.Backend = None,
+    tasks: options.Tasks = None,
+    split: Split = "new-seeds",
+    seeds: Seeds = None,
+    episodes: Episodes = None,
+    preset: training.Preset = "collab",
+    settings: training.Settings = None,
+    seed: Seed = 0,
+    calibrations: training.Calibrations = None,
+    anyway: training.Anyway = False,
+    device: training.Device = "auto",
+    out: training.Out = None,
+    resume: Resume = None,
+    plan: OnlyPlan = False,
+    concurrency: options.Concurrency = 4,
+    budget: options.BudgetText = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Take a trained team to another environment, and tell what it gained there and lost at home.
+
+    Every part is an ordinary run or training in one directory; --resume goes on wherever it was stopped or killed.
+    """
+    from collab.config import Budget
+
+    limit = None if budget is None else Budget.parse(budget)
+    if resume is not None:
+        options.refuse_beside_resume(context, FREE, "the transfer")
+        _go_on(resume, limit, device, plan=plan, as_json=as_json)
+        return
+    _refuse_untrained(context, mode)
+    wish = _wish(
+        mode,
+        agents,
+        env,
+        base=base,
+        graph=graph,
+        backend=backend,
+        tasks=tuple(options.listed("--tasks", tasks)),
+        split=None if split == NO_SPLIT else split,
+        episodes=episodes,
+        concurrency=concurrency,
+        preset=preset,
+        seed=seed,
+        settings=tuple(settings or ()),
+        **({} if seeds is None else {"seeds": tuple(options.seeds("--seeds", seeds))}),
+    )
+    config = _configured(library, wish)
+    if plan:
+        _show_plan(config, None, as_json=as_json)
+        return
+    result = _begin(config, out, limit, device, calibrations=calibrations, anyway=anyway)
+    _finish(result, as_json=as_json)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _wish(mode: Literal["direct", "continual"] | None, agents: str | None, env: str | None, **choices: Any) -> Wish:
+    """The wish; UsageError where what has no default is left out."""
+    from collab.errors import UsageError
+    from collab.transfer.config import Wish
+
+    if mode is None:
+        raise UsageError("--mode is missing: direct plays the other environment, continual trains on there, too")
+    if agents is None:
+        raise UsageError("--agents is missing: name a trained team, e.g. runs/marl@best")
+    if env is None:
+        raise UsageError("--env is missing: name the environment that the team is taken to; see collab env list")
+    return Wish(mode=mode, agents=agents, env=env, **choices)
+
+
+def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
+    """UsageError where it is said how to train, and nothing is trained."""
+    from collab.errors import UsageError
+
+    beside = options.said(context, TRAINS) if mode == "direct" else []
+    if beside:
+        raise UsageError(f"--mode direct trains nothing; leave out {', '.join(beside)}, or choose --mode continual")
+
+
+def _configured(library: Path | None, wish: Wish) -> TransferConfig:
+    from collab.transfer.configure import configure
+
+    return asyncio.run(configure(options.library(library), wish))
+
+
+# --------------------------------------------------------------------------------------------------- what happens
+
+
+def _begin(
+    config: TransferConfig,
+    out: Path | None,
+    budget: Budget | None,
+    device: str,
+    *,
+    calibrations: Path | None,
+    anyway: bool,
+) -> TransferResult:
+    from collab.credit.gate import FOLDER
+    from collab.errors import UsageError
+    from collab.marl.gate import admitted
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import start
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    place = FOLDER if calibrations is None else calibrations
+    if config.training is not None:
+        known = asyncio.run(admitted(config.training, calibrations=place, anyway=anyway))
+        note(f"critic {config.training.method.critic}: {known}")
+    return work(
+        lambda watch, stop: start(
+            config, out, calibrations=place, anyway=anyway, budget=budget, device=device, watch=watch, stop=stop
+        ),
+        out,
+        opening=f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}, in {out}",
+        tell=describe,
+        resume=TransferFolder(out).resume,
+    )
+
+
+def _go_on(path: Path, budget: Budget | None, device: str, *, plan: bool, as_json: bool) -> None:
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import resume, stored_config
+
+    folder = TransferFolder(path)
+    if plan:
+        _show_plan(stored_config(folder), folder, as_json=as_json)
+        return
+    result = work(
+        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        resume=folder.resume,
+    )
+    _finish(result, as_json=as_json)
+
+
+def _show_plan(config: TransferConfig, folder: TransferFolder | None, *, as_json: bool) -> None:
+    from collab.transfer.plan import plan
+
+    found = asyncio.run(plan(config, folder))
+    if as_json:
+        emit(data(found))
+    else:
+        show_plan(found)
+
+
+def _finish(result: TransferResult, *, as_json: bool) -> None:
+    """Print what came of a transfer; one that stopped early ends the command with exit code 1."""
+    from collab.transfer.layout import TransferFolder
+
+    if as_json:
+        emit(result_data(result))
+    else:
+        show_result(result)
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; go on with: {TransferFolder(result.path).resume}")
+        raise typer.Exit(1)

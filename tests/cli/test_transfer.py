@@ -1,0 +1,97 @@
+"""`collab transfer`: what is refused before anything begins, and a direct transfer from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.transfer.layout import TransferFolder
+
+FILES = {
+    "envs/street.yaml": (
+        "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: 2}}\ntasks: [PressButton]\n"
+    ),
+    "graphs/alone.yaml": "slots: [ada]\nrounds: 1\n",
+    "agents/idler.yaml": 'kind: scripted\noptions: {replies: [\'Reason: done. Action: {"action_type": "wait"}\']}\n',
+}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "library" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "library"
+
+
+@pytest.fixture
+def asked(library: Path) -> list[str]:
+    """A direct transfer of somebody who waits, held against itself."""
+    team = ["--agents", "idler", "--base", "idler", "--env", "street", "--graph", "alone"]
+    return ["transfer", "--mode", "direct", *team, "--library", str(library), "--seeds", "30,31", "--episodes", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--mode is missing"),
+        (("--mode", "both"), "'direct', 'continual'"),
+        (("--mode", "direct"), "--agents is missing"),
+        (("--mode", "direct", "--agents", "pocket"), "--env is missing"),
+        (("--mode", "direct", "--agents", "pocket", "--env", "street"), "name what to compare with: --base"),
+        (("--mode", "continual", "--agents", "pocket", "--env", "street"), "name RUN@best, RUN@last or RUN@epoch3"),
+        (("--mode", "direct", "--agents", "nowhere@best", "--env", "street"), "no marl.json"),
+        (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "x"), "write whole numbers"),
+        (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "1"), "1 is a seed for training"),
+        (("--mode", "direct", "--preset", "paper", "--anyway"), "trains nothing; leave out --preset, --anyway"),
+        (("--resume", "nowhere"), "no transfer.json"),
+        (("--resume", "nowhere", "--plan"), "no transfer.json"),
+        (("--resume", "nowhere", "--env", "street", "--set", "a=1"), "as it is; leave out --env, --set"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    capsys: pytest.CaptureFixture[str], library: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    given = () if "--resume" in arguments else ("--library", str(library))
+    assert main(["transfer", *given, *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert said in line
+
+
+def test_a_transfer_is_planned_played_and_told_again(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
+) -> None:
+    out = str(tmp_path / "out")
+    assert main([*asked, "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [(line["part"], line["state"], line["episodes"]) for line in plan["parts"]] == [
+        ("second/base", "missing", 4),
+        ("second/transferred", "missing", 4),
+    ]
+    assert not Path(out).exists()
+    assert main(asked) == 2
+    assert "--out is missing" in capsys.readouterr().err
+    assert main([*asked, "--out", out]) == 0
+    assert "- Δ_generalization of the transferred team: +0.0 [+0.0, +0.0] points" in capsys.readouterr().out
+    assert main([*asked, "--out", out]) == 2
+    assert f"go on with: collab transfer --resume {out}" in capsys.readouterr().err
+    assert main(["transfer", "--resume", out, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["result"] == json.loads((tmp_path / "out/result.json").read_text())
+    assert main(["transfer", "--resume", out, "--plan"]) == 0
+    assert capsys.readouterr().out.count(" over ") == 2
+
+
+def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main([*asked, "--out", str(out), "--budget", "tokens=1", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["result"] is None
+    assert f"go on with: {TransferFolder(out).resume}" in shown.err
+    assert main(["transfer", "--resume", str(out)]) == 0

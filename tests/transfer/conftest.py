@@ -1,0 +1,61 @@
+"""A corridor where a team is trained, a longer one that it is taken to, and agents that need no checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collab.library import Library
+from collab.marl import school
+from collab.marl.loop import start as train
+from collab.models.tiny import make_tiny_checkpoint
+
+DEFINITIONS = {
+    "envs/street.yaml": (
+        "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: 4}}\ntasks: [PressButton]\n"
+    ),
+    "graphs/alone.yaml": "slots: [ada]\nrounds: 1\n",
+    "agents/presser.yaml": (
+        "kind: scripted\noptions:\n  replies:\n"
+        '    - \'Reason: the first. Action: {"action_type": "click", "index": 1}\'\n'
+        '    - \'Reason: done. Action: {"action_type": "status", "goal_status": "complete"}\'\n'
+    ),
+    "agents/idler.yaml": (
+        "kind: scripted\noptions:\n  replies:\n"
+        '    - \'Reason: done. Action: {"action_type": "status", "goal_status": "complete"}\'\n'
+    ),
+    "agents/show.yaml": "kind: rehearsal\n",
+}
+
+
+def write_library(folder: Path, checkpoint: Path) -> Library:
+    """The school's definitions and ours, `scholar` on that checkpoint."""
+    library = school.write_library(folder, checkpoint)
+    for name, text in DEFINITIONS.items():
+        (folder / name).write_text(text)
+    return library
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """With a checkpoint that nobody looks for."""
+    return write_library(tmp_path_factory.mktemp("library"), Path("checkpoints/none"))
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """With a checkpoint that was taught to press this or that button."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("school")
+    tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
+    return write_library(folder / "library", school.teach(tiny, folder).resolve())
+
+
+@pytest.fixture(scope="session")
+def home(taught: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A team that was trained in the corridor for an epoch."""
+    config = asyncio.run(school.small_training(taught, "epochs=1"))
+    return asyncio.run(train(config, tmp_path_factory.mktemp("home") / "run", device="cpu")).path

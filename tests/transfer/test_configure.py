@@ -1,0 +1,136 @@
+"""From a wish to a transfer: who plays where, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
+from collab.library import Library
+from collab.marl import school
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import base_digests
+from collab.marl.summary import Record, Success
+from collab.transfer.config import TransferConfig, Wish
+from collab.transfer.configure import configure
+from collab.transfer.layout import parts_after, parts_before
+
+
+@pytest.fixture(scope="module")
+def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> MarlFolder:
+    """A training in the corridor whose second epoch is over and the best."""
+    folder = MarlFolder(tmp_path_factory.mktemp("trained") / "run")
+    config = asyncio.run(school.small_training(library))
+    head = {"config": config.model_dump(mode="json"), "base": base_digests(config), "summary": {"best": 2}}
+    folder.create(head)
+    success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
+    weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}
+    record = Record(epoch=2, version=2, weights=weights, success=success, hash="")
+    folder.epoch(2).path.mkdir(parents=True)
+    folder.epoch(2).record.write_text(record.model_dump_json())
+    return folder
+
+
+@pytest.fixture
+def wish(trained: MarlFolder) -> Wish:
+    return Wish(mode="continual", agents=f"{trained.path}@best", env="street", graph="pair", seeds=(30, 31), episodes=2)
+
+
+def put(library: Library, wish: Wish, **changes: Any) -> TransferConfig:
+    return asyncio.run(configure(library, replace(wish, **changes)))
+
+
+def test_both_play_the_same_with_other_weights(library: Library, wish: Wish, trained: MarlFolder) -> None:
+    config = put(library, wish, mode="direct")
+    assert (config.training, config.first, parts_after(config)) == (None, [], [])
+    for base, team in zip(config.base, config.transferred, strict=True):
+        assert {agent.options["path"] for agent in team.agents.values()} == {
+            str(trained.path.resolve() / "epochs/2/training/final")
+        }
+        assert {agent.options["version"] for agent in base.agents.values()} == {0}
+        apart = {"agents", "agent_names"}
+        assert base.model_dump(exclude=apart) == team.model_dump(exclude=apart)
+        assert set(team.agent_names.values()) == {"run@best"}
+        assert (team.purpose, team.environment_name, team.episodes) == ("eval", "street", 2)
+        assert team.split is not None
+        assert team.split.name == "new-seeds"
+    assert config.base_name == f"{trained.path}@epoch0"
+
+
+def test_continual_trains_from_the_team_and_measures_at_home(library: Library, wish: Wish) -> None:
+    config = put(library, wish, settings=("epochs=1", "run.agents.*.sampling.temperature=0"))
+    assert [part.name for part in parts_before(config)] == ["second/base", "second/transferred", "first/transferred"]
+    assert [part.name for part in parts_after(config)] == ["second/continued", "first/continued"]
+    training = config.training
+    assert training is not None
+    assert training.run.environment_name == "street"
+    assert training.run.split is not None
+    assert training.run.split.name == "train"
+    assert training.method.epochs == 1
+    for slot, agent in training.run.agents.items():
+        assert agent == config.transferred[0].agents[slot]
+        assert agent.sampling.temperature == 0
+        assert config.first[0].agents[slot].sampling.temperature == 0.7, "at home it plays as it was trained"
+    assert [run.environment_name for run in config.first] == ["corridor", "corridor"]
+    assert [run.seed for run in config.first] == config.seeds == [30, 31]
+    assert TransferConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library, wish: Wish) -> None:
+    config = put(library, wish, episodes=None, tasks=("PressButton", "TypeWord"))
+    assert [run.episodes for run in (*config.base, *config.transferred)] == [2] * 4
+    assert [run.episodes for run in config.first] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": (30, 5)}, "--seeds: 5 is a seed for training"),
+        ({"seeds": (30, 30)}, "name each seed once"),
+        ({"seeds": (30, 39)}, "an epoch of the first training is chosen on seed 39"),
+        ({"settings": ("held_out.seeds=[31]",)}, "an epoch of the second training is chosen on seed 31"),
+        ({"split": "train"}, "--split train: is learned from"),
+        ({"settings": ("run.seed=3",)}, "--set run.seed: say it with --seeds"),
+        ({"mode": "direct", "settings": ("epochs=2",)}, "--set epochs: direct trains nothing"),
+        ({"agents": "scholar"}, "continual goes on from a training"),
+        ({"mode": "direct", "agents": "presser"}, "name what to compare with: --base"),
+        ({"mode": "direct", "agents": "presser", "base": "show"}, "is a rehearsal"),
+        ({"env": "corridor"}, r"was trained there, on 1 of these tasks \(PressButton …\)"),
+        ({"seed": 33}, "choose another --seed"),
+        ({"graph": "alone"}, "was trained as ada, ben, the graph has ada"),
+        ({"agents": "nowhere@best"}, r"no marl\.json"),
+    ],
+)
+def test_what_does_not_fit_is_refused(library: Library, wish: Wish, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises((UsageError, ConfigError, GraphError, RunFormatError), match=said):
+        put(library, wish, **changes)
+
+
+def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, wish: Wish) -> None:
+    config = put(library, wish, mode="direct", env="corridor", tasks=("TypeWord",))
+    assert config.transferred[0].tasks == ["TypeWord"]
+
+
+def test_a_base_that_changed_since_is_no_base(
+    library: Library, wish: Wish, trained: MarlFolder, tmp_path: Path
+) -> None:
+    other = MarlFolder(tmp_path / "run")
+    head = trained.read()
+    other.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
+    with pytest.raises(RunFormatError, match="not what it was; name what to compare with: --base"):
+        put(library, wish, mode="direct", agents=f"{other.path}@epoch0")
+
+
+def test_prompts_that_changed_since_are_refused(
+    library: Library, wish: Wish, tmp_path: Path, trained: MarlFolder
+) -> None:
+    other, head = MarlFolder(tmp_path / "run"), trained.read()
+    for run in head["config"]["held_out"]:
+        run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
+    other.create(head)
+    with pytest.raises(UsageError, match="prompts/pocket is not what it was"):
+        put(library, wish, agents=f"{other.path}@epoch0")

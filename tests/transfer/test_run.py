@@ -1,0 +1,269 @@
+"""Whole transfers in small: they end, and go on where they were killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.config import Budget
+from collab.envs.fake import CorridorSuite
+from collab.errors import RunFormatError, UsageError
+from collab.library import Library
+from collab.marl import school
+from collab.marl.hashing import epoch_hash
+from collab.marl.layout import MarlFolder
+from collab.marl.play import trajectories_of
+from collab.report import runs_in
+from collab.seeds import Seeds
+from collab.store.manifest import FILE as RUN_FILE
+from collab.transfer.config import TransferConfig, Wish
+from collab.transfer.configure import configure
+from collab.transfer.layout import TransferFolder
+from collab.transfer.plan import plan
+from collab.transfer.run import TransferResult, resume, start
+
+CHILD = """
+import asyncio, os, signal, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
+import collab.store.run, collab.transfer.layout
+from collab.learn.folder import RunFolder
+from collab.store.writer import RunWriter
+from collab.transfer.config import TransferConfig
+from collab.transfer.parts import Work
+from collab.transfer.run import resume, start
+
+out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.layout.write_atomic
+begin, keep, step = Work.begin, RunFolder.keep_checkpoint, RunWriter.step
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def until(what, where):
+    def begun(work, part):
+        begin(work, part)
+        if (what, where) == ("begin", part):
+            die()
+
+    def kept(folder, *rest):
+        keep(folder, *rest)
+        if what == "checkpoint":
+            die()
+
+    def recorded(writer, *rest, **named):
+        step(writer, *rest, **named)
+        if what == "step" and where in str(writer.directory):
+            die()
+
+    def headed(path, manifest):
+        if what == "manifest" and where in str(path):
+            die()
+        write_manifest(path, manifest)
+
+    def tabled(path, content):
+        write_atomic(path, content)
+        if what == "table":
+            die()
+
+    Work.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+    collab.store.run.write_manifest, collab.transfer.layout.write_atomic = headed, tabled
+    if (out / "transfer.json").exists():
+        asyncio.run(resume(out, device="cpu"))
+    else:
+        asyncio.run(start(TransferConfig.model_validate_json(told.read_text()), out, device="cpu"))
+
+for point in points:
+    what, _, where = point.partition(":")
+    born = os.fork()
+    if not born:
+        until(what, where)
+        os._exit(0)
+    print(point, os.waitstatus_to_exitcode(os.waitpid(born, 0)[1]), flush=True)
+"""
+"""A transfer in one process after the other; each kills itself at a point. argv: directory, configuration, points."""
+
+POINTS = (
+    "manifest:second/base/seed-31",
+    "step:second/transferred",
+    "begin:first/transferred",
+    "begin:training",
+    "checkpoint",
+    "begin:second/continued",
+    "step:first/continued/seed-31",
+    "table",
+)
+PRESSES = Wish(
+    mode="direct",
+    agents="presser",
+    base="idler",
+    env="street",
+    graph="alone",
+    episodes=8,
+    concurrency=1,
+    seeds=(30, 31),
+)
+"""Somebody who always presses the first button, against somebody who presses none."""
+
+
+def put(library: Library, wish: Wish) -> TransferConfig:
+    return asyncio.run(configure(library, wish))
+
+
+def run(config: TransferConfig, out: Path, **options: object) -> TransferResult:
+    return asyncio.run(start(config, out, device="cpu", **options))
+
+
+def first_buttons() -> int:
+    """Instances of these seeds whose first button is the right one."""
+    suite = CorridorSuite(max_steps=4)
+    tasks = [
+        suite.instance("PressButton", Seeds(seed).task("PressButton", number))
+        for seed in PRESSES.seeds
+        for number in range(8)
+    ]
+    return sum(task.params["rooms"][0]["buttons"].index(task.params["rooms"][0]["want"]) == 0 for task in tasks)
+
+
+def test_direct_compares_a_team_with_its_base(library: Library, tmp_path: Path) -> None:
+    config = put(library, PRESSES)
+    result = run(config, tmp_path / "out")
+    assert result.told is not None
+    outcome, right = result.told.outcome, first_buttons()
+    assert 0 < right < 16
+    assert {arm: (one.successes, one.episodes) for arm, one in outcome.second.success.items()} == {
+        "base": (0, 16),
+        "transferred": (right, 16),
+    }
+    assert outcome.generalization["transferred"].value == right / 16
+    assert json.loads((tmp_path / "out/result.json").read_text()) == outcome.model_dump(mode="json")
+    assert (tmp_path / "out/result.md").read_text() == result.told.markdown
+    assert asyncio.run(resume(tmp_path / "out")) == result
+
+
+def test_what_is_there_is_not_played_again(library: Library, tmp_path: Path) -> None:
+    config, folder = put(library, PRESSES), TransferFolder(tmp_path / "out")
+    result = run(config, folder.path)
+    manifests = {path: (path / RUN_FILE).stat().st_mtime_ns for path in runs_in(folder.path)}
+    lost = folder.path / "second/transferred/seed-31"
+    shutil.rmtree(lost)
+    folder.result.unlink()
+    found = asyncio.run(plan(config, folder))
+    assert [(line.part, line.state) for line in found.parts] == [
+        ("second/base", "over"),
+        ("second/transferred", "begun"),
+    ]
+    assert asyncio.run(resume(folder.path)).told == result.told
+    again = {path: (path / RUN_FILE).stat().st_mtime_ns for path in runs_in(folder.path)}
+    assert [path for path, written in manifests.items() if again[path] != written] == [lost]
+
+
+def test_it_stops_when_asked_to_and_when_a_budget_is_used_up(library: Library, tmp_path: Path) -> None:
+    async def stopped() -> TransferResult:
+        stop = asyncio.Event()
+        stop.set()
+        return await start(put_now, tmp_path / "out", stop=stop)
+
+    put_now = put(library, PRESSES)
+    assert asyncio.run(stopped()).stopped == "stopped on request"
+    spent = asyncio.run(resume(tmp_path / "out", budget=Budget(tokens=1)))
+    assert spent.told is None
+    assert "budget" in (spent.stopped or "")
+    assert asyncio.run(resume(tmp_path / "out")).told is not None
+
+
+def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    config = put(library, PRESSES)
+    with pytest.raises(UsageError, match="something is there already"):
+        run(config, tmp_path)
+    folder = TransferFolder(tmp_path / "out")
+    told = config.model_dump(mode="json")
+    for one in told["transferred"]:
+        one["prompts"]["default"] = dict.fromkeys(one["prompts"]["default"], "other words")
+    folder.head.create({"config": told, "weights": {}})
+    with pytest.raises(UsageError, match="prompts/default is not what it was when the transfer began"):
+        asyncio.run(resume(folder.path))
+    with pytest.raises(RunFormatError, match=r"no transfer\.json in it, so it is no transfer"):
+        asyncio.run(resume(tmp_path / "nowhere"))
+
+
+# ----------------------------------------------------------------------------------------------- with real training
+
+
+@pytest.fixture(scope="module")
+def wish(home: Path) -> Wish:
+    """Train on in the street for an epoch, whatever it is good for."""
+    return Wish(
+        mode="continual",
+        agents=f"{home}@epoch1",
+        env="street",
+        graph="pair",
+        seeds=(30, 31),
+        episodes=2,
+        settings=(*school.SMALL, "epochs=1", "held_out.before=false"),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(taught: Library, wish: Wish, tmp_path_factory: pytest.TempPathFactory) -> TransferResult:
+    """A continual transfer that nobody disturbed."""
+    return run(put(taught, wish), tmp_path_factory.mktemp("whole") / "out")
+
+
+def episodes_of(path: Path) -> dict[str, str]:
+    """Evaluation → hash of its episodes."""
+    found = {}
+    for place in ("second/base", "second/transferred", "second/continued", "first/transferred", "first/continued"):
+        runs = sorted((path / place).iterdir())
+        found[place] = epoch_hash(measured={number: trajectories_of(run) for number, run in enumerate(runs)})
+    return found
+
+
+@pytest.mark.slow
+def test_continual_trains_on_and_measures_both_environments(whole: TransferResult, home: Path) -> None:
+    assert whole.told is not None
+    outcome, training = whole.told.outcome, MarlFolder(whole.path / "training").read()
+    assert outcome.epoch == training["summary"]["best"] == 1
+    assert outcome.first is not None
+    assert set(outcome.first.success) == {"transferred", "continued"}
+    assert set(outcome.generalization) == {"transferred", "continued"}
+    assert outcome.forgetting is not None
+    assert outcome.forgetting.pairs == 4
+    learned = json.loads((home / "epochs/1/epoch.json").read_text())["trained"]["shared"]["digest"]
+    assert set(training["base"].values()) == {learned}, "it goes on from what the first training left"
+    assert training["config"]["method"]["reference"] == "initial"
+    played = episodes_of(whole.path)
+    assert len(set(played.values())) == 5, "base, team and continued team say different things in either place"
+
+
+@pytest.mark.slow
+def test_what_was_killed_anywhere_comes_to_the_same(
+    whole: TransferResult, taught: Library, wish: Wish, tmp_path: Path
+) -> None:
+    told, out = tmp_path / "config.json", tmp_path / "out"
+    told.write_text(put(taught, wish).model_dump_json())
+    command = [sys.executable, "-c", CHILD, str(out), str(told), *POINTS, "never"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "never 0"], done.stderr
+    assert asyncio.run(resume(out)).told == whole.told
+    assert episodes_of(out) == episodes_of(whole.path)
+    hashes = [MarlFolder(path / "training").read()["summary"]["hash"] for path in (out, whole.path)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.slow
+def test_weights_that_changed_since_are_refused(whole: TransferResult, tmp_path: Path) -> None:
+    head = TransferFolder(whole.path).head.read()
+    folder = TransferFolder(tmp_path / "out")
+    folder.head.create({**head, "weights": {**head["weights"], "base/ada": "0" * 64}})
+    with pytest.raises(RunFormatError, match="the weights of base/ada are not what they were"):
+        asyncio.run(resume(folder.path))
