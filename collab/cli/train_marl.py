@@ -62,7 +62,11 @@ Settings = Annotated[
 ]
 OnlyPlan = Annotated[
     bool,
-    typer.Option("--plan", help="Print calls, tokens, disk and time with ranges; train nothing.", rich_help_panel=HOW),
+    typer.Option(
+        "--plan",
+        help="Print calls, tokens, memory, disk, time and money with ranges; train nothing.",
+        rich_help_panel=HOW,
+    ),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
@@ -140,7 +144,7 @@ def train_marl(
         settings=settings or (),
     )
     if plan:
-        _show_plan(config, definitions, as_json)
+        _show_plan(config, definitions, device, as_json)
     else:
         _finish(_begin(config, out, limit, device, calibrations=calibrations, anyway=anyway), as_json)
 
@@ -203,10 +207,10 @@ def _go_on(path: Path, budget: Budget | None, device: str) -> MarlResult:
     )
 
 
-def _show_plan(config: MarlConfig, definitions: Library, as_json: bool) -> None:
+def _show_plan(config: MarlConfig, definitions: Library, device: str, as_json: bool) -> None:
     from collab.marl.plan import plan, told
 
-    found = asyncio.run(plan(config, definitions))
+    found = asyncio.run(plan(config, definitions, device))
     if as_json:
         emit(data(found))
     else:

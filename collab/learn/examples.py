@@ -114,7 +114,7 @@ def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> En
     Raises:
         ConfigError: the checkpoint has no token that ends a reply, or not one row fits.
     """
-    end = _turn_end(chat)
+    end = turn_end(chat)
 
     def one(row: Row) -> Example:
         prompt = chat.prompt_ids(row.prompt).ids
@@ -130,7 +130,7 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
     Raises:
         ConfigError: as `encode_replies`.
     """
-    end = _turn_end(chat)
+    end = turn_end(chat)
 
     def one(row: Row, rejected: str) -> Pair:
         prompt, sides = chat.prompt_ids(row.prompt).ids, (row.reply, rejected)
@@ -182,7 +182,8 @@ def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
     return Encoded(items=kept, dropped=dict(dropped), longest=longest)
 
 
-def _turn_end(chat: ChatTokenizer) -> int:
+def turn_end(chat: ChatTokenizer) -> int:
+    """The token that closes a reply; ConfigError where the checkpoint has none."""
     if chat.turn_end is None:
         raise ConfigError(
             f"{chat.path}: neither the chat template nor the tokenizer says what ends a reply; "

@@ -157,11 +157,12 @@ def versions() -> dict[str, str]:
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
-def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
+def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     Args:
         rows: that the stage trains on; none for `copy`.
+        processes: that will train together; None for those that the launcher has started.
 
     Raises:
         ConfigError: base, rows and recipe do not fit together, or there is nothing to train.
@@ -169,21 +170,34 @@ def prepare(task: Task, rows: Sequence[Row]) -> Prepared:
     """
     check_installed()
     base = open_base(task.base, task.recipe)
-    processes = world()[1]
     with quiet():  # a row that is too long is counted here
         encoded = _encode(task, rows, base)
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
+    digest = rows_digest(rows) if task.stage != "copy" else None
+    return ordered(task, base, encoded, rows=digest, processes=processes or world()[1])
+
+
+def ordered(
+    task: Task, base: Base, encoded: Encoded[Example] | Encoded[Pair], *, rows: str | None, processes: int
+) -> Prepared:
+    """The order of what is tokenised already.
+
+    Args:
+        base: opened.
+        rows: digest of the rows; None where there are none.
+        processes: that will train together.
+
+    Raises:
+        ConfigError: nothing is left to train, or there is too little for all processes.
+    """
     steps = _order(task, encoded, processes)
     if not steps:
         raise ConfigError(
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
         )
-    digest = rows_digest(rows) if task.stage != "copy" else None
     reference = reference_of(task, base)
-    return Prepared(
-        task=task, base=base, encoded=encoded, steps=steps, rows=digest, world=processes, reference=reference
-    )
+    return Prepared(task=task, base=base, encoded=encoded, steps=steps, rows=rows, world=processes, reference=reference)
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:

@@ -1,58 +1,32 @@
-"""What a training will take, before anything is started: calls, tokens, disk, time, each with a range.
+"""What a training will take, before anything is started: calls, tokens, memory, disk, time and money, as ranges.
 
 Counted exactly are episodes, cells and parameters. How many steps an episode takes is not known, so it lies between one
-and its budget; both ends are told. How long a step takes and how many tokens it reads are measured: one step of one
-task is really played in a temporary directory, with the policy and the environment of the training. Training is counted
-at most: every cell rewarded and paired, at the length that was measured.
+and its budget; both ends are told. All that is known by step is measured: one step of one task is really tried in a
+temporary directory (`probe`). Training is counted from no pair at all to a pair for every cell.
+
+Money is what critic and adversary cost where their files name prices, and nothing for what this machine computes. What
+cannot be known is told as unknown, and so is every sum that it belongs to.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from collab.config import RunConfig
-from collab.library import Library, checkpoint
+from collab.learn.plan import GIB
+from collab.library import Library
 from collab.marl.config import MarlConfig
-from collab.marl.play import draw, rollout_config, trajectories_of
-from collab.marl.policy import Policy, first_policy
+from collab.marl.expense import Questions, Range
+from collab.marl.play import draw, rollout_config
+from collab.marl.policy import first_policy
+from collab.marl.probe import Probe, probe
 from collab.resolve import build_suite, plan_episodes
-from collab.runs import start
-from collab.types import Trajectory
 
 BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""
 MIB = float(1 << 20)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """Between the least and the most."""
-
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Range:
-        """Both ends."""
-        return Range(low=self.low * factor, high=self.high * factor)
-
-    def plus(self, other: Range) -> Range:
-        """The ends added up."""
-        return Range(low=self.low + other.low, high=self.high + other.high)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """One step that was really played."""
-
-    calls: int
-    seconds: float
-    prompt_tokens: int
-    completion_tokens: int
-    """Of all its calls."""
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,102 +38,165 @@ class Plan:
     calls: Range
     """Of the policies."""
     judged: Range
-    """Steps that the critic judges; a critic that asks a model calls it at least once for each."""
+    """Steps that the critic judges."""
     pairs: Range
     """None, or one per cell of the rollouts."""
     tokens: Range
     """Of the policies' calls, prompts and replies."""
+    critic: Questions | None
+    """What the critic asks a model; None where it does not tell."""
+    adversary: Questions | None
+    """What the adversary asks a model, at most for every cell."""
     trained: Range
-    """Tokens of both sides of all pairs, over all passes."""
+    """Tokens that training computes, over all passes."""
+    memory: Range
+    """Bytes of one process that trains: of pairs as long as those that were tried, and as long as the context."""
     disk: Range
-    """Bytes: recorded calls and one checkpoint per trained policy and epoch."""
+    """Bytes: recorded calls, one checkpoint per trained policy and epoch, and what one training goes on from."""
     play_s: Range
     """Rollouts and evaluations, at the speed that was measured with one episode at a time."""
+    judge_s: Range | None
+    """None where it is not known."""
+    pair_s: Range | None
+    train_s: Range
+    total_s: Range | None
+    """None where a part of it is not known."""
+    usd: Range | None
+    """None where a price is not known."""
     probe: Probe
 
 
-async def plan(config: MarlConfig, library: Library) -> Plan:
-    """Count, and play one step.
+async def plan(config: MarlConfig, library: Library, device: str = "auto") -> Plan:
+    """Count, and try one step.
+
+    Args:
+        device: where policies are trained, "auto" or "cpu".
 
     Raises:
-        UsageError, RunError: as the first rollout would.
+        UsageError, RunError: as the first epoch would.
     """
     policy = first_policy(config.run, config.method)
     run = await rollout_config(config, 1, policy, draw(config, 1))
-    probe = await _probe(run, library)
-    return planned(config, await _steps(config, run), probe, _weights(policy))
+    return planned(config, await _steps(config, run), await probe(config, run, library, policy, device))
 
 
-def planned(config: MarlConfig, steps: tuple[Range, Range], probe: Probe, weights: int) -> Plan:
+def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:
     """The plan, from what was found out.
 
     Args:
         steps: environment steps of one rollout, and of one evaluation over all held-out seeds.
-        weights: bytes of one checkpoint.
+        tried: one step.
     """
     method, cells = config.method, len(config.run.graph.slots) * config.run.graph.rounds
     measures = method.epochs + method.held_out.before
     rolled = steps[0].times(method.epochs)
     played = rolled.plus(steps[1].times(measures))
-    per_call = (probe.prompt_tokens + probe.completion_tokens) / probe.calls
-    pairs = Range(low=0, high=rolled.high * cells)
-    kept = Range(low=0, high=method.epochs * len(config.groups) * weights)
+    per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
+    pairs = Range(low=0, high=rolled.high * min(cells, method.pairs.cap or cells))
+    seen = pairs.times(method.dpo.epochs / (1 - method.older))
+    play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_pair)
+    judge_s, pair_s = (None if one is None else rolled.times(one) for one in (tried.judge_s, tried.pair_s))
+    critic, adversary = (None if one is None else one.of_steps(rolled) for one in (tried.critic, tried.adversary))
     return Plan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
         calls=played.times(cells),
         judged=rolled,
         pairs=pairs,
         tokens=played.times(cells * per_call),
-        trained=pairs.times(2 * per_call * method.dpo.epochs / (1 - method.older)),
-        disk=played.times(cells * BYTES_PER_CALL).plus(kept),
-        play_s=played.times(probe.seconds),
-        probe=probe,
+        critic=critic,
+        adversary=adversary,
+        trained=seen.times(tried.training.tokens_per_pair),
+        memory=Range(low=tried.training.least.total, high=tried.training.most.total),
+        disk=_disk(config, played.times(cells), tried),
+        play_s=play_s,
+        judge_s=judge_s,
+        pair_s=pair_s,
+        train_s=train_s,
+        total_s=_sum(play_s, judge_s, pair_s, train_s),
+        usd=_sum(*(None if one is None else one.usd for one in (critic, adversary))),
+        probe=tried,
     )
 
 
 def told(plan: Plan) -> str:
     """The plan in lines for people."""
-    probe = plan.probe
-    least, most = (timedelta(seconds=round(value)) for value in (plan.play_s.low, plan.play_s.high))
+    probe, trained = plan.probe, plan.probe.training
+    parts = [("playing", plan.play_s), ("judging", plan.judge_s), ("pairing", plan.pair_s), ("training", plan.train_s)]
+    kinds = ("weights", "gradients", "optimizer", "activations")
+    held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
+    how = "real optimizer steps" if trained.measured else "its speed at multiplying matrices, as it has not the memory"
+    spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     return "\n".join(
         [
             f"episodes  {plan.episodes:,}",
-            f"calls     {_range(plan.calls)} of the policies",
-            f"tokens    {_range(plan.tokens)}",
+            f"calls     {_range(plan.calls)} of the policies{_asked(plan, 'calls')}",
+            f"tokens    {_range(plan.tokens)} of the policies{_asked(plan, 'tokens')}",
             f"judged    {_range(plan.judged)} steps",
             f"pairs     {_range(plan.pairs)}, {_range(plan.trained)} tokens to train",
+            f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
+            f"(at most {held})",
             f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",
-            f"playing   {least} to {most}, one episode at a time; judging and training come on top",
-            f"measured  one step of {probe.calls} calls: {probe.seconds:.2f} s, {probe.prompt_tokens:,} tokens read, "
-            f"{probe.completion_tokens:,} said",
-            "ranges    from one step per episode to the whole budget of each; from no pair to one per cell",
+            f"time      {_time(plan.total_s)}: {', '.join(f'{name} {_time(one)}' for name, one in parts)}",
+            f"money     {_money(plan)}",
+            f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds:.2f} s, {spoken}; one episode "
+            f"at a time; training by {how}, in one process",
+            "ranges    from one step per episode to the whole budget of each; from no pair to one per cell; prompts "
+            "as long as in a first step, later ones tell a history, too",
         ]
     )
+
+
+def _sum(*parts: Range | None) -> Range | None:
+    """All added up; None where one is not known."""
+    total = Range(low=0, high=0)
+    for part in parts:
+        if part is None:
+            return None
+        total = total.plus(part)
+    return total
 
 
 def _range(value: Range) -> str:
     return f"{round(value.low):,} to {round(value.high):,}"
 
 
-async def _probe(run: RunConfig, library: Library) -> Probe:
-    limits = run.environment.limits.model_copy(update={"max_steps": 1})
-    environment = run.environment.model_copy(update={"limits": limits})
-    short = run.model_copy(update={"environment": environment, "episodes": 1, "concurrency": 1})
-    with tempfile.TemporaryDirectory(prefix="collab-plan-") as folder:
-        await start(short, library, Path(folder) / "run")
-        return probe_of(trajectories_of(Path(folder) / "run"))
+def _time(value: Range | None) -> str:
+    if value is None:
+        return UNKNOWN
+    least, most = (timedelta(seconds=round(one)) for one in (value.low, value.high))
+    return f"{least} to {most}"
 
 
-def probe_of(played: Sequence[Trajectory]) -> Probe:
-    """What one step took."""
-    step = played[0].steps[0]
-    cells = step.matrix.utterances
-    return Probe(
-        calls=len(cells),
-        seconds=step.deliberation_s + step.environment_s,
-        prompt_tokens=sum(cell.prompt_tokens or 0 for cell in cells),
-        completion_tokens=sum(cell.completion_tokens or 0 for cell in cells),
-    )
+def _asked(plan: Plan, what: str) -> str:
+    """What models beside the policies are asked; empty where none is."""
+    told = ""
+    for name, one in (("critic", plan.critic), ("adversary", plan.adversary)):
+        if one is None:
+            told += f", {UNKNOWN} of the {name}"
+        elif one.calls.high:
+            count = one.calls if what == "calls" else one.prompt_tokens.plus(one.completion_tokens)
+            told += f", {_range(count)} of the {name}"
+    return told
+
+
+def _money(plan: Plan) -> str:
+    if plan.usd is None:
+        return f"{UNKNOWN}: critic or adversary asks a model whose file names no prices (usd_per_million_prompt, …)"
+    if not plan.usd.high:
+        return "0 USD: everything is computed on this machine"
+    return f"{plan.usd.low:,.2f} to {plan.usd.high:,.2f} USD, by the prices in the files of critic and adversary"
+
+
+def _disk(config: MarlConfig, calls: Range, tried: Probe) -> Range:
+    """Bytes in the end, and at the most while an epoch trains."""
+    method, found = config.method, tried.training
+    recipe = method.dpo
+    checkpoint = found.parameters * (4 if recipe.saved == "float32" else 2)
+    held = 4 if recipe.weights == "float32" else 2
+    weights = held * found.parameters if recipe.lora is None else 4 * found.trainable
+    state = weights + 8 * found.trainable  # of the optimizer, two numbers for each
+    kept = method.epochs * len(config.groups) * checkpoint + (recipe.keep + 1) * state
+    return calls.times(BYTES_PER_CALL).plus(Range(low=0, high=kept))
 
 
 async def _steps(config: MarlConfig, run: RunConfig) -> tuple[Range, Range]:
@@ -174,8 +211,3 @@ async def _steps(config: MarlConfig, run: RunConfig) -> tuple[Range, Range]:
         Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)
     )
     return rolled, tested
-
-
-def _weights(policy: Policy) -> int:
-    folder = Path(checkpoint(next(iter(policy.weights.values()))))
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))

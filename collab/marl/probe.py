@@ -1,0 +1,157 @@
+"""One step of a training, really tried: played, judged and paired, and pairs like those of it really trained.
+
+It happens in a temporary directory, with the policy and the environment of the training. A model behind critic or
+adversary is not asked; what it would be asked is put together and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collab.config import Budget, RunConfig
+from collab.credit.case import Case, cases
+from collab.errors import ModelFailure
+from collab.learn.examples import Ids, Pair, turn_end
+from collab.learn.prepare import Task
+from collab.library import Library, checkpoint
+from collab.marl.config import MarlConfig
+from collab.marl.expense import Questions, adversary_questions, critic_questions
+from collab.marl.judge import judge, pair
+from collab.marl.layout import MarlFolder
+from collab.marl.loop_state import Loop, Progress
+from collab.marl.play import trajectories_of
+from collab.marl.policy import Policy
+from collab.models.chat import ChatTokenizer
+from collab.prompts.render import rebuild
+from collab.resolve import build_suite
+from collab.runs import start
+from collab.store.run import RunStore
+from collab.types import Prompt, Step, Trajectory, Utterance
+
+if TYPE_CHECKING:
+    from collab.learn.forecast import Forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What the step took."""
+
+    calls: int
+    """Of the policies."""
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    """Of all its calls."""
+    critic: Questions | None
+    """What its critic asks a model; None where that cannot be told."""
+    adversary: Questions | None
+    judge_s: float | None
+    """None where a model would have been asked, and nothing was."""
+    pair_s: float | None
+    training: Forecast
+
+
+async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Policy, device: str) -> Probe:
+    """Try one step.
+
+    Args:
+        run: a rollout of the training.
+        device: where policies are trained.
+
+    Raises:
+        UsageError, RunError: as the parts of the training would.
+        ModelFailure: the step did not come about.
+    """
+    limits = run.environment.limits.model_copy(update={"max_steps": 1})
+    environment = run.environment.model_copy(update={"limits": limits})
+    short = run.model_copy(update={"environment": environment, "episodes": 1, "concurrency": 1})
+    with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
+        out = Path(place) / "run"
+        await start(short, library, out)
+        played = trajectories_of(out)
+        if not played or not played[0].steps:
+            raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
+        step, case = played[0].steps[0], await _case(short, played[0])
+        prompts = prompts_of(out, step)
+        judge_s, pair_s = await _judged(config, short, library, Path(place), played)
+    return Probe(
+        calls=len(prompts),
+        seconds=step.deliberation_s + step.environment_s,
+        prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
+        completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
+        critic=await critic_questions(config.judging("plan", short.seed), config.method.critic, case),
+        adversary=await adversary_questions(config, prompts),
+        judge_s=judge_s,
+        pair_s=pair_s,
+        training=_trained(config, policy, step, prompts, device),
+    )
+
+
+def prompts_of(out: Path, step: Step) -> list[Prompt]:
+    """What the cells of a recorded step read, in conversation order."""
+    with RunStore.open(out).reader() as reader:
+        return [rebuild(reader.prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
+
+
+def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Pair]:
+    """A pair for each cell, with its own prompt and reply; the worse side is as long, and differs from its start."""
+    end = turn_end(chat)
+    pairs = []
+    for cell, prompt in zip(cells, prompts, strict=True):
+        said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
+        read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
+        pairs.append(
+            Pair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
+        )
+    return pairs
+
+
+async def _case(run: RunConfig, played: Trajectory) -> Case:
+    suite = build_suite(run)
+    try:
+        return next(cases(played, suite.space))
+    finally:
+        await suite.close()
+
+
+async def _judged(
+    config: MarlConfig, run: RunConfig, library: Library, place: Path, played: Sequence[Trajectory]
+) -> tuple[float | None, float | None]:
+    """Seconds of judging and of pairing, where these ask no model; pairing needs judgements."""
+    if not config.judging("plan", run.seed).free:
+        return None, None
+    loop = Loop(
+        config=config,
+        folder=MarlFolder(place),
+        library=library,
+        budget=Budget(),
+        stop=asyncio.Event(),
+        device="cpu",
+        progress=Progress(epochs=config.method.epochs),
+    )
+    labels = await judge(loop, run, place / "run", played)
+    if not config.erring.free:
+        return loop.seconds["critic"], None
+    await pair(loop, run, place / "run", played, labels)
+    return loop.seconds["critic"], loop.seconds["adversary"]
+
+
+def _trained(config: MarlConfig, policy: Policy, step: Step, prompts: Sequence[Prompt], device: str) -> Forecast:
+    """Pairs like those of this step, trained for nothing; of policies that are trained apart, the first one's."""
+    from collab.learn.forecast import forecast
+
+    method, slots = config.method, next(iter(config.groups.values()))
+    base = policy.of(slots)
+    own = [(cell, read) for cell, read in zip(step.matrix.utterances, prompts, strict=True) if cell.agent in slots]
+    pairs = likely_pairs([cell for cell, _ in own], [read for _, read in own], ChatTokenizer(checkpoint(base)))
+    task = Task(stage="dpo", base=base, preset=config.preset, recipe=method.dpo)
+    if method.reference == "initial" and method.epochs > 1:
+        task = replace(task, reference=base)  # a second checkpoint from the second epoch on
+    return forecast(task, pairs, device)

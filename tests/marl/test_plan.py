@@ -1,0 +1,150 @@
+"""What a training will take: by hand from a step that was tried, and from a step that really is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.config import AgentDefinition, Part, SamplingDefinition
+from collab.learn.forecast import Forecast
+from collab.learn.plan import Memory
+from collab.library import Library
+from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, prices
+from collab.marl.plan import Plan, plan, planned, told
+from collab.marl.probe import Probe
+from collab.preferences.adversaries import AdversaryChoice
+from collab.types import Prompt, Segment
+
+GIB = 1 << 30
+TRAINING = Forecast(
+    seconds_per_pair=0.5,
+    measured=True,
+    tokens_per_pair=100,
+    least=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=0),
+    most=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB),
+    parameters=1000,
+    trainable=1000,
+)
+TRIED = Probe(
+    calls=4,
+    seconds=2.0,
+    prompt_tokens=400,
+    completion_tokens=40,
+    critic=NONE_ASKED,
+    adversary=NONE_ASKED,
+    judge_s=0.1,
+    pair_s=0.2,
+    training=TRAINING,
+)
+STEPS = (Range(low=2, high=6), Range(low=2, high=6))
+"""Of a rollout of two episodes of at most three steps, and of an evaluation of as many."""
+ASKED = Questions(
+    calls=Range(low=1, high=1),
+    prompt_tokens=Range(low=900, high=900),
+    completion_tokens=Range(low=0, high=100),
+    usd=Range(low=0.0009, high=0.0011),
+)
+
+
+def made(configured, *settings: str, **changes: object) -> Plan:
+    return planned(configured(*settings), STEPS, replace(TRIED, **changes))
+
+
+def test_a_plan_by_hand(configured) -> None:
+    """Two epochs, three evaluations, four cells, one pass over the pairs; 4 to 12 steps are learned from."""
+    found = made(configured)
+    assert found.episodes == 2 * 2 + 3 * 2
+    assert found.calls == Range(low=4 * 10, high=4 * 30)
+    assert found.tokens == Range(low=110 * 40, high=110 * 120)
+    assert (found.judged, found.pairs) == (Range(low=4, high=12), Range(low=0, high=48))
+    assert found.trained == Range(low=0, high=4800)
+    assert (found.play_s, found.train_s) == (Range(low=20, high=60), Range(low=0, high=24))
+    assert found.judge_s is not None
+    assert found.judge_s.high == pytest.approx(1.2)
+    assert found.total_s is not None
+    assert found.total_s.high == pytest.approx(60 + 1.2 + 2.4 + 24)
+    assert found.memory == Range(low=4 * GIB, high=5 * GIB)
+    assert found.usd == Range(low=0, high=0)
+    # Two checkpoints of 1,000 numbers in four bytes, and three states of 12 bytes for each while one is trained.
+    assert found.disk == Range(low=3000 * 40, high=3000 * 120 + 2 * 4000 + 3 * 12000)
+
+
+def test_caps_older_pairs_and_passes_count(configured) -> None:
+    found = made(configured, "pairs.cap=2", "older=0.5", "dpo.epochs=3")
+    assert found.pairs.high == 12 * 2
+    assert found.trained.high == 12 * 2 * 100 * 3 / 0.5
+
+
+def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
+    found = made(configured, critic=ASKED, judge_s=None)
+    assert found.critic is not None
+    assert found.critic.calls == Range(low=4, high=12)
+    assert found.usd == Range(low=pytest.approx(0.0036), high=pytest.approx(0.0132))
+    assert (found.judge_s, found.total_s) == (None, None)
+    lines = dict(line.split(maxsplit=1) for line in told(found).splitlines())
+    assert lines["calls"] == "40 to 120 of the policies, 4 to 12 of the critic"
+    assert lines["tokens"].endswith("3,600 to 12,000 of the critic")
+    assert lines["money"].startswith("0.00 to 0.01 USD")
+    assert lines["time"] == (
+        "unknown: playing 0:00:20 to 0:01:00, judging unknown, pairing 0:00:01 to 0:00:02, training 0:00:00 to 0:00:24"
+    )
+
+
+def test_what_is_not_known_is_told_as_unknown(configured) -> None:
+    for changes in ({"critic": replace(ASKED, usd=None)}, {"critic": None}, {"adversary": None}):
+        found = made(configured, **changes)
+        assert found.usd is None
+        assert "money     unknown: critic or adversary asks a model whose file names no prices" in told(found)
+
+
+def test_prices_are_those_of_the_engine() -> None:
+    assert prices(Part(kind="local")) == (0, 0)
+    assert prices(Part(kind="openai", options={"usd_per_million_prompt": 0.5})) is None
+    both = {"usd_per_million_prompt": 0.5, "usd_per_million_completion": 2}
+    assert prices(Part(kind="openai", options=both)) == (0.5, 2)
+    assert cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
+
+
+def test_an_adversary_is_asked_for_its_share_of_the_cells(configured) -> None:
+    """Half of the pairs are its own, it may try three times, and one of two in turn asks a model: 3/4 call per cell."""
+    options = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    options |= {f"usd_per_million_{name}": 1 for name in ("prompt", "completion")}
+    agent = AgentDefinition(kind="openai", options=options, sampling=SamplingDefinition(max_tokens=256))
+    asking = AdversaryChoice(part=Part(kind="llm"), agent=agent, texts={"clumsy": "Be clumsy."})
+    sampler = AdversaryChoice(part=Part(kind="sampler"))
+    mixture = AdversaryChoice(part=Part(kind="mixture"), turns=((asking, 1.0), (sampler, 1.0)))
+    prompts = [Prompt(system="Rules.", shared=" Screen.", segments=(Segment(text=" You are ada."),))] * 4
+
+    def asked(choice: AdversaryChoice) -> Questions | None:
+        config = configured("pairs={adversary: 1, contrast: 1}").model_copy(update={"adversary": choice.told})
+        return asyncio.run(adversary_questions(config, prompts))
+
+    found = asked(mixture)
+    assert found is not None
+    assert found.calls == Range(low=0, high=3 * 4 / 4)
+    assert found.completion_tokens.high == 3 * 256
+    assert found.usd is not None
+    assert found.usd.high == pytest.approx((found.prompt_tokens.high + found.completion_tokens.high) / 1e6)
+    assert asked(sampler) == NONE_ASKED
+    assert asked(AdversaryChoice(part=Part(kind="somewhere.else:Adversary"))) is None
+
+
+@pytest.mark.slow
+def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the oracle everything is measured; of a critic that asks a model, what it would be asked is counted."""
+    config = schooled()
+    probe = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu")).probe
+    assert (probe.calls, probe.critic, probe.adversary) == (4, NONE_ASKED, NONE_ASKED)
+    assert min(probe.seconds, probe.judge_s or 0, probe.pair_s or 0, probe.training.seconds_per_pair) > 0
+    assert probe.training.measured
+    assert probe.training.tokens_per_pair > probe.prompt_tokens / probe.calls / 2
+    assert 0 < probe.training.least.total < probe.training.most.total
+    monkeypatch.setenv("OPENAI_API_KEY", "nobody is asked")
+    found = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
+    assert found.critic is not None
+    assert found.critic.calls == found.judged
+    assert found.critic.prompt_tokens.low > 100 * found.judged.low
+    assert (found.judge_s, found.pair_s, found.total_s, found.usd) == (None, None, None, None)
