@@ -5,8 +5,9 @@
     critic = bench.critic(seed=0)
     await bench.close()
 
-A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, an entry point or package.module:Class). The
-option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine can be asked.
+A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `model`, an entry point or
+package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
+can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ from pydantic import Field
 from collab.config import AgentDefinition, Part, SamplingDefinition, validate
 from collab.credit.critic import Critic, label_of
 from collab.credit.language_prompt import FOLDER, read_critic_prompts
+from collab.credit.scoring_prompt import read_scoring_prompts
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
 from collab.models.base import Model
+from collab.models.reward import RewardModel
 from collab.resolve import build, kinds, takes
 
 MODEL = "model"
 """Option that says which engine is asked."""
+SCORER = "scorer"
+"""Parameter of critics that are made with a reward model."""
 REACHING = frozenset(
     {
         *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
@@ -81,7 +86,8 @@ def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, st
     """
     if not takes(definition, "texts", "critics"):
         return {}
-    return read_critic_prompts(library.path("prompts", definition.prompt))
+    read = read_scoring_prompts if takes(definition, SCORER, "critics") else read_critic_prompts
+    return read(library.path("prompts", definition.prompt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +98,20 @@ class Bench:
     """Of its agents file, for messages."""
     definition: CriticDefinition
     texts: Mapping[str, str]
-    model: Model | None
-    """None for a kind that asks none."""
+    model: Model | RewardModel | None
+    """Who is asked, or scores; None for a kind that needs no model."""
 
     @classmethod
     def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str]) -> Bench:
-        """Build the model that is asked, where there is one; it asks nobody yet.
+        """Build the model that is asked or scores, where there is one; it asks nobody yet.
 
         Raises:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.resolve.build`.
         """
-        model: Model | None = None
-        if takes(definition, MODEL, "critics"):
+        model: Model | RewardModel | None = None
+        if takes(definition, SCORER, "critics"):
+            model = build("scorers", definition, f"agents/{name}")
+        elif takes(definition, MODEL, "critics"):
             where = f"agents/{name}: options.{MODEL}"
             if not isinstance(definition.options.get(MODEL), dict):
                 got = definition.options.get(MODEL)
@@ -137,7 +145,9 @@ class Bench:
             "attempt": attempt,
         }
         options = dict(definition.options)
-        if self.model is not None:
+        if isinstance(self.model, RewardModel):
+            given[SCORER], options = self.model, {}
+        elif self.model is not None:
             given[MODEL] = self.model
             del options[MODEL]
         made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
@@ -155,10 +165,13 @@ class Bench:
         """SHA-256 of everything that decides its scores, seeds left out.
 
         How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
-        critic. A checkpoint on this disk is told by its path and version, not by its weights.
+        critic. A checkpoint that is asked is told by its path and version, a reward model by its weights.
         """
         told = self.definition.model_dump(mode="json", exclude={"description", "prompt"})
-        if self.model is not None:
+        if isinstance(self.model, RewardModel):
+            kept = {name: value for name, value in self.definition.options.items() if name not in REACHING | {"path"}}
+            told["options"] = {**kept, "weights": self.model.weights}
+        elif self.model is not None:
             engine = Part.model_validate(self.definition.options[MODEL])
             kept = {name: value for name, value in engine.options.items() if name not in REACHING}
             told["options"] = {**told["options"], MODEL: {"kind": engine.kind, "options": kept}}

@@ -41,7 +41,7 @@ from collab.seeds import Seeds
 from collab.splits.choose import whole
 from collab.splits.split import Split, splits_of
 
-Group = Literal["environments", "models", "critics", "adversaries", "learners"]
+Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
 
 BUILT_IN: dict[Group, dict[str, str]] = {
     "environments": {
@@ -60,7 +60,11 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "rehearsal": "collab.models.rehearsal:RehearsalModel",
         "scripted": "collab.models.scripted:ScriptedModel",
     },
+    "scorers": {
+        "model": "collab.models.reward:RewardModel",
+    },
     "critics": {
+        "model": "collab.credit.scoring:ModelCritic",
         "llm": "collab.credit.language:LanguageCritic",
         "oracle": "collab.credit.solution:SolutionCritic",
         "outcome": "collab.credit.outcome:OutcomeCritic",

@@ -13,6 +13,7 @@ from collab.credit.outcome import OutcomeCritic
 from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
+from collab.models.tiny import make_tiny_checkpoint
 from collab.resolve import is_critic, refuse_critic
 
 ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
@@ -59,6 +60,22 @@ def test_the_digest_is_of_what_decides_scores() -> None:
     assert len({same, *changed}) == 1 + len(changed)
 
 
+def test_a_reward_model_is_told_by_its_weights_and_not_by_its_place(tmp_path: Path) -> None:
+    def scoring(folder: Path, **changes: Any) -> str:
+        made = bench(kind="model", options={"path": str(folder), **changes}, prompt="critic-model")
+        assert made.critic().name == "model"
+        return made.digest
+
+    first, other = (
+        make_tiny_checkpoint(tmp_path / name, labels=1, hidden=16, layers=1, seed=seed)
+        for seed, name in enumerate(("first", "other"))
+    )
+    moved = first.rename(tmp_path / "moved")
+    same = scoring(moved)
+    assert scoring(moved, max_batch=2, device="cpu") == same
+    assert len({same, scoring(other), scoring(moved, dtype="float32")}) == 3
+
+
 def test_how_a_model_is_reached_does_not_count() -> None:
     assert served({"base_url": "http://127.0.0.1:2/v1", "concurrency": 2, "retries": 0}) == served({})
     assert served({"model": "n"}) != served({})
@@ -74,6 +91,8 @@ def test_how_a_model_is_reached_does_not_count() -> None:
         ({"options": {"model": {"kind": "rehearsal"}}}, "looks at solutions"),
         ({"options": {"model": ENGINE, "per": "episode"}}, "'step' or 'round'"),
         ({"kind": "outcome"}, "model"),
+        ({"kind": "model", "options": {}, "prompt": "critic-model"}, "options of model: path"),
+        ({"kind": "model", "options": {"path": "/none"}, "prompt": "critic-model"}, "/none: no such model directory"),
         ({"kind": "collab.models.scripted:ScriptedModel", "options": {"replies": ["x"]}}, "is no critic"),
     ],
 )

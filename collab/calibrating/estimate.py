@@ -16,6 +16,7 @@ from collab.calibrating.workplace import opened
 from collab.credit.calibration import passes
 from collab.credit.case import Case
 from collab.credit.known import Worth
+from collab.models.reward import RewardModel
 from collab.types import Prompt
 
 
@@ -70,6 +71,7 @@ async def estimate(config: CalibrationConfig) -> Estimate:
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
+        replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
         return Estimate(
             cases=len(known),
@@ -77,5 +79,5 @@ async def estimate(config: CalibrationConfig) -> Estimate:
             worth={name: worth[name] for name in ("good", "neutral", "bad")},
             calls=calls,
             prompt_tokens=tokens,
-            completion_tokens=None if calls is None else calls * config.critic.sampling.max_tokens,
+            completion_tokens=None if calls is None else calls * replies,
         )

@@ -199,10 +199,12 @@ class LabelWriter:
                 write_atomic(self.directory / FILE, hide(text, self._secrets))
             return
         old, new = _read_head(self.directory), _HEAD.validate_json(hide(_HEAD.dump_json(head), self._secrets))
-        for what in ("critic", "seed", "options"):
-            if getattr(old, what) != getattr(new, what):
+        told = {"critic": (old.critic, new.critic), "seed": (old.seed, new.seed)}
+        told |= {f"option {name}": both for name, both in _differing(old.options, new.options).items()}
+        for what, (before, after) in told.items():
+            if before != after:
                 raise UsageError(
-                    f"{self.directory}: was made with {what} {getattr(old, what)!r}, now it is {getattr(new, what)!r}; "
+                    f"{self.directory}: was made with {what} {before!r}, now it is {after!r}; "
                     "choose another name for these labels"
                 )
 
@@ -214,6 +216,12 @@ class LabelWriter:
 
 
 _NEXT_MOVE = "label the run again: what is judged is not asked again"
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Options that are not the same, by name; None where one is not said."""
+    names = sorted({*old, *new})
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
 def _directory(run: Path, name: str) -> Path:

@@ -29,7 +29,8 @@ FOLDER = "critic"
 FILES = ("system", "step")
 Per: TypeAlias = Literal["step", "round"]
 Scored: TypeAlias = Literal["distinct", "all"]
-_WORLDS = {"mobile": "a phone", "web": "web pages"}
+WORLDS = {"mobile": "a phone", "web": "web pages"}
+"""Action space → what a critic is told that it looks at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +132,12 @@ class CriticPrompts:
             screen=case.observation.text,
             proposals=[proposal.line for proposal in proposals],
         )
-        return Prompt(system=self._system(case.space), shared=_sendable(text), segments=())
+        return Prompt(system=self._system(case.space), shared=sendable(text), segments=())
 
     def _render_system(self, space: ActionSpace) -> str:
-        return self._templates.render("system", world=_WORLDS.get(space.name, space.name), actions=space.listing())
+        return self._templates.render("system", world=WORLDS.get(space.name, space.name), actions=space.listing())
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """The text without half characters, which pages and broken tokenizers produce and no server takes."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

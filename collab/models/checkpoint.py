@@ -25,7 +25,7 @@ _LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
 
-_LOADING = threading.Lock()
+LOADING = threading.Lock()
 """Held while weights are loaded: transformers makes models on a default device that all threads share, and two that
 load at once end up without weights."""
 
@@ -44,8 +44,8 @@ class Checkpoint:
 
     def __init__(self, chat: ChatTokenizer, *, device: str, dtype: str) -> None:
         self.chat = chat
-        self.device = _device(device)
-        self.dtype = _dtype(dtype, self.device)
+        self.device = device_of(device)
+        self.dtype = dtype_of(dtype, self.device)
         self.model: Any = _load(chat, self.device, self.dtype)
         """The transformers model, adapters injected into it."""
         kind = self.model.config.model_type
@@ -198,7 +198,7 @@ def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     local = not chat.download
-    with _LOADING, readable(chat.path):
+    with LOADING, readable(chat.path):
         config = AutoConfig.from_pretrained(chat.path, local_files_only=local)
         kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
         model = kind.from_pretrained(chat.path, local_files_only=local, use_safetensors=True, dtype=dtype)
@@ -210,7 +210,8 @@ def _configured_ends(model: Any) -> list[int]:
     return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """Where to compute: "auto" takes a GPU when there is one; ConfigError when there is no such device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -222,7 +223,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype | str:
+def dtype_of(name: str, device: torch.device) -> torch.dtype | str:
+    """What to compute in: "auto" is the checkpoint's own, float32 on a CPU; ConfigError for an unknown name."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
     if name not in _DTYPES:

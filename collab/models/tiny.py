@@ -50,6 +50,7 @@ def make_tiny_checkpoint(
     layers: int = 2,
     vocabulary: int = 512,
     context: int = 4096,
+    labels: int | None = None,
 ) -> Path:
     """Write a random Qwen2 checkpoint (safetensors) with tokenizer and chat template.
 
@@ -59,6 +60,7 @@ def make_tiny_checkpoint(
         hidden: width of the model, a multiple of 8 (four heads of an even size).
         vocabulary: upper bound of the number of tokens; the 256 bytes and three control tokens are always there.
         context: longest sequence in tokens.
+        labels: how many numbers a head says of a text, as reward models do; None makes a language model.
 
     Returns:
         The directory.
@@ -74,7 +76,13 @@ def make_tiny_checkpoint(
         )
     try:
         import torch
-        from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+        from transformers import (
+            GenerationConfig,
+            PreTrainedTokenizerFast,
+            Qwen2Config,
+            Qwen2ForCausalLM,
+            Qwen2ForSequenceClassification,
+        )
     except ImportError as error:
         raise MissingExtra.of(error.name or "torch", "train", "a tiny checkpoint") from None
     directory = Path(directory)
@@ -99,11 +107,14 @@ def make_tiny_checkpoint(
         bos_token_id=None,
         eos_token_id=turn_end,
         pad_token_id=padding,
+        **({} if labels is None else {"num_labels": labels}),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(config)
-    model.generation_config = GenerationConfig(do_sample=True, eos_token_id=[turn_end, padding], pad_token_id=padding)
+        model = (Qwen2ForCausalLM if labels is None else Qwen2ForSequenceClassification)(config)
+    if labels is None:
+        ends = [turn_end, padding]
+        model.generation_config = GenerationConfig(do_sample=True, eos_token_id=ends, pad_token_id=padding)
     with quiet_transformers():
         model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)

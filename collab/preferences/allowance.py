@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from collab.collector import Progress as Meter
 from collab.config import Budget
 from collab.credit.adversary import Adversary, Occasion, Proposal
 from collab.errors import RunError, UsageError
-from collab.models.base import Model
+from collab.models.base import Capabilities
 
 
 class Exhausted(RunError):
@@ -72,8 +73,19 @@ class AllowedAdversary:
         self.meter.cost_usd += proposal.spent.cost_usd
 
 
-async def check_counted(model: Model, budget: Budget, where: str) -> None:
+class Probed(Protocol):
+    """Whatever says what it supports."""
+
+    async def probe(self) -> Capabilities:
+        """Find out, once."""
+        ...
+
+
+async def check_counted(model: Probed, budget: Budget, where: str) -> Capabilities:
     """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
+
+    Returns:
+        What the model supports.
 
     Raises:
         UsageError: a limit is on something that the model does not count.
@@ -86,3 +98,4 @@ async def check_counted(model: Model, budget: Budget, where: str) -> None:
         )
     if budget.tokens is not None and not able.counts_tokens:
         raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")
+    return able

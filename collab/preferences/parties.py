@@ -21,8 +21,8 @@ from collab.library import Library
 from collab.preferences.allowance import check_counted
 from collab.resolve import kinds
 
-ASKS_A_MODEL = "llm"
-"""The kind of critics that needs a model beside its options."""
+NEEDS_OPTIONS = frozenset({"llm", "model"})
+"""Kinds of critics that a bare name cannot stand for: they need to be told which model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class CriticChoice:
     def known(self) -> bool:
         """Whether it can be built: a labelling need not tell how the model that judged was asked."""
         kind = self.definition.kind
-        return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind != ASKS_A_MODEL)
+        return "critic" in self.options or ":" in kind or (kind in kinds("critics") and kind not in NEEDS_OPTIONS)
 
 
 def critic_named(library: Library, name: str, run: Path, seed: int) -> CriticChoice:
@@ -62,7 +62,7 @@ def critic_named(library: Library, name: str, run: Path, seed: int) -> CriticCho
     """
     if name in labellings(run):
         return _of_head(name, read_labels(run, name).head)
-    known = [kind for kind in kinds("critics") if kind != ASKS_A_MODEL]
+    known = [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
     if name in known or ":" in name:
         made = CriticDefinition(kind=name)
         told = {"kind": name, "options": {}}
@@ -92,7 +92,7 @@ def _of_head(name: str, head: LabelHead) -> CriticChoice:
 
 @contextlib.asynccontextmanager
 async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> AsyncIterator[tuple[Critic, LabelHead]]:
-    """The critic, and the head of its labels; its model is closed in the end.
+    """The critic, and the head of its labels, with the digest of its weights; its model is closed in the end.
 
     Args:
         call_s: limit of one call in seconds.
@@ -109,9 +109,11 @@ async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> 
         )
     bench = Bench.of(choice.labels, choice.definition, choice.texts)
     try:
+        options = dict(choice.options)
         if bench.model is not None:
-            await check_counted(bench.model, budget, f"agents/{choice.labels}")
+            able = await check_counted(bench.model, budget, f"agents/{choice.labels}")
+            options |= {} if able.weights is None else {"weights": able.weights}
         critic = bench.critic(seed=choice.seed, call_s=call_s)
-        yield critic, LabelHead(critic=label_of(critic), options=choice.options, seed=choice.seed)
+        yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)
     finally:
         await bench.close()

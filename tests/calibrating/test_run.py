@@ -19,6 +19,8 @@ from collab.credit.labels import labellings, read_labels
 from collab.credit.language_scores import ABSENT, OUT_OF_RANGE
 from collab.errors import RunFormatError, UsageError
 from collab.models.fake_server import FakeServer, Fault
+from collab.models.layout import weights_digest
+from collab.models.tiny import make_tiny_checkpoint
 
 Wanted = Callable[..., CalibrationConfig]
 PASSES = ["again", "first", "longer", "names-1"]
@@ -66,6 +68,32 @@ def test_a_model_is_asked_as_planned_and_its_faults_are_found(
     assert set(record.seeds) == set(PASSES)
     assert record.seeds["first"] == record.seeds["again"] != record.seeds["names-1"]
     assert record.model["policy"]["base"] == "fake"
+
+
+def test_a_reward_model_is_measured_with_its_weights_and_without_words(
+    wanted: Wanted, tmp_path: Path, folder: Path
+) -> None:
+    weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
+    (folder / "agents" / "scorer.yaml").write_text(
+        f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
+    )
+    config = wanted(critic="scorer", settings=["permutations=0"], budget=Budget(tokens=1_000_000))
+    planned = asyncio.run(estimate(config))
+    record = asyncio.run(start(config, tmp_path / "out")).record
+    assert record.numbers is not None
+    assert record.spent is not None
+    assert (record.label, set(record.prompts)) == ("model-1", {"system", "state", "action"})
+    assert record.model["capabilities"]["weights"] == weights_digest(weights)
+    assert record.numbers.cells == sum(planned.worth.values()) > 4
+    assert planned.calls == record.spent.calls == 3 * record.numbers.cells
+    assert planned.prompt_tokens is not None
+    assert planned.prompt_tokens < record.spent.prompt_tokens  # which counts the chat template, too
+    assert (planned.completion_tokens, record.spent.completion_tokens) == (0, 0)
+    assert record.numbers.auc is not None
+    assert record.numbers.retest is not None
+    assert (record.numbers.retest.difference, record.numbers.length_bias) == (0, 0)
+    with pytest.raises(UsageError, match="--budget usd: agents/scorer does not say what it costs"):
+        asyncio.run(start(wanted(critic="scorer", budget=Budget(usd=1)), tmp_path / "other"))
 
 
 def test_without_other_names_nothing_is_said_of_places(wanted: Wanted, tmp_path: Path) -> None:

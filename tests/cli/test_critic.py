@@ -90,6 +90,8 @@ def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--critic", "critic-model"), "checkpoints/my-critic: no such model directory"),
+        (("--critic", "critic-model", "--set", "critic.prompt=critic"), "need state.jinja, action.jinja"),
         (("--critic", "parrot"), "agents/parrot: kind scripted speaks and does not judge"),
         (("--env", "web"), "web cannot be copied or rebuilt, or knows no solutions"),
         (("--set", "nothing=1"), "nothing"),
@@ -113,7 +115,7 @@ def test_a_critic_must_be_named(collab):
     assert "--critic is missing: name an agents file that judges" in err
 
 
-@pytest.mark.parametrize("name", ["critic-llm", "critic-oracle"])
+@pytest.mark.parametrize("name", ["critic-llm", "critic-model", "critic-oracle"])
 def test_a_critic_does_not_play(collab, name: str):
     asked = ("rollout", "--env", "corridor", "--graph", "single", "--agents", name, "--episodes", "1", "--out", "run")
     for command in (asked, ("agents", "check", name)):
@@ -128,6 +130,6 @@ def test_the_list_of_agents_keeps_them_apart(collab):
     speakers, critics = collab("agents", "list")[1].split("\n\n")
     assert "rehearsal" in speakers
     assert "critic-" not in speakers
-    assert critics.count("\ncritic-") == 3
+    assert critics.count("\ncritic-") == 4
     listed = read(collab("agents", "list", "--json"))
     assert (listed["critic-llm"]["critic"], listed["rehearsal"]["critic"]) == (True, False)

@@ -159,7 +159,11 @@ def test_a_secret_is_hidden(run: Path, found: list[Case], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"critic": "test-2"}, "critic 'test-1'"), ({"seed": 4}, "seed 3"), ({"options": {}}, "options {'per': 'step'}")],
+    [
+        ({"critic": "test-2"}, "critic 'test-1'"),
+        ({"seed": 4}, "seed 3"),
+        ({"options": {}}, "option per 'step', now it is None"),
+    ],
 )
 def test_another_critic_needs_another_name(run: Path, change: dict[str, Any], told: str) -> None:
     with LabelWriter(run, "one", HEAD):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from collab.config import Budget
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
-from collab.credit.critic import Judgement, Word, judgement_of
+from collab.credit.critic import UNREAD, Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.credit.pairs import NOTHING
@@ -23,6 +24,8 @@ from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, ModelFailure, UsageError
 from collab.library import Library
+from collab.models.layout import weights_digest
+from collab.models.tiny import make_tiny_checkpoint
 from collab.preferences.rebuild import Rebuilt, rebuild
 from collab.preferences.wish import NO_CAP, Wish, sources_of
 from collab.store.reader import RunReader
@@ -201,6 +204,31 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
     assert (again.judged, again.spent.calls, again.new, ids(again)) == (1, 1, False, ids(result))
     with pytest.raises(ConfigError, match="speaks and does not judge"):
         made(run, library, critic="clumsy")
+
+
+def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp_path: Path, library: Library) -> None:
+    weights = make_tiny_checkpoint(tmp_path / "critic", labels=2, hidden=16, layers=1)
+    scorer = tmp_path / "scorer.yaml"
+    scorer.write_text(f"kind: model\noptions: {{path: {json.dumps(str(weights))}}}\nprompt: critic-model\n")
+    first = made(run, library, critic=str(scorer), budget=Budget(tokens=500))
+    assert first.stopped is not None
+    assert 0 < first.judged < len(cases_of(run))
+    result = made(run, library, critic=str(scorer))
+    assert result.stored is not None
+    assert first.judged + result.judged == len(cases_of(run))
+    assert (result.stored.name, result.stored.head.critic) == ("scorer", "model-1")
+    labels = read_labels(run, "scorer")
+    assert labels.head.options["weights"] == weights_digest(weights)
+    assert not labels.missing - Counter({UNREAD: labels.missing[UNREAD]})
+    rewards = {key: judgement.rewards.rewards for key, judgement in labels.judged.items()}
+    rewarded = {(*key, one.cell) for key, each in rewards.items() for one in each if one.reward}
+    better = [side for pair in result.stored.pairs for side in pair.chosen]
+    assert {(side.trajectory, side.step, side.cell) for side in better} <= rewarded
+    (log,) = sorted((run / "labels" / "scorer" / "events").glob("*.jsonl"))[:1]
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    make_tiny_checkpoint(weights, labels=2, hidden=16, layers=1, seed=1)
+    with pytest.raises(UsageError, match=r"was made with option weights '.*; choose another name for these labels"):
+        made(run, library)
 
 
 def test_steps_that_an_unknown_critic_left_out_are_counted(run: Path, library: Library) -> None:

@@ -1,0 +1,184 @@
+"""A reward model in this process: a Hugging Face directory whose head says numbers of a text instead of more text.
+
+    model = RewardModel(path="checkpoints/my-critic")
+    [first, second] = await model.score(prompt, ["tap Save", "go back"])
+
+What is scored is a conversation of the checkpoint's own chat template: the prompt as system and user turn, an ending as
+the assistant's reply, up to and with the token that ends a reply. The head is read at that token. The endings of one
+prompt are computed together and with nothing else, so that what is said of them depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
+from collab.library import checkpoint
+from collab.models.base import Capabilities
+from collab.models.chat import ChatTokenizer
+from collab.models.layout import weights_digest
+from collab.models.local import check_files
+from collab.models.lora import readable
+from collab.types import PolicyRef, Prompt
+
+if TYPE_CHECKING:
+    from collab.models.reward_head import RewardHead
+
+LABELS = (1, 2)
+"""How many numbers a reward model may say."""
+_HEAD = "ForSequenceClassification"
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What a reward model says of one ending."""
+
+    logits: tuple[float, ...]
+    """One per label; whatever was computed, also NaN."""
+    tokens: int
+    """Of the whole sequence that was read, the prompt included."""
+    seconds: float
+    """Its share of the time of all endings of the prompt; waiting in line not included."""
+
+
+class RewardModel:
+    """A checkpoint for sequence classification with one or two labels, over a causal model.
+
+    Args:
+        path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
+        device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
+        dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
+        max_batch: endings computed together at most.
+
+    Raises:
+        ConfigError: the directory is not there, or is not that of such a checkpoint.
+        MissingExtra: torch or transformers is not installed.
+    """
+
+    def __init__(self, *, path: str, device: str = "auto", dtype: str = "auto", max_batch: int = 16) -> None:
+        if max_batch < 1:
+            raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
+        for package in ("torch", "transformers"):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtra.of(package, "train", "a reward model")
+        self._folder = checkpoint(path)
+        if not Path(self._folder).is_dir():
+            raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
+        check_files(self._folder)
+        self.context = _checked(self._folder)
+        """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
+        self.chat = ChatTokenizer(self._folder)
+        self.policy = PolicyRef(base=path)
+        self._place = (device, dtype, max_batch)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
+        self._head: RewardHead | None = None
+        self._closed = False
+
+    async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[Scored]:
+        """What the model says of each ending, in their order; none for none.
+
+        Raises:
+            ModelFailure: it does not fit into memory, or the model was closed.
+            ConfigError: the weights cannot be loaded (first call).
+        """
+        if not endings:
+            return []
+        opening = self.chat.prompt_ids(prompt).ids
+        return await self._in_thread(functools.partial(self._compute, opening, [self._ids(one) for one in endings]))
+
+    def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
+        """Tokens of the longest sequence."""
+        return len(self.chat.prompt_ids(prompt)) + max((len(self._ids(one)) for one in endings), default=0)
+
+    async def probe(self) -> Capabilities:
+        """What it supports; loads the weights when that has not happened yet.
+
+        Raises:
+            ConfigError: they cannot be loaded, or lack the head.
+        """
+        head = await self._in_thread(self._loaded)
+        kind = str(head.model.dtype).removeprefix("torch.")
+        return Capabilities(
+            seed=True,
+            counts_tokens=True,
+            weights=await asyncio.to_thread(lambda: self.weights),
+            notes=(f"device {head.device}, {kind}, {head.model.config.num_labels} labels",),
+        )
+
+    @functools.cached_property
+    def weights(self) -> str:
+        """Digest of the weights, see `collab.models.layout.weights_digest`."""
+        return weights_digest(Path(self._folder))
+
+    def count_tokens(self, text: str) -> int:
+        """Exact length of a text as it stands in a prompt."""
+        return len(self.chat.encode(text))
+
+    async def close(self) -> None:
+        """Give back the memory. Waiting calls fail. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            stop = functools.partial(self._thread.shutdown, wait=True, cancel_futures=True)
+            await asyncio.get_running_loop().run_in_executor(None, stop)
+            self._head = None
+
+    # ---------------------------------------------------------------------------------------------------- parts
+
+    def _ids(self, ending: str) -> tuple[int, ...]:
+        end = self.chat.turn_end
+        return self.chat.encode(ending) + (() if end is None else (end,))
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        if self._closed:
+            raise ModelFailure(f"{self.policy.base}: the model was closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[Scored]:
+        """Runs in the thread."""
+        with boundary(ModelFailure, f"reward model {self.policy.base}"):
+            head, started = self._loaded(), time.perf_counter()
+            said = head.logits(opening, endings)
+        seconds = (time.perf_counter() - started) / len(endings)
+        return [
+            Scored(logits=logits, tokens=len(opening) + len(ending), seconds=seconds)
+            for logits, ending in zip(said, endings, strict=True)
+        ]
+
+    def _loaded(self) -> RewardHead:
+        """Runs in the thread; the weights are read at the first use."""
+        if self._head is None:
+            from collab.models.reward_head import RewardHead
+
+            device, dtype, width = self._place
+            self._head = RewardHead(self._folder, device=device, dtype=dtype, width=width)
+        return self._head
+
+
+def _checked(folder: str) -> int:
+    """The context of a reward model's directory; ConfigError where its configuration is of something else."""
+    from transformers import AutoConfig
+
+    with readable(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    kinds = list(config.architectures or [])
+    if not any(kind.endswith(_HEAD) for kind in kinds):
+        raise ConfigError(
+            f"{folder}: holds {', '.join(kinds) or 'an unnamed architecture'}, which has no score; a reward model is a "
+            f"checkpoint for sequence classification, e.g. Qwen2{_HEAD}"
+        )
+    if config.num_labels not in LABELS:
+        raise ConfigError(
+            f"{folder}: its head has {config.num_labels} labels; a reward model has 1 (the higher, the better) or "
+            "2 (bad, good)"
+        )
+    return getattr(config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
