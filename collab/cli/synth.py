@@ -201,10 +201,10 @@ def describe(progress: Progress) -> str:
 
 
 def finish(result: SynthResult, *, as_json: bool) -> None:
-    """Print how a synthesis went; one that stopped early ends the command with exit code 1.
+    """Print how a synthesis went; one that stopped early or lacks what broke ends the command with exit code 1.
 
     Raises:
-        typer.Exit: it stopped early.
+        typer.Exit: it stopped early, or units broke.
     """
     from collab.synth.journal import resume_command
 
@@ -219,6 +219,7 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
         note(f"{count} of {result.report.units} walks and episodes broke ({why}); make them again with: {again}")
+        raise typer.Exit(1)
 
 
 def result_data(result: SynthResult) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def result_data(result: SynthResult) -> dict[str, Any]:
         "out": str(result.path),
         "environment": result.label,
         "stopped": result.stopped,
-        "resume": resume_command(result.path) if result.stopped else None,
+        "resume": resume_command(result.path) if result.stopped or calls.broken else None,
         "units": {"planned": calls.planned, "done": calls.done, "broken": calls.broken},
         "rows_so_far": dict(result.progress.rows),
         "report": data(result.report),
@@ -240,6 +241,8 @@ def result_data(result: SynthResult) -> dict[str, Any]:
 
 
 def _show(result: SynthResult, report: Report) -> None:
+    from collab.synth.finish import CARD
+
     calls = result.progress.calls
     say(result.label)
     say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
@@ -248,7 +251,7 @@ def _show(result: SynthResult, report: Report) -> None:
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
     say(f"spent    {clock(calls.seconds)}, {calls.calls} calls, {short(calls.tokens)} tokens")
-    say(f"card     {result.path / 'card.md'}")
+    say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:

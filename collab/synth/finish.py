@@ -32,6 +32,9 @@ def finish(
 ) -> Report:
     """Select, check and write what the journal holds; writing it again gives the same files.
 
+    Where units broke, the tables hold the rows of the others; the card is written, and the manifest says that all is
+    over, when none is broken any more.
+
     Raises:
         RunError: no row came out, because units broke.
         UsageError: no row came out, although none broke.
@@ -44,17 +47,21 @@ def finish(
     refuse_leaks(selection.rows, splits.values())
     found = report(made, selection)
     files = _write_tables(directory, config, selection.rows)
-    card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
     with writing(directory, _go_on(directory)):
-        write_atomic(directory / CARD, card.encode("utf-8", "replace"))
-        files[CARD] = {"sha256": _sha256(directory / CARD)}
-        write_head(directory, replace(head, finished=now(), files=files, report=asdict(found)))
+        if found.broken:
+            (directory / CARD).unlink(missing_ok=True)
+        else:
+            card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
+            write_atomic(directory / CARD, card.encode("utf-8", "replace"))
+            files[CARD] = {"sha256": _sha256(directory / CARD)}
+        over = None if found.broken else now()
+        write_head(directory, replace(head, finished=over, files=files, report=asdict(found)))
     return found
 
 
 def finished(directory: Path, head: Head) -> Report | None:
     """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
-    if head.finished is None or head.report.get("broken"):
+    if head.finished is None:
         return None
     for name, told in head.files.items():
         path = directory / name

@@ -74,11 +74,11 @@ class Head:
     versions: Mapping[str, str] = field(default_factory=versions)
     created: str = field(default_factory=now)
     finished: str | None = None
-    """When the tables were written; None while units are left."""
+    """When tables and card were written; None while units are left or broken."""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """File name → {"sha256", "rows"}; empty before the end."""
+    """File name → {"sha256", "rows"}; empty before every unit was tried."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers of the card (`collab.synth.report.Report`); empty before the end."""
+    """The numbers of the card (`collab.synth.report.Report`); empty before every unit was tried."""
     format: int = FORMAT
 
 

@@ -31,11 +31,11 @@ class SynthResult:
     path: Path
     label: str
     report: Report | None
-    """None while units are left."""
+    """None while units are left; those that it names as broken are made again by `resume`."""
     progress: Progress
     """Of this process; rows and units of earlier ones are counted in."""
     stopped: str | None
-    """Why it ended early; None when it is finished."""
+    """Why it ended early; None when every unit was tried."""
 
 
 async def start(

@@ -85,6 +85,20 @@ def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
     assert found["report"] is None
 
 
+def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_go_on(collab):
+    asked = ("--env", "corridor", "--backend", "partly", "--episodes", "6", "--screens", "0")
+    code, out, err = collab("synth", *asked, "--out", "data")
+    assert code == 1
+    assert out.splitlines()[-1] == "card     none before the set is whole"
+    assert err.splitlines()[-1].startswith("2 of 6 walks and episodes broke (fake environment: broke at step 0")
+    assert err.endswith("; make them again with: collab synth --resume data\n")
+    found = read(collab("synth", "--resume", "data", "--json"), code=1)
+    assert found["resume"] == "collab synth --resume data"
+    assert set(found["report"]["broken"]) == {"episode/1", "episode/4"}
+    assert found["units"] == {"planned": 6, "done": 6, "broken": 2}
+    assert not Path("data/card.md").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,7 +14,7 @@ import pytest
 
 from collab.config import Budget
 from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
-from collab.models.fake_server import FakeServer
+from collab.models.fake_server import FakeServer, Fault
 from collab.models.tiny import make_tiny_checkpoint
 from collab.store import log
 from collab.synth.journal import Done, Journal, Said, read_head, read_records
@@ -314,7 +314,32 @@ def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_pat
     assert set(report.broken) == {"episode/1", "episode/4"}
     assert report.units == 6
     assert report.rows > 0
-    assert "2 of 6 units broke" in (tmp_path / "out" / "card.md").read_text()
+    assert sum(len(list(read_rows(tmp_path / "out" / name))) for name in tables(tmp_path / "out")) == report.rows
+    assert not (tmp_path / "out" / "card.md").exists()
+
+
+def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
+    wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
+):
+    config = wanted(teacher="tutor", episodes=3, screens=0, concurrency=1)
+    run(config, tmp_path / "whole")
+    count = len(server.requests)
+
+    def failing_once(body: Any) -> str:
+        if len(server.requests) == 3 * count // 2:
+            server.faults.append(Fault(status=500))
+        return corridor_teacher(body)
+
+    voice.says = failing_once
+    first = run(config, tmp_path / "out")
+    assert (first.stopped, len(first.report.broken)) == (None, 1)
+    assert read_head(tmp_path / "out").finished is None
+    assert tables(tmp_path / "out") != tables(tmp_path / "whole")
+    second = go_on(tmp_path / "out")
+    assert not second.report.broken
+    assert second.progress.calls.done - second.progress.calls.before == 1
+    assert tables(tmp_path / "out") == tables(tmp_path / "whole")
+    assert (tmp_path / "out" / "card.md").read_text() == (tmp_path / "whole" / "card.md").read_text()
 
 
 # --------------------------------------------------------------------------------------------------- the directory
