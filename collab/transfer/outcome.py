@@ -145,7 +145,8 @@ def _told(outcome: Outcome, tables: Mapping[Place, Table]) -> str:
     for arm, difference in outcome.generalization.items():
         lines.append(f"- Δ_generalization of the {arm} team: {difference}")
     if outcome.gained is not None:
-        lines.append(f"- gained by training in the second environment: {outcome.gained} (epoch {outcome.epoch})")
+        chosen = f"epoch {outcome.epoch}" if outcome.epoch else "no epoch was better than the team as it came"
+        lines.append(f"- gained by training in the second environment: {outcome.gained} ({chosen})")
     if outcome.forgetting is not None:
         lines.append(f"- forgetting of the first environment, positive where something is lost: {outcome.forgetting}")
     return "\n".join(lines) + "\n"

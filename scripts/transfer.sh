@@ -1,0 +1,31 @@
+# Not to be run: what scripts/transfer_phone_to_web.sh and scripts/transfer_web_to_phone.sh have in common.
+#
+# transfer FIRST TASKS SECOND TASKS OUT OPTIONS…: train a team in the first environment (OUT/trained), then transfer its
+# best epoch to the second one (OUT/transfer), training on there. What is finished is not done again, and what was
+# stopped or killed goes on where it was. OPTIONS are for both commands, the words of EVALUATION for the transfer alone.
+transfer() {
+  local first=$1 first_tasks=$2 second=$3 second_tasks=$4 out=$5
+  shift 5
+  local collab=${COLLAB:-collab} agents=${AGENTS:-pocket} evaluation recipe
+  read -ra evaluation <<< "${EVALUATION:-}"
+  recipe="$first $first_tasks to $second $second_tasks with $agents: $* ${EVALUATION:-}"
+  if [[ -e $out/recipe && $(< "$out/recipe") != "$recipe" ]]; then
+    echo "error: $out holds what other options made ($(< "$out/recipe"); now $recipe); name another folder" >&2
+    exit 2
+  fi
+  mkdir -p "$out"
+  echo "$recipe" > "$out/recipe"
+  if [[ -e $out/trained/marl.json ]]; then
+    "$collab" train-marl --resume "$out/trained"
+  else
+    rm -rf -- "$out/trained"
+    "$collab" train-marl --env "$first" --tasks "$first_tasks" --agents "$agents" --out "$out/trained" "$@"
+  fi
+  if [[ -e $out/transfer/transfer.json ]]; then
+    "$collab" transfer --resume "$out/transfer"
+  else
+    rm -rf -- "$out/transfer"
+    "$collab" transfer --mode continual --agents "$out/trained@best" --env "$second" --tasks "$second_tasks" \
+      --out "$out/transfer" "${evaluation[@]}" "$@"
+  fi
+}
