@@ -72,6 +72,15 @@ def test_a_critic_that_nobody_calibrated_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_reward_model_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
+) -> None:
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library, "--anyway"]
+    said = refused(capsys, *asked, "--set", "critic=critic-model", "--out", tmp_path / "run")
+    assert "checkpoints/my-critic: no such model directory" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_team_is_planned_trained_and_played(
     capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path

@@ -1,0 +1,62 @@
+"""A team that a reward model judges: what it says is metered, traced to its weights, and not said twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.calibrating.configure import Wish, configure
+from collab.calibrating.run import start as calibrate
+from collab.config import Budget
+from collab.credit.labels import read_labels
+from collab.credit.pair_store import read_pairs
+from collab.library import Library
+from collab.marl.config import MarlConfig
+from collab.marl.gate import admitted
+from collab.marl.loop import resume, start
+from collab.models.layout import weights_digest
+from collab.models.tiny import make_tiny_checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def config(schooled, tmp_path: Path) -> MarlConfig:
+    weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
+    (tmp_path / "scorer.yaml").write_text(
+        f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
+    )
+    found: MarlConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "least_auc=null", "epochs=1")
+    return found
+
+
+def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(config: MarlConfig, tmp_path: Path) -> None:
+    whole = asyncio.run(start(config, tmp_path / "whole", device="cpu"))
+    assert whole.summary is not None
+    rollout = tmp_path / "whole/epochs/1/rollout"
+    labels, spent = read_labels(rollout, "marl"), whole.records[1].spent["critic"]
+    assert labels.head.critic == "model-1"
+    assert labels.head.options["weights"] == weights_digest(tmp_path / "critic")
+    assert spent.calls == sum(len(judgement.calls) for judgement in labels.judged.values()) > 0
+    assert spent.prompt_tokens > 0
+    assert spent.completion_tokens == 0
+    assert {pair.critic for pair in read_pairs(rollout, "marl").pairs} == {"model-1"}
+    before = whole.records[0].spent["evaluation"], whole.records[1].spent["rollout"]
+    played = sum(one.prompt_tokens + one.completion_tokens for one in before)
+    stopped = asyncio.run(start(config, tmp_path / "run", device="cpu", budget=Budget(tokens=played + 1)))
+    assert stopped.stopped is not None
+    judged = read_labels(tmp_path / "run/epochs/1/rollout", "marl").judged
+    assert 0 < len(judged) < len(labels.judged)
+    assert asyncio.run(resume(tmp_path / "run", device="cpu")).summary == whole.summary
+
+
+def test_its_calibration_is_found_by_its_weights(config: MarlConfig, tmp_path: Path) -> None:
+    library, out = Library(own=Path(str(config.library))), tmp_path / "measured"
+    wish = Wish(env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"])
+    asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))
+    assert asyncio.run(admitted(config, calibrations=out)).startswith("calibrated 2")
+    make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1, seed=1)
+    assert asyncio.run(admitted(config, calibrations=out)) == f"no finished calibration of it in {out}"
