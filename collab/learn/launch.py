@@ -1,0 +1,185 @@
+"""A run trained by several processes: each holds the whole model and computes its share of every step.
+
+    prepared = prepare(task, rows, processes=8)
+    result = launch(prepared, begin(prepared, out))
+
+They are started by `accelerate launch` with one of the configurations in `accelerate/`, over all GPUs of this machine
+or, with device "cpu", over its processors. This process trains nothing: it watches the metrics that they write, asks
+them to stop, and says why they failed. Everything else is as in one process: the same order of steps, the same
+directory, the same checkpoints. If this process dies, they stop with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collab.errors import TrainingFailure, UsageError
+from collab.learn.finetune import Result
+from collab.learn.folder import RunFolder
+from collab.learn.prepare import Prepared
+from collab.learn.process import ERROR, STOP
+from collab.store.files import writing
+
+if TYPE_CHECKING:
+    from collab.learn.watch import Progress
+
+CONFIGS = Path(__file__).parent / "accelerate"
+LOG = "processes.log"
+"""In the run's directory: all that the processes and their launcher said."""
+_LOOK_S = 0.5
+"""Between two looks at what they write."""
+
+
+def launch(
+    prepared: Prepared,
+    folder: RunFolder,
+    *,
+    watch: Callable[[Any], None] = lambda progress: None,
+    stopping: Callable[[], bool] = lambda: False,
+    device: str = "auto",
+) -> Result:
+    """Train to the end, or until asked to stop, by as many processes as the run was prepared for.
+
+    Args:
+        prepared: its data must lie where its task says: each process reads it anew.
+        folder: begun.
+        watch: called with every logged step.
+        stopping: asked twice a second; True stops with a checkpoint after the step at hand.
+        device: "auto" takes the GPUs when there are any, or "cpu".
+
+    Raises:
+        UsageError: there are fewer GPUs than processes, or the run cannot be trained.
+        TrainingFailure: the processes failed; their reason is the message.
+        StoreFailure: nothing can be written.
+    """
+    _check_devices(prepared.world, device)
+    _give_back_gpus()
+    stop = folder.path / STOP
+    with writing(folder.path, folder.resume):
+        stop.unlink(missing_ok=True)
+        log = (folder.path / LOG).open("wb")
+    with log:
+        # In a session of their own: Ctrl-C is for this process, which lets them end with a checkpoint.
+        started = subprocess.Popen(
+            command(prepared.world, folder.path, device),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code = _watched(started, prepared, folder, watch, stopping)
+    finally:
+        if started.poll() is None:
+            started.terminate()
+            started.wait()
+        stop.unlink(missing_ok=True)
+    if code:
+        raise _failed(folder, code)
+    return _result(prepared, folder)
+
+
+def command(processes: int, out: Path, device: str) -> list[str]:
+    """What is run."""
+    config = CONFIGS / ("gpus.yaml" if _gpus(device) else "cpus.yaml")
+    return [
+        *(sys.executable, "-m", "accelerate.commands.launch"),
+        *("--config_file", str(config), "--num_processes", str(processes), "--main_process_port", "0"),
+        *("-m", "collab.learn.process", str(out), "--device", device, "--while-alive", str(os.getpid())),
+    ]
+
+
+def _watched(
+    started: subprocess.Popen[bytes],
+    prepared: Prepared,
+    folder: RunFolder,
+    watch: Callable[[Any], None],
+    stopping: Callable[[], bool],
+) -> int:
+    """Look after the processes until they end; returns their exit code."""
+    first = told = _resumed_at(folder)
+    while True:
+        code = started.poll()
+        if stopping():
+            (folder.path / STOP).touch()
+        lines = folder.read_metrics()
+        if lines and lines[-1]["step"] > told:
+            told = lines[-1]["step"]
+            watch(_progress(lines[-1], prepared, first))
+        if code is not None:
+            return code
+        time.sleep(_LOOK_S)
+
+
+def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Progress:
+    """How far a run is, as a process of its own would tell it.
+
+    Args:
+        line: of the metrics.
+        first: step from which the processes go on.
+    """
+    from collab.learn.watch import Progress
+
+    steps, seconds = len(prepared.steps), line["seconds"]
+    trained = sum(prepared.step_tokens[first : line["step"]])
+    return Progress(
+        step=line["step"],
+        steps=steps,
+        group=line["group"],
+        loss=line["loss"],
+        tokens_per_s=trained / max(seconds, 1e-9),
+        left_s=seconds / max(line["step"] - first, 1) * (steps - line["step"]),
+        alarm=line.get("alarm"),
+    )
+
+
+def _result(prepared: Prepared, folder: RunFolder) -> Result:
+    """How a run ended, from what is there."""
+    lines, steps = folder.read_metrics(), len(prepared.steps)
+    loss = lines[-1]["loss"] if lines else None
+    if folder.final.is_dir():
+        return Result(step=steps, steps=steps, final=folder.final, loss=loss)
+    return Result(step=_resumed_at(folder), steps=steps, final=None, loss=loss)
+
+
+def _resumed_at(folder: RunFolder) -> int:
+    """The step of the newest checkpoint; 0 where there is none yet."""
+    checkpoint = folder.checkpoint()
+    return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
+
+
+def _failed(folder: RunFolder, code: int) -> TrainingFailure:
+    """The processes' own reason, or where to look for it."""
+    path = folder.path / LOG
+    said = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    reasons = [line.partition(ERROR)[2] for line in said if line.startswith(ERROR)]
+    reason = reasons[-1] if reasons else f"the launcher ended with exit code {code}"
+    return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (all they said: {path})")
+
+
+def _gpus(device: str) -> int:
+    """How many are to be used; 0 for processors."""
+    import torch
+
+    return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
+
+
+def _check_devices(processes: int, device: str) -> None:
+    gpus = _gpus(device)
+    if 0 < gpus < processes:
+        raise UsageError(
+            f"{processes} processes, but this machine has {gpus} GPUs; each process needs its own: train with at most "
+            f"{gpus}, or on processors with --device cpu"
+        )
+
+
+def _give_back_gpus() -> None:
+    """What this process keeps of the first GPU for later is needed by others now."""
+    import torch
+
+    torch.cuda.empty_cache()  # does nothing where no GPU was used

@@ -1,0 +1,76 @@
+"""One of several processes that train a run together: started by a launcher, told everything by the run's directory.
+
+    accelerate launch --num_processes 2 -m collab.learn.process OUT --device cpu --while-alive 4242
+
+It stops with a checkpoint when `OUT/stop` is there, or when the process that wanted it is gone. Exit codes are those of
+the command line: 0 (trained, or stopped), 1 (failed while working), 2 (cannot be trained), with the reason in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from collab.errors import CollabError, UsageError
+from collab.learn.data import read_data
+from collab.learn.finetune import Result, check_same, train
+from collab.learn.folder import RunFolder
+from collab.learn.prepare import levels_of, prepare, task_of, world
+
+STOP = "stop"
+"""A file of this name in a run's directory asks its processes to stop."""
+ERROR = "error: "
+"""Begins the line that says what went wrong."""
+
+
+def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool]) -> Result:
+    """Go on with a run as its manifest says.
+
+    Args:
+        device: as `finetune.train`.
+        wanted: asked after every step; False stops with a checkpoint.
+
+    Raises:
+        UsageError: base, data, order or number of processes are not those of the manifest.
+        RunError: as `finetune.train`.
+    """
+    manifest = folder.manifest()
+    task = task_of(manifest)
+    rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
+    prepared = prepare(task, rows)
+    check_same(prepared, manifest)
+    return train(prepared, folder, device=device, stopping=lambda: (folder.path / STOP).exists() or not wanted())
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process is there, whoever owns it."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m collab.learn.process")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--while-alive", type=int, required=True, metavar="PROCESS")
+    asked = parser.parse_args(arguments)
+    try:
+        train_as_asked(RunFolder(asked.out), asked.device, lambda: is_alive(asked.while_alive))
+    except CollabError as error:
+        if world()[0] == 0:
+            sys.stderr.write(f"{ERROR}{error}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
