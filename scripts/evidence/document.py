@@ -1,0 +1,147 @@
+"""`docs/results.md`: what was measured, what is missing, how each number came to be.
+
+Made from the files of finished units alone; the same files give the same document, wherever it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from collab.store.files import write_atomic, writing
+from evidence.curves import likelihood_curves, success_curves, to_svg
+from evidence.figures import (
+    MISSING,
+    ablation_table,
+    main_table,
+    seed_table,
+    table,
+    time_table,
+    transfer_table,
+)
+from evidence.goals import goal_table
+from evidence.plan import Plan
+from evidence.record import Records, UnitRecord
+from evidence.units import queue
+
+_HEAD = """# Results
+
+What training teaches a team, measured with the [pocket policy](../agents/pocket/README.md) on a processor: trained on
+the phone (`androidworld[simphone]`, training split), measured on instances of the same tasks that were never trained
+on, on tasks never trained on, and on pages of `mobile-miniwob`, before and after training goes on there. The critic is
+the environment's own solution (`critic-oracle`), the adversary draws plausible mistakes (`sampler`); no other model has
+a part in it. Success on SimPhone is not a success rate on AndroidWorld.
+
+{state} This page is made by `python scripts/reproduce_tables.py --render` from the files that finished units leave in
+`docs/results/units`, and from nothing else.
+
+All arms begin with the same checkpoint{base}, are trained with the same number of environment steps and are measured on
+the same instances (run seeds 30, 31 and 32) with the same sampling; the best epoch is chosen on run seed 39.
+[`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them, written down
+before any of them was measured.
+
+Success is in percent with 95 % Wilson intervals (episodes). Differences are in percentage points with 95 % bootstrap
+intervals that resample tasks, then their instances; each instance is paired with itself, for every run seed of a
+training. Where several trainings of one arm are put together, the interval tells of other tasks and instances rather
+than of other trainings; each training stands by itself further down.
+"""
+_PICTURES = {
+    "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
+    "likelihood.svg": ("What training does to chosen replies", "change of mean log p in nats", likelihood_curves),
+}
+
+
+def render(plan: Plan, records: Records, page: Path, folder: Path) -> None:
+    """Write the page and its pictures.
+
+    Args:
+        page: `docs/results.md`.
+        folder: of the pictures and of the units' files, beside it.
+
+    Raises:
+        UsageError: results cannot be compared.
+        StoreFailure: something cannot be written.
+    """
+    drawn = {
+        name: to_svg(title, unit, curves)
+        for name, (title, unit, of) in _PICTURES.items()
+        if (curves := of(plan, records))
+    }
+    text = document(plan, records)
+    with writing(page, "give the same command again"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in drawn.items():
+            write_atomic(folder / name, picture.encode())
+        for name in _PICTURES.keys() - drawn.keys():
+            (folder / name).unlink(missing_ok=True)
+        write_atomic(page, text.encode())
+
+
+def document(plan: Plan, records: Records) -> str:
+    """The page as Markdown; UsageError where results cannot be compared."""
+    parts = [
+        _head(plan, records),
+        _section("What was aimed at", goal_table(plan, records)),
+        _section("Teams, trained and untrained", main_table(plan, records)),
+        _section("What the method is made of", ablation_table(plan, records)),
+        _section("Another environment", transfer_table(plan, records)),
+        _section("Each training by itself", [*seed_table(plan, records), "", "Success on new seeds."]),
+        _section("Over the epochs", _pictures(plan, records)),
+        _section("What a training takes", time_table(plan, records)),
+        _section("Every unit", _units(plan, records)),
+    ]
+    return "\n".join(parts)
+
+
+def _section(head: str, lines: Iterable[str]) -> str:
+    return "\n".join(["", f"## {head}", "", *lines])
+
+
+def _head(plan: Plan, records: Records) -> str:
+    """What all is about, and how far it is."""
+    units = queue(plan)
+    done = len(records)
+    if not done:
+        state = f"**Nothing has been measured yet**: none of {len(units)} units is done."
+    else:
+        state = f"{done} of {len(units)} units are done." if done < len(units) else f"All {done} units are done."
+    base = next((f" (weights `{record.base[:12]}`)" for record in records.values()), "")
+    return _HEAD.replace("{state}", state).replace("{base}", base).rstrip()
+
+
+def _pictures(plan: Plan, records: Records) -> list[str]:
+    return [
+        line
+        for name, (title, unit, curves) in _PICTURES.items()
+        for line in (f"![{title}](results/{name})" if curves(plan, records) else f"{title}, {unit}: {MISSING}.", "")
+    ][:-1]
+
+
+def _units(plan: Plan, records: Records) -> list[str]:
+    """The commands that were given, in their order, and the hashes that came of them."""
+    lines = [
+        "`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again plays",
+        "the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and",
+        "with them the hash. `collab verify-resume` proves exact repetition.",
+        "",
+    ]
+    rows = [
+        [f"[{unit}](results/units/{unit}.json)", _hashes(record), ", ".join(f"`{one[:12]}`" for one in record.code)]
+        for unit, record in records.items()
+    ]
+    lines += table(["unit", "run hash", "code"], rows) if rows else [f"Run hashes: {MISSING}.", ""]
+    machines = dict.fromkeys(_machine(record) for record in records.values())
+    if machines:
+        lines += ["", *(f"- {told}" for told in machines), "", "```console"]
+        lines += [*(f"$ {record.command}" for record in records.values()), "```"]
+    return [*lines, ""] if lines[-1] else lines
+
+
+def _hashes(record: UnitRecord) -> str:
+    return ", ".join(f"{name} `{digest[:12]}`" for name, digest in record.hashes.items())
+
+
+def _machine(record: UnitRecord) -> str:
+    told = record.machine
+    threads = "" if told["threads"] is None else f", {told['threads']} threads"
+    return f"{told['processors']} processors{threads}, {told['system']}, Python {told['python']}, torch {told['torch']}"

@@ -1,0 +1,259 @@
+"""From what `collab` recorded in a unit's folder to the file that the unit leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collab.config import AgentDefinition, validate
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation import EpisodeResult
+from collab.library import Library, checkpoint, root
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.play import is_over as has_ended
+from collab.marl.play import trajectories_of
+from collab.marl.summary import Record, Trained, read_record
+from collab.models.layout import weights_digest
+from collab.report import RecordedRun, recorded_run, runs_in
+from collab.store.digest import run_hash
+from collab.store.run import RunStore
+from evidence.plan import Plan
+from evidence.record import EpochNumbers, Measured, Row, Seconds, UnitRecord
+from evidence.units import Unit, command, phase_of
+
+SHOWN = Path("runs/tables")
+"""As the folder of all work is called wherever commands are shown."""
+
+
+def base_of(agents: str, library: Library) -> str:
+    """Digest of the weights that an agents file plays with.
+
+    Raises:
+        UsageError: there is no such file, or it plays by other means than a checkpoint in this process.
+    """
+    definition = library.load("agents", agents, AgentDefinition)
+    if definition.kind != "local" or "path" not in definition.options:
+        raise UsageError(f"agents/{agents}: of kind {definition.kind}; name an agents file of kind local")
+    return weights_digest(Path(checkpoint(str(definition.options["path"]))))
+
+
+def code_digest() -> str:
+    """SHA-256 over everything of the package that can change what a run does, weights aside."""
+    digest, home = hashlib.sha256(), root()
+    package = Path(__file__).parents[2] / "collab"
+    files = [file for file in package.rglob("*") if file.suffix in {".py", ".yaml", ".js"}]
+    rooms = [file for room in ("agents", "graphs", "envs", "prompts") for file in (home / room).glob("**/*")]
+    texts = [file for file in rooms if file.suffix in {".yaml", ".jinja"}]
+    for file in sorted({*files, *texts}):
+        digest.update(f"{file.relative_to(home)}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def commit() -> str | None:
+    """The checkout's commit; None outside of one."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return told.stdout.strip() if told.returncode == 0 else None
+
+
+def machine() -> dict[str, str | int | None]:
+    """The machine in words."""
+    return {
+        "processors": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+def is_over(plan: Plan, unit: Unit, work: Path) -> bool:
+    """Whether nothing of a unit is left to do."""
+    folder = work / unit.name
+    if phase_of(plan, unit).kind == "train-marl":
+        training = MarlFolder(folder)
+        return training.file.exists() and "summary" in training.read()
+    found, wanted = runs_in(folder), _seeds(plan, unit)
+    return len(found) == len(wanted) and all(has_ended(path) for path in found)
+
+
+def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[str], seconds: float) -> UnitRecord:
+    """The record of a unit that is over.
+
+    Args:
+        code: digests of the package in all processes that worked on it.
+        seconds: that they took.
+
+    Raises:
+        RunFormatError: what was recorded cannot be read.
+    """
+    told = _training if phase_of(plan, unit).kind == "train-marl" else _evaluation
+    common: dict[str, Any] = {
+        "arm": unit.arm,
+        "seed": unit.seed,
+        "phase": unit.phase,
+        "base": base,
+        "code": list(dict.fromkeys(code)),
+        "commit": commit(),
+        "command": shlex.join(["collab", *command(plan, unit, SHOWN / base[:12])]),
+        "machine": machine(),
+    }
+    return UnitRecord(**common, **told(work / unit.name, work, seconds))
+
+
+# ------------------------------------------------------------------------------------------------- an evaluation
+
+
+def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
+    runs = [recorded_run(path) for path in runs_in(folder)]
+    results = [result for run in runs for result in run.report.results]
+    share = _environment_share(runs_in(folder))
+    first = runs[0]
+    return {
+        "policy": _policy(runs),
+        "config": placeless(_config(first.path), work),
+        "seeds": sorted(run.seed for run in runs),
+        "steps": sum(result.steps for result in results),
+        "seconds": Seconds(whole=seconds, environment=seconds * share, inference=seconds * (1 - share)),
+        "hashes": {str(run.seed): run_hash(RunStore.open(run.path)) for run in runs},
+        "measured": Measured(
+            environment=first.setting.environment,
+            version=first.report.environment_version,
+            split=first.setting.split,
+            episodes=_rows(results),
+        ),
+    }
+
+
+def _policy(runs: Sequence[RecordedRun]) -> str:
+    """Digest of the weights that spoke in all runs; RunFormatError where there were several."""
+    spoke = {weights for run in runs for _, weights in run.team["policies"].values()}
+    if len(spoke) != 1 or None in spoke:
+        raise RunFormatError(f"{runs[0].path.parent}: several policies spoke, or their weights are not known")
+    return str(spoke.pop())
+
+
+def _seeds(plan: Plan, unit: Unit) -> list[str]:
+    options = phase_of(plan, unit).options
+    return options[options.index("--seeds") + 1].split(",")
+
+
+def _config(path: Path) -> dict[str, Any]:
+    with RunStore.open(path).reader() as reader:
+        return dict(reader.manifest.config)
+
+
+# ---------------------------------------------------------------------------------------------------- a training
+
+
+def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
+    training = MarlFolder(folder)
+    head = training.read()
+    config, summary = validate(MarlConfig, head["config"], str(training.file)), head["summary"]
+    numbers = range(summary["epochs"] + 1)
+    records = [read_record(training.epoch(number).record) for number in numbers]
+    epochs = [_epoch(training, config, record) for record in records]
+    began = set(head["base"].values())
+    return {
+        "policy": "+".join(sorted(began)),
+        "config": placeless(head["config"], work),
+        "seeds": config.method.held_out.seeds,
+        "steps": sum(epoch.steps for epoch in epochs),
+        "seconds": _seconds_of(training, records, seconds),
+        "hashes": {"training": summary["hash"]},
+        "best": summary["best"],
+        "epochs": epochs,
+    }
+
+
+def _epoch(training: MarlFolder, config: MarlConfig, record: Record) -> EpochNumbers:
+    folder = training.epoch(record.epoch)
+    played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
+    rollout = _rows(EpisodeResult.of(one) for one in played)
+    runs = [recorded_run(path) for path in runs_in(folder.evaluation)]
+    trained = next(iter(record.trained.values()), None)
+    return EpochNumbers(
+        epoch=record.epoch,
+        steps=sum(row[4] for row in rollout),
+        rollout=rollout,
+        held_out=_rows(result for run in runs for result in run.report.results),
+        pairs=sum(one.pairs + one.older for one in record.rows.values()),
+        agreement=record.agreement,
+        weights={name: one.digest for name, one in record.trained.items()},
+        hash=record.hash,
+        **_numbers(trained),
+    )
+
+
+def _numbers(trained: Trained | None) -> dict[str, Any]:
+    names = ("loss", "margin", "accuracy", "logp_chosen", "logp_chosen_first", "alarm")
+    return {} if trained is None else {name: getattr(trained, name) for name in names}
+
+
+def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float) -> Seconds:
+    """By part, where the processes that ended the parts told."""
+    rollouts = [training.epoch(record.epoch).rollout for record in records]
+    measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
+    share = _environment_share([*(path for path in rollouts if path.exists()), *measured])
+    played = _sum(records, "rollout", "evaluation")
+    return Seconds(
+        whole=whole,
+        environment=None if played is None else played * share,
+        inference=None if played is None else played * (1 - share),
+        critic=_sum(records, "critic"),
+        adversary=_sum(records, "adversary"),
+        training=_sum(records, "training"),
+    )
+
+
+def _sum(records: Iterable[Record], *parts: str) -> float | None:
+    """Seconds of some parts over all epochs; None where one of them is not told."""
+    told = [record.spent[part].seconds for record in records for part in parts if part in record.spent]
+    known = [seconds for seconds in told if seconds is not None]
+    return sum(known) if len(known) == len(told) else None
+
+
+# --------------------------------------------------------------------------------------------------------- both
+
+
+def _rows(results: Iterable[EpisodeResult]) -> list[Row]:
+    """Without messages of errors: they may name places."""
+    return [
+        (one.task, one.seed, one.max_steps, one.success, one.steps, one.error and one.error.partition(":")[0])
+        for one in results
+    ]
+
+
+def _environment_share(runs: Iterable[Path]) -> float:
+    """Share of the recorded steps' time that environments took; the rest is what agents took to speak."""
+    environment = speaking = 0.0
+    for path in runs:
+        with RunStore.open(path).reader() as reader:
+            ((acted, spoke),) = reader.query("SELECT total(environment_s), total(deliberation_s) FROM steps")
+        environment, speaking = environment + acted, speaking + spoke
+    return environment / (environment + speaking) if environment + speaking else 0.0
+
+
+def placeless(value: Any, work: Path) -> Any:
+    """A configuration without places of this machine: what lies in `work` by its shown name, the rest by its last.
+
+    Args:
+        work: folder of all units of this base.
+    """
+    if isinstance(value, Mapping):
+        return {key: placeless(one, work) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [placeless(one, work) for one in value]
+    if not isinstance(value, str) or not value.startswith("/"):
+        return value
+    place = Path(value)
+    home = work.resolve()
+    return str(SHOWN / home.name / place.relative_to(home)) if place.is_relative_to(home) else f"…/{place.name}"

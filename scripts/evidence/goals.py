@@ -1,0 +1,79 @@
+"""What was wanted before anything was measured, and what became of it, whichever way it falls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from collab.comparison import Comparison
+from collab.tables import show_difference
+from evidence.figures import MISSING, Spot, difference, table
+from evidence.plan import Plan
+from evidence.record import Records
+
+Wanted = Callable[[Comparison], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A difference that was wanted."""
+
+    told: str
+    first: Spot
+    second: Spot
+    """The difference is second minus first."""
+    reached: Wanted
+
+
+def goals(plan: Plan) -> list[Goal]:
+    """All of them."""
+    full, team = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
+    trained = [name for name, arm in plan.arms.items() if arm.method is not None and name != "full"]
+    return [
+        Goal(
+            told="full method over the untrained team, new seeds: 8 points or more, interval above 0",
+            first=team,
+            second=full,
+            reached=lambda found: found.difference >= 0.08 and found.interval[0] > 0,
+        ),
+        Goal(
+            told="full method over the untrained team, unseen tasks: more than 0",
+            first=Spot(arm="untrained-team", phase="unseen-tasks"),
+            second=Spot(arm="full", phase="unseen-tasks"),
+            reached=lambda found: found.difference > 0,
+        ),
+        *(_over(plan, name) for name in trained),
+        Goal(
+            told="training on the pages, success there: 10 points or more",
+            first=Spot(arm="full", phase="pages"),
+            second=Spot(arm="full", phase="pages-continued"),
+            reached=lambda found: found.difference >= 0.1,
+        ),
+        Goal(
+            told="training on the pages, forgotten on the phone: 3 points at most",
+            first=Spot(arm="full", phase="new-seeds-continued"),
+            second=full,
+            reached=lambda found: found.difference <= 0.03,
+        ),
+    ]
+
+
+def _over(plan: Plan, arm: str) -> Goal:
+    return Goal(
+        told=f"full method over “{plan.arms[arm].told}”, new seeds: 0 or more",
+        first=Spot(arm=arm, phase="new-seeds"),
+        second=Spot(arm="full", phase="new-seeds"),
+        reached=lambda found: found.difference >= 0,
+    )
+
+
+def goal_table(plan: Plan, records: Records) -> list[str]:
+    """A line per goal; UsageError where results cannot be compared."""
+    return table(["wanted", "measured", ""], [_line(goal, plan, records) for goal in goals(plan)])
+
+
+def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:
+    found = difference(plan, records, goal.first, goal.second)
+    if found is None:
+        return [goal.told, MISSING, ""]
+    return [goal.told, show_difference(found), "reached" if goal.reached(found) else "**not reached**"]

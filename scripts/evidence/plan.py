@@ -1,0 +1,220 @@
+"""What is compared, on what, for how long: the table that a measurement is decided by before it begins.
+
+A *unit* is an arm, a run seed and a phase. Whatever arms have in common stands in the phases, whatever sets them apart
+in the arms, so that all of them start from the same checkpoint and play the same instances with the same sampling.
+
+Budgets, and why. A unit should take at most 40 minutes on two cores. The pocket's team plays some 8 steps per episode
+and 72 episodes in 4 to 6 minutes on one thread, and 6,256 pairs with shared prefixes were trained in 6 minutes on two.
+An epoch of 500 environment steps is then some 60 episodes and 3 minutes of play, about 1 of judging, 2 to 4 of
+training, and 3 for every task once on the held-out seed: three epochs, as in the paper, and the measurement before them
+are 30 to 35 minutes. Steps are what is equal for all arms, because episodes differ in length.
+
+Each epoch plays 24 of the 72 tasks, each two or three times, for all arms alike: whole trajectories (`no-cr`) can only
+be compared within a task, and one arm with tasks of its own would be compared with another training set.
+
+Evaluations play run seeds 30, 31 and 32: 72 tasks twice are 432 episodes, 8 unseen tasks 13 times 312, 31 pages four
+times 372. Held-out seed 39, by which the best epoch is chosen, is none of them.
+
+The pages are those of `scripts/evaluate_pocket.sh`, chosen before any training. Training goes on on those of them that
+belong to the training split and have a scripted solution, without which the oracle has nothing to say: 23 of 31.
+A page's episode ends after 30 steps, and each proposed action is tried on a page that is rebuilt by replay, so two
+epochs of 300 steps are meant to take as long as three of 500 on the phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["train-marl", "eval"]
+"""The command of `collab` that does a phase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One line of the tables."""
+
+    told: str
+    """As tables call it."""
+    graph: str = "team"
+    """On which it is measured."""
+    method: tuple[str, ...] | None = None
+    """Options of `collab train-marl` that set it apart; None for an arm that is not trained and has no run seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What is done with an arm."""
+
+    kind: Kind
+    options: tuple[str, ...]
+    """All that decides it beside arm and run seed."""
+    minutes: float
+    """Expected on two cores, until a finished unit tells better."""
+    after: str | None = None
+    """The phase whose policy is played, or gone on from; None for the checkpoint that all began with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Units in the order in which they are done: by run seed, then arm, then phase."""
+
+    arms: tuple[str, ...]
+    phases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole measurement."""
+
+    agents: str
+    """Agents file of the checkpoint that every arm begins with."""
+    arms: Mapping[str, Arm]
+    phases: Mapping[str, Phase]
+    stages: tuple[Stage, ...]
+    seeds: tuple[int, ...]
+    """Run seeds of the trainings."""
+    played: Literal["best", "last"] = "best"
+    """Which epoch of a training is measured: the best on the held-out seed, or the last."""
+    common: tuple[str, ...] = ()
+    """Options of every command."""
+
+
+def settings(**values: object) -> tuple[str, ...]:
+    """Options --set; a double underscore stands for the dot."""
+    return tuple(word for name, value in values.items() for word in ("--set", f"{name.replace('__', '.')}={value}"))
+
+
+def ablation(name: str) -> tuple[str, ...]:
+    """Options of the full method with one thing changed."""
+    return ("--preset", "collab", "--ablation", name)
+
+
+PAGES = (
+    *("click-button", "click-button-sequence", "click-checkboxes", "click-checkboxes-large", "click-checkboxes-soft"),
+    *("click-checkboxes-transfer", "click-collapsible", "click-collapsible-2", "click-dialog", "click-dialog-2"),
+    *(
+        "click-link",
+        "click-menu-2",
+        "click-option",
+        "click-scroll-list",
+        "click-tab",
+        "click-tab-2",
+        "click-tab-2-easy",
+    ),
+    *("click-tab-2-hard", "click-tab-2-medium", "click-test", "click-test-2", "click-test-transfer", "click-widget"),
+    *("enter-date", "enter-password", "enter-text", "enter-text-2", "enter-text-dynamic", "enter-time"),
+    *("focus-text", "focus-text-2"),
+)
+_UNSEEN = ("click-option", "click-tab-2-medium", "click-test-2", "enter-text", "focus-text-2")
+_WITHOUT_SOLUTION = ("click-checkboxes-soft", "click-menu-2", "click-scroll-list")
+TRAINED_PAGES = tuple(page for page in PAGES if page not in {*_UNSEEN, *_WITHOUT_SOLUTION})
+
+_PAPER = settings(
+    critic="critic-oracle",
+    adversary="sampler",
+    dpo__context=4096,
+    dpo__rows_at_once=8,
+    dpo__checkpointing="false",
+    dpo__weights="float32",
+    dpo__precision="float32",
+    dpo__saved="float32",
+    dpo__sharing="prefix",
+)
+"""The published method with the critic and the adversary of all arms, held in memory as a small model is."""
+
+ARMS = {
+    "untrained-single": Arm(told="one agent, untrained", graph="single"),
+    "untrained-team": Arm(told="team of four, untrained"),
+    "full": Arm(told="full method", method=("--preset", "collab")),
+    "single-agent": Arm(told="one agent, trained", graph="single", method=ablation("single-agent")),
+    "paper": Arm(told="the paper's recipe", method=("--preset", "paper", *_PAPER)),
+    "no-cr": Arm(told="w/o credit re-assignment", method=ablation("no-cr")),
+    "rft": Arm(told="preferences → rejective fine-tuning", method=ablation("rft")),
+    "no-edge-update": Arm(told="w/o edge update", method=ablation("no-edge-update")),
+    "adversary-pairs": Arm(told="pairs of the adversary alone", method=ablation("adversary-pairs")),
+    "contrast-pairs": Arm(told="pairs of disagreement alone", method=ablation("contrast-pairs")),
+    "no-anchor": Arm(told="w/o anchor", method=ablation("no-anchor")),
+}
+"""The full method mixes both sources of pairs, so "mix" is no arm of its own."""
+
+_SEEDS = ("--seeds", "30,31,32")
+_PHONE = ("--env", "androidworld")
+_WEB = ("--env", "mobile-miniwob")
+_NEW = (*_PHONE, "--split", "new-seeds", "--episodes", "144", *_SEEDS)
+_ON_PAGES = (*_WEB, "--tasks", ",".join(PAGES), "--episodes", "124", *_SEEDS)
+_AT_ONCE = ("--concurrency", "16")
+
+PHASES = {
+    "train": Phase(kind="train-marl", options=(*_PHONE, *settings(epochs=3, steps=500, tasks=24)), minutes=35),
+    "new-seeds": Phase(kind="eval", options=_NEW, minutes=20, after="train"),
+    "unseen-tasks": Phase(
+        kind="eval",
+        options=(*_PHONE, "--split", "unseen-tasks", "--episodes", "104", *_SEEDS),
+        minutes=20,
+        after="train",
+    ),
+    "pages": Phase(kind="eval", options=_ON_PAGES, minutes=30, after="train"),
+    "continual": Phase(
+        kind="train-marl",
+        options=(*_WEB, "--tasks", ",".join(TRAINED_PAGES), *settings(epochs=2, steps=300)),
+        minutes=40,
+        after="train",
+    ),
+    "pages-continued": Phase(kind="eval", options=_ON_PAGES, minutes=30, after="continual"),
+    "new-seeds-continued": Phase(kind="eval", options=_NEW, minutes=20, after="continual"),
+}
+
+_UNTRAINED = ("untrained-single", "untrained-team")
+_ABLATIONS = tuple(name for name in ARMS if name not in {*_UNTRAINED, "full"})
+
+PLAN = Plan(
+    agents="pocket",
+    arms=ARMS,
+    phases=PHASES,
+    stages=(
+        Stage(arms=("untrained-team",), phases=("new-seeds", "unseen-tasks")),
+        Stage(arms=("full",), phases=("train", "new-seeds", "unseen-tasks")),
+        Stage(arms=("untrained-single",), phases=("new-seeds", "unseen-tasks")),
+        Stage(arms=("untrained-team",), phases=("pages",)),
+        Stage(arms=("full",), phases=("pages", "continual", "pages-continued", "new-seeds-continued")),
+        Stage(arms=_ABLATIONS, phases=("train", "new-seeds", "unseen-tasks")),
+        Stage(arms=("untrained-single", "single-agent"), phases=("pages",)),
+    ),
+    seeds=(0, 1, 2),
+    common=_AT_ONCE,
+)
+"""What matters most comes first: the full method against the untrained team, its transfer, then what it is made of."""
+
+_SMALL = settings(epochs=2, steps=300, tasks=24, held_out__episodes=12, held_out__before="false")
+
+QUICK = Plan(
+    agents="pocket",
+    arms={name: ARMS[name] for name in ("untrained-team", "full")},
+    phases={
+        "train": Phase(kind="train-marl", options=(*_PHONE, *_SMALL), minutes=10),
+        "new-seeds": Phase(
+            kind="eval",
+            options=(*_PHONE, "--split", "new-seeds", "--episodes", "72", "--seeds", "30"),
+            minutes=4,
+            after="train",
+        ),
+    },
+    stages=(
+        Stage(arms=("full",), phases=("train", "new-seeds")),
+        Stage(arms=("untrained-team",), phases=("new-seeds",)),
+    ),
+    seeds=(0,),
+    played="last",
+    common=_AT_ONCE,
+)
+"""Not twenty minutes: one seed, two short epochs, every task of the training split once before and once after. 72
+paired episodes show a gain of 8 points as a gain about nine times in ten (a quarter of the pairs differ: standard error
+6). The last epoch is played, because a dozen held-out episodes choose no best one."""
+
+
+def phases_of(plan: Plan, arm: str, chosen: Sequence[str]) -> list[str]:
+    """Those of the phases that an arm has: who is not trained has no training."""
+    trained = plan.arms[arm].method is not None
+    return [name for name in chosen if trained or plan.phases[name].kind == "eval"]

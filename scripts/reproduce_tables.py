@@ -1,0 +1,115 @@
+"""Measure what training teaches a team, unit by unit, and put the results into `docs/results.md`.
+
+    python scripts/reproduce_tables.py --list                    # every unit and how far it is
+    python scripts/reproduce_tables.py                           # does what is missing, then writes the page
+    python scripts/reproduce_tables.py --only 'full/*' --limit-minutes 90
+    python scripts/reproduce_tables.py --render                  # writes the page, does nothing else
+    python scripts/reproduce_tables.py --quick                   # under twenty minutes: is a trained team better?
+
+A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and takes at most some 40 minutes on two cores. A
+finished one leaves a file in `docs/results/units`, and is done when that file is there; to have it done again, remove
+the file and its folder in --work. One that was stopped or killed is gone on with. What is done, and for how long,
+stands in `scripts/evidence/plan.py`, with reasons.
+
+Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. Exit code 1
+when something failed while working, 2 for a mistake in what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from evidence.document import render
+from evidence.gather import SHOWN, base_of
+from evidence.plan import PLAN, QUICK, Plan
+from evidence.quick import verdict
+from evidence.record import Records, check_base, read_all
+from evidence.units import queue
+from evidence.work import Place, left, state, work_off
+
+from collab.errors import CollabError, UsageError
+from collab.library import Library, root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked; the exit code."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return _quick(asked.work) if asked.quick else _measure(asked, PLAN)
+    except CollabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _measure(asked: argparse.Namespace, plan: Plan) -> int:
+    units = asked.out / "results" / "units"
+    records = read_all(units, plan)
+    page = asked.out / "results.md"
+    if asked.render:
+        render(plan, records, page, asked.out / "results")
+        print(page)
+        return 0
+    place = _place(plan, asked.work, units, records)
+    if not any(fnmatch(unit.name, asked.only) for unit in queue(plan)):
+        raise UsageError(f"--only {asked.only}: no unit is called so; --list shows all")
+    if asked.list:
+        _show(plan, records, place, asked.only)
+        return 0
+    done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
+    render(plan, done, page, asked.out / "results")
+    print(page)
+    return 0
+
+
+def _place(plan: Plan, work: Path, units: Path, records: Records) -> Place:
+    """Where everything lies; UsageError where finished units began with other weights."""
+    base = base_of(plan.agents, Library())
+    check_base(records, units, base)
+    return Place(work=work / base[:12], units=units, base=base)
+
+
+def _quick(work: Path) -> int:
+    """Train a little, and tell whether the team is better than before: exit code 0 when it is, 1 when not."""
+    base = base_of(QUICK.agents, Library())
+    place = Place(work=work / "quick" / base[:12], units=work / "quick" / base[:12] / "units", base=base)
+    done = work_off(QUICK, place, read_all(place.units, QUICK))
+    text, better = verdict(QUICK, done)
+    print(text)
+    return 0 if better else 1
+
+
+def _show(plan: Plan, records: Records, place: Place, only: str) -> None:
+    """A line per unit, and how long the rest takes."""
+    rest = 0.0
+    for unit in (one for one in queue(plan) if fnmatch(one.name, only)):
+        found = state(plan, unit, records, place)
+        minutes = 0.0 if found == "done" else left(plan, unit, records, place)
+        rest += minutes
+        print(f"{unit.name:44}{found:10}{'' if found == 'done' else f'{minutes:4.0f} min'}")
+    print(f"\n{rest / 60:.1f} hours are left on two cores")
+
+
+def _parser() -> argparse.ArgumentParser:
+    about, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=about, epilog=rest, formatter_class=argparse.RawTextHelpFormatter)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show every unit and how far it is")
+    what.add_argument("--render", action="store_true", help="make the page from the files that are there")
+    what.add_argument("--quick", action="store_true", help="a small training: is the team better than before?")
+    parser.add_argument("--only", metavar="GLOB", default="*", help="units by name, e.g. 'full/*' or '*/train'")
+    parser.add_argument(
+        "--limit-minutes", metavar="M", type=float, help="stop before a unit that would not fit into so many minutes"
+    )
+    parser.add_argument("--work", metavar="DIR", type=Path, default=SHOWN, help=f"what collab writes; default: {SHOWN}")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=root() / "docs", help="page, pictures and units; default: docs"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""From files of finished units to tables: what is there is told exactly, what is not there is never made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from evidence.curves import Curve, success_curves, to_svg
+from evidence.document import document, render
+from evidence.figures import MISSING, Spot, difference, difference_cell, rate_cell, seed_table, time_table
+from evidence.gather import placeless
+from evidence.goals import goal_table
+from evidence.plan import PLAN
+from evidence.record import LARGEST, UnitRecord, check_base, file_of, read, read_all, write
+from evidence.units import Unit, queue
+
+from collab.errors import RunFormatError, StoreFailure, UsageError
+
+Made = Callable[..., UnitRecord]
+FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
+
+
+def records(*made: UnitRecord) -> dict[Unit, UnitRecord]:
+    return {one.unit: one for one in made}
+
+
+def written(folder: Path, *made: UnitRecord) -> Path:
+    for one in made:
+        write(folder, one)
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_record_is_read_as_it_was_written_with_a_line_per_episode(tmp_path: Path, made: Made) -> None:
+    played, trained = made("full", 0, "new-seeds", "1101"), made("full", 0, "train", epochs=["10", "11"])
+    written(tmp_path, played, trained)
+    assert read_all(tmp_path, PLAN) == records(trained, played)
+    lines = file_of(tmp_path, played.unit).read_text().splitlines()
+    assert sum("Task" in line for line in lines) == 4
+
+
+def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path, made: Made) -> None:
+    large = made("full", 0, "new-seeds", "1", config={"text": "x" * LARGEST})
+    with pytest.raises(StoreFailure, match="play fewer episodes"):
+        write(tmp_path, large)
+    assert not file_of(tmp_path, large.unit).exists()
+
+
+def test_units_of_two_checkpoints_are_refused(tmp_path: Path, made: Made) -> None:
+    other = made("untrained-single", None, "new-seeds", "1", base="other", policy="other")
+    folder = written(tmp_path, made("untrained-team", None, "new-seeds", "1"), other)
+    with pytest.raises(UsageError, match="results of different checkpoints are not set side by side"):
+        read_all(folder, PLAN)
+
+
+def test_units_of_another_checkpoint_than_the_present_one_are_refused(tmp_path: Path, made: Made) -> None:
+    known = records(made("untrained-team", None, "new-seeds", "1"))
+    check_base(known, tmp_path, "base")
+    with pytest.raises(UsageError, match="began with weights base, the checkpoint is newer now"):
+        check_base(known, tmp_path, "newer")
+
+
+def test_an_evaluation_of_another_training_is_refused(tmp_path: Path, made: Made) -> None:
+    training = made("full", 0, "train", epochs=["1", "1"])
+    written(tmp_path, training, made("full", 0, "new-seeds", "1"))
+    assert len(read_all(tmp_path, PLAN)) == 2
+    written(tmp_path, made("full", 0, "new-seeds", "1", policy="weights-9"))
+    with pytest.raises(UsageError, match="weights weights-9 are of no epoch of full/seed-0/train"):
+        read_all(tmp_path, PLAN)
+
+
+def test_an_untrained_arm_played_the_base(tmp_path: Path, made: Made) -> None:
+    written(tmp_path, made("untrained-team", None, "new-seeds", "1", policy="weights-1"))
+    with pytest.raises(UsageError, match="not the base"):
+        read_all(tmp_path, PLAN)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', "[]"])
+def test_what_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "unit.json"
+    path.write_text(text)
+    with pytest.raises((RunFormatError, UsageError), match=r"unit\.json"):
+        read(path)
+
+
+def test_a_file_in_another_s_place_is_refused(tmp_path: Path, made: Made) -> None:
+    path = write(tmp_path, made("full", 0, "new-seeds", "1"))
+    path.rename(path.with_name("train.json"))
+    with pytest.raises(RunFormatError, match="says that it is full/seed-0/new-seeds"):
+        read_all(tmp_path, PLAN)
+
+
+def test_no_place_of_this_machine_is_told(tmp_path: Path) -> None:
+    work = tmp_path / "0f8d"
+    config: dict[str, Any] = {
+        "path": str(work / "full/final"),
+        "library": "/home/somebody/secret/library",
+        "agents": [{"path": "built-in:pocket"}, {"steps": 3}],
+    }
+    assert placeless(config, work) == {
+        "path": "runs/tables/0f8d/full/final",
+        "library": "…/library",
+        "agents": [{"path": "built-in:pocket"}, {"steps": 3}],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- tables
+
+
+def test_nothing_is_made_up_where_nothing_was_measured() -> None:
+    text = document(PLAN, {})
+    assert "Nothing has been measured yet" in text
+    cells = [cell.strip() for line in text.splitlines() if line.startswith("| ") for cell in line.strip("|").split("|")]
+    told = {cell for cell in cells if cell and any(letter.isdigit() for letter in cell)}
+    assert all(cell.isdigit() or "full method over" in cell or "training on" in cell for cell in told), told
+    assert cells.count(MISSING) > 50
+
+
+def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
+    known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
+    assert rate_cell(PLAN, known, FULL).startswith("62.5 [")
+    assert rate_cell(PLAN, known, FULL).endswith("(8), 2 of 3 seeds")
+    assert rate_cell(PLAN, known, TEAM) == MISSING
+    assert rate_cell(PLAN, known, Spot(arm="rft", phase="pages")) == "–"
+
+
+def test_an_untrained_arm_is_paired_with_every_training(made: Made) -> None:
+    """By hand: solved before 0, 1, 1, 0; seed 0 wins one and loses none, seed 2 wins two and loses one: 2 of 8."""
+    known = records(
+        made("untrained-team", None, "new-seeds", "0110"),
+        made("full", 0, "new-seeds", "1110"),
+        made("full", 2, "new-seeds", "1011"),
+    )
+    found = difference(PLAN, known, TEAM, FULL)
+    assert found is not None
+    assert (found.pairs, found.tasks, found.difference) == (8, 2, 0.25)
+    turned = difference(PLAN, known, FULL, TEAM)
+    assert turned is not None
+    assert turned.difference == -0.25
+    assert turned.interval == (-found.interval[1], -found.interval[0])
+
+
+def test_arms_are_paired_within_a_run_seed_and_only_there(made: Made) -> None:
+    """Seed 0 has both: one of two is won. Seeds 1 and 2 have one arm each and say nothing."""
+    known = records(
+        made("full", 0, "new-seeds", "11"),
+        made("rft", 0, "new-seeds", "01"),
+        made("full", 1, "new-seeds", "00"),
+        made("rft", 2, "new-seeds", "11"),
+    )
+    rft = Spot(arm="rft", phase="new-seeds")
+    found = difference(PLAN, known, rft, FULL)
+    assert found is not None
+    assert (found.pairs, found.difference) == (2, 0.5)
+    only = {unit: one for unit, one in known.items() if unit.seed != 0}
+    assert difference_cell(PLAN, only, rft, FULL) == MISSING
+
+
+def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
+    broken = made("full", 0, "new-seeds", "11")
+    rows = [(*row[:5], "EnvironmentFailure") for row in broken.measured.episodes] if broken.measured else []
+    assert broken.measured is not None
+    broken = broken.model_copy(update={"measured": broken.measured.model_copy(update={"episodes": rows})})
+    known = records(broken, made("untrained-team", None, "new-seeds", "11"))
+    with pytest.raises(UsageError, match="2 of 2 episodes broke"):
+        difference(PLAN, known, TEAM, FULL)
+
+
+@pytest.mark.parametrize(("after", "verdict"), [("1111" * 4, "reached"), ("0110" * 4, "**not reached**")])
+def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict: str) -> None:
+    known = records(made("untrained-team", None, "new-seeds", "0110" * 4), made("full", 0, "new-seeds", after))
+    first, *others = goal_table(PLAN, known)[2:]
+    assert first.endswith(f"| {verdict} |")
+    assert all(MISSING in line for line in others)
+
+
+def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -> None:
+    known = records(made("full", 1, "train", epochs=["10", "11"]), made("full", 1, "new-seeds", "1110"))
+    line = next(line for line in seed_table(PLAN, known) if "full method" in line)
+    assert line.startswith(f"| full method | {MISSING} | epoch 1, 16 steps: 75.0 [")
+    times = next(line for line in time_table(PLAN, known) if "full method" in line)
+    assert times == "| full method | 10 | 1% | 49% | 10% | 0% | 20% | 20% |"
+
+
+# ------------------------------------------------------------------------------------------------------ pictures
+
+
+def test_a_curve_goes_through_the_means_of_the_run_seeds(made: Made) -> None:
+    known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 1, "train", epochs=["00", "01"]))
+    (curve,) = success_curves(PLAN, known)
+    assert curve.means == [(0, 25.0), (1, 75.0)]
+
+
+def test_a_picture_is_whole_and_survives_any_name() -> None:
+    curve = Curve(name="<w/o & co>", dots=((0, 1.0), (1, 1.0)))
+    root = ElementTree.fromstring(to_svg("a < b", "percent", [curve, replace(curve, dots=((2, -3.5),))]))
+    assert len(root.findall(".//{*}circle")) == 3
+    with pytest.raises(ValueError, match="no curve"):
+        to_svg("empty", "percent", [])
+
+
+def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) -> None:
+    known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 0, "new-seeds", "1110"))
+    folder = tmp_path / "results"
+    render(PLAN, known, tmp_path / "results.md", folder)
+    text = (tmp_path / "results.md").read_text()
+    assert f"2 of {len(queue(PLAN))} units are done" in text
+    assert "$ collab train-marl --out full" in text
+    assert "| [full/seed-0/train](results/units/full/seed-0/train.json) | training `hhhhhhhhhhhh` |" in text
+    assert "![Success on the held-out seed](results/success.svg)" in text
+    assert sorted(path.name for path in folder.iterdir()) == ["likelihood.svg", "success.svg"]
+    render(PLAN, {}, tmp_path / "results.md", folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_page_is_the_one_that_the_files_make() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    known = read_all(docs / "results" / "units", PLAN)
+    assert (docs / "results.md").read_text(encoding="utf-8") == document(PLAN, known), "make it anew: --render"
+    assert all("/" not in json.dumps(record.machine) for record in known.values())
