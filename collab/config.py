@@ -263,7 +263,7 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
 
 
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
-    """Apply `--set a.b=c`, values read as YAML, and check the result again.
+    """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
     `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'.
 
@@ -275,12 +275,26 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set {setting!r}: write it as a.b=value")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
-        _assign(data, path.split("."), value, setting)
+        _assign(data, path.split("."), _value(text, setting), setting)
     return validate(type(config), data, "--set")
+
+
+def _value(text: str, setting: str) -> Any:
+    """A value as YAML, in which "#" is a character of plain text like any other: a path may hold it.
+
+    Raises:
+        ConfigError: it is not YAML, or something follows behind what is no plain text.
+    """
+    try:
+        *tokens, _ = yaml.scan(text, Loader=yaml.SafeLoader)
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
+    if not text[tokens[-1].end_mark.index :].strip():
+        return value
+    if all(isinstance(token, yaml.ScalarToken) and token.plain for token in tokens[1:]):
+        return text.strip()
+    raise ConfigError(f"--set {setting!r}: '#' begins a comment there; put what it belongs to in quotes")
 
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:

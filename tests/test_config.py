@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,24 @@ def test_round_trip_through_json(library: Library) -> None:
     assert RunConfig.model_validate_json(made.model_dump_json()) == made
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("/models/mine #2", "/models/mine #2"),
+        ("#2", "#2"),
+        ("7 #2", "7 #2"),
+        ("'/models/mine #2'", "/models/mine #2"),
+        ("{a: 'b #2'}", {"a": "b #2"}),
+        ("a#b", "a#b"),
+        (" 7 ", 7),
+        ("", None),
+    ],
+)
+def test_values_hold_no_comments(library: Library, text: str, value: Any) -> None:
+    made = override(config(library), [f"environment.backends.fake.options.path={text}"])
+    assert made.environment.backends["fake"].options["path"] == value
+
+
 def test_overrides(library: Library) -> None:
     made = override(
         config(library), ["graph.rounds=4", "agents.*.history=1", "agents.ada.sampling.temperature=0.9", "seed=3"]
@@ -73,6 +92,7 @@ def test_overrides(library: Library) -> None:
         ("graph.rounds=0", "greater than or equal to 1"),
         ("graph.rounds.x=1", "leads into a plain value"),
         ("graph.rounds=[", "not YAML"),
+        ("graph.rounds=[4] # or 5", "'#' begins a comment there; put what it belongs to in quotes"),
     ],
 )
 def test_bad_overrides(library: Library, setting: str, message: str) -> None:

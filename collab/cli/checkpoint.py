@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from collab.cli import options
+from collab.cli import options, rows
 from collab.cli.output import emit, say
 
 app = typer.Typer(help="Make checkpoints from nothing.", no_args_is_help=True)
@@ -22,7 +22,13 @@ def _top() -> None:
 def new(
     *,
     data: Annotated[
-        list[str], typer.Option("--data", metavar="DIRS", help="Rows that the tokenizer learns from: directories.")
+        list[str],
+        typer.Option(
+            "--data",
+            metavar="DIRS",
+            help="Rows that the tokenizer learns from: directories, comma-separated or repeated; one with a comma in "
+            "its name by itself.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
     preset: Annotated[
@@ -33,6 +39,10 @@ def new(
         typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3. May be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the random weights.")] = 0,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Learn from rows that are kept for evaluation, too.")
+    ] = False,
+    library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Make an untrained checkpoint: tokenizer, chat template, random weights."""
@@ -40,7 +50,6 @@ def new(
 
     from collab.config import override
     from collab.errors import UsageError
-    from collab.learn.data import read_data
     from collab.learn.preset import load_preset
     from collab.learn.result import CARD
     from collab.learn.scratch import new_checkpoint
@@ -49,7 +58,8 @@ def new(
     architecture = load_preset(preset).architecture
     if architecture is None:
         raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
-    read = read_data([Path(folder) for folder in options.listed("--data", data)], LEVELS)
+    read = rows.read(options.folders("--data", data), LEVELS)
+    rows.refuse_leaks(read.rows, options.library(library), allow_overlap)
     made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:

@@ -35,7 +35,10 @@ Base = Annotated[
 DataFolders = Annotated[
     list[str] | None,
     typer.Option(
-        "--data", metavar="DIRS", help="Rows: directories, comma-separated or repeated.", rich_help_panel=WHAT
+        "--data",
+        metavar="DIRS",
+        help="Rows: directories, comma-separated or repeated; one with a comma in its name by itself.",
+        rich_help_panel=WHAT,
     ),
 ]
 PresetName = Annotated[
@@ -121,7 +124,7 @@ def finetune(
     _check_minutes(max_minutes)
     folder = RunFolder(resume or _new(out, plan))
     if resume is None:
-        folders, chosen = options.listed("--data", data), options.listed("--levels", levels)
+        folders, chosen = options.folders("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
         prepared = rows.prepared(task, options.library(library), allow_overlap)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,18 +149,27 @@ def device(serial: str | None, allow_apps: list[str] | None, allow_effects: bool
     return {option: value for option, value in said.items() if value is not None}
 
 
-def listed(option: str, values: list[str] | None) -> list[str]:
+def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool] = lambda value: False) -> list[str]:
     """Items of an option that may be repeated and holds comma-separated names; none where it was left out.
+
+    Args:
+        whole: whether a value is one item, commas and all.
 
     Raises:
         UsageError: it was given and names nothing, as when a script's variable is empty.
     """
     from collab.errors import UsageError
 
-    items = [item.strip() for value in values or () for item in value.split(",") if item.strip()]
+    parts = [part for value in values or () for part in ([value] if whole(value) else value.split(","))]
+    items = [part.strip() for part in parts if part.strip()]
     if values and not items:
         raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
     return items
+
+
+def folders(option: str, values: list[str] | None) -> list[str]:
+    """Directories of an option, as `listed`; a value that is the name of a directory may hold commas itself."""
+    return listed(option, values, whole=lambda value: Path(value).expanduser().is_dir())
 
 
 def seeds(option: str, values: list[str]) -> list[int]:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collab.learn.folder import RunFolder
     from collab.learn.prepare import Prepared, Task
     from collab.library import Library
-    from collab.synth.rows import Row
+    from collab.synth.rows import Level, Row
 
 
 def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
     """Rows read, checked and tokenised; what is worth knowing about them is said."""
     from collab.learn.prepare import levels_of, prepare
 
-    read = _read(task)
+    read = _of(task)
     rows = read.rows if read is not None else ()
-    _refuse_leaks(rows, definitions, allow_overlap)
+    refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
     tell(f"base: {prepared.base}")
     if read is not None:
@@ -57,7 +57,7 @@ def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
     if folder.final.is_dir():
         raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
     task = task_of(manifest)
-    read = _read(task)
+    read = _of(task)
     prepared = prepare(task, read.rows if read is not None else ())
     check_same(prepared, manifest)
     tell(f"base: {prepared.base}")
@@ -66,19 +66,25 @@ def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
     return prepared
 
 
-def _read(task: Task) -> Data | None:
+def _of(task: Task) -> Data | None:
     """Rows of the task's levels; None for a stage that makes its own."""
-    from collab.learn.data import read_data
     from collab.learn.prepare import levels_of
 
-    if not task.data:
-        return None
-    folders = [Path(folder).expanduser() for folder in task.data]
-    return read_data(folders, levels_of(task), max_broken=task.max_broken)
+    return read(task.data, levels_of(task), max_broken=task.max_broken) if task.data else None
 
 
-def _refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
+def read(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
+    """Rows of some levels from directories as they were named; see `collab.learn.data.read_data`."""
+    from collab.learn.data import read_data
+
+    return read_data([Path(folder).expanduser() for folder in folders], levels, max_broken=max_broken)
+
+
+def refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
     """Refuse rows that are kept for evaluation in the environment that they come from.
+
+    One that is not defined here has no splits to compare with, which is said by name; `collab synth` compared its rows
+    when they were made.
 
     Raises:
         OverlapError: there are some, and that was not allowed.
@@ -89,7 +95,7 @@ def _refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> N
 
     for name in sorted({row.provenance.environment.partition("[")[0] for row in rows}):
         if name not in definitions.names("envs"):
-            tell(f"not checked against evaluation splits: no environment called {name!r} is defined here")
+            tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
             continue
         splits = asyncio.run(splits_in(name, load_environment(definitions, name)))
         mine = (row.instance for row in rows if row.provenance.environment.partition("[")[0] == name)

@@ -1,0 +1,47 @@
+"""`collab checkpoint new`: which rows its tokenizer learns from."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.config import load_environment
+from collab.library import Library
+from collab.resolve import splits_in
+from collab.synth.rows import Provenance, Row
+from collab.synth.table import RowWriter
+from collab.types import Prompt, Segment
+
+
+def row(environment: str, task: str) -> Row:
+    origin = Provenance(
+        environment=environment,
+        environment_version="1",
+        task=task,
+        seed=1,
+        step=0,
+        screen="0" * 64,
+        apps=(),
+        teacher="oracle",
+    )
+    prompt = Prompt(system="Rules.", shared="Task: tap Save.", segments=(Segment(text="You are ada."),))
+    return Row(level="basic", kind="one-step", prompt=prompt, reply=f"On {environment}: 1", provenance=origin)
+
+
+def test_nothing_is_learned_from_what_is_kept_for_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept = asyncio.run(splits_in("androidworld", load_environment(Library(), "androidworld")))["unseen-tasks"].tasks[0]
+    (tmp_path / "rows, all").mkdir()
+    with RowWriter(tmp_path / "rows, all" / "basic.parquet") as out:
+        for one in (row("abroad[test]", "TaskOne"), row("androidworld[simphone]", kept)):
+            out.add(one)
+    assert main(["checkpoint", "new", "--data=~/rows, all", f"--out={tmp_path / 'new'}"]) == 2
+    told = capsys.readouterr().err
+    assert "rows of abroad: not checked against evaluation splits, no environment of that name is defined here" in told
+    assert "1 of 1 training instances overlap (unseen-tasks 1)" in told
+    assert not (tmp_path / "new").exists()
