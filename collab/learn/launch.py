@@ -58,7 +58,7 @@ def launch(
         TrainingFailure: the processes failed; their reason is the message.
         StoreFailure: nothing can be written.
     """
-    _check_devices(prepared.world, device)
+    check_processes(prepared.world, device)
     _give_back_gpus()
     stop = folder.path / STOP
     with writing(folder.path, folder.resume):
@@ -169,8 +169,9 @@ def _gpus(device: str) -> int:
     return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
 
 
-def _check_devices(processes: int, device: str) -> None:
-    gpus = _gpus(device)
+def check_processes(processes: int, device: str) -> None:
+    """UsageError where several processes would have to share a GPU."""
+    gpus = _gpus(device) if processes > 1 else 0
     if 0 < gpus < processes:
         raise UsageError(
             f"{processes} processes, but this machine has {gpus} GPUs; each process needs its own: train with at most "

@@ -102,9 +102,11 @@ class Recipe(Definition):
     """Rows per optimizer step at most, over all processes; up to one less than its forward passes are added where
     the rest of a window is too little for a step of its own."""
     batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens per optimizer step at most, padding included (rows x the longest of them); None for no limit."""
+    """Tokens per optimizer step at most, padding included (rows x the longest of them), or where prefixes are shared
+    those that are computed; None for no limit."""
     rows_at_once: int | None = Field(default=None, ge=1)
-    """Rows per forward pass of one process at most; None computes a step in one pass per process."""
+    """Rows per forward pass of one process at most; None computes a step in one pass per process. Where prefixes are
+    shared, pairs of one state are together up to this number."""
     window: int = Field(default=50, ge=1)
     """Steps whose rows are sorted by length together, so that little is padded; 1 sorts within a step only."""
     precision: Literal["float32", "bfloat16"] = "bfloat16"

@@ -23,7 +23,7 @@ def test_the_papers_method_is_the_published_one() -> None:
 
 
 def test_every_preset_says_what_it_is_for() -> None:
-    assert set(presets()) == {"paper", "collab"}
+    assert set(presets()) == {"paper", "collab", "qwen2.5-0.5b"}
     assert all(load_method(name).description for name in presets())
 
 
