@@ -1,0 +1,31 @@
+"""What a synthesis is opened with follows from its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from collab.collector import Progress as Calls
+from collab.synth.oracle import OracleTeacher
+from collab.synth.plan import SynthConfig
+from collab.synth.reader import Reader
+from collab.synth.synth import Ledger, Progress
+from collab.synthesis.workshop import opened
+
+
+def reader_of(config: SynthConfig) -> Reader:
+    async def look() -> Reader:
+        async with opened(config, Ledger(Progress(calls=Calls(planned=0)))) as workplace:
+            teacher = workplace.workshop.teacher
+            assert isinstance(teacher, OracleTeacher)
+            return teacher.talk.reader
+
+    return asyncio.run(look())
+
+
+def test_rows_are_made_for_the_policy_that_the_settings_describe(wanted: Callable[..., SynthConfig]) -> None:
+    """What is left of the context for a screen depends on all three; they are those of who will play."""
+    plain = reader_of(wanted())
+    assert (plain.context_tokens, plain.history, plain.max_tokens) == (8192, 5, 256)
+    pocket = reader_of(wanted(settings=["context_tokens=2048", "history=4", "max_tokens=128"]))
+    assert (pocket.context_tokens, pocket.history, pocket.max_tokens) == (2048, 4, 128)
