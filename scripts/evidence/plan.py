@@ -38,7 +38,7 @@ class Arm:
     told: str
     """As tables call it."""
     graph: str = "team"
-    """On which it is measured."""
+    """On which it is measured. Trained is the graph team, or what the ablation brings."""
     method: tuple[str, ...] | None = None
     """Options of `collab train-marl` that set it apart; None for an arm that is not trained and has no run seed."""
 

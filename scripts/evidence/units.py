@@ -74,7 +74,7 @@ def command(plan: Plan, unit: Unit, work: Path) -> list[str]:
         return [*head, "--graph", arm.graph, *tail]
     if arm.method is None or unit.seed is None:
         raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
-    return [*head, "--graph", "team", *arm.method, "--seed", str(unit.seed), *tail]
+    return [*head, *arm.method, "--seed", str(unit.seed), *tail]
 
 
 def going_on(plan: Plan, unit: Unit, work: Path) -> list[str]:
