@@ -1,0 +1,60 @@
+"""The scripts that lead a team from one environment to the other and back, in corridors by the names of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.library import Library
+from collab.marl import school
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+CORRIDOR = "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: STEPS}}\n"
+OPTIONS = ["--graph", "pair", *(word for one in (*school.SMALL, "epochs=1") for word in ("--set", one))]
+
+
+@pytest.fixture
+def collab(taught: Library, tmp_path: Path) -> dict[str, str]:
+    """Where the command is, and corridors in place of the environments."""
+    assert taught.own is not None
+    for name, steps in (("androidworld", 3), ("mobile-miniwob", 4)):
+        (taught.own / f"envs/{name}.yaml").write_text(CORRIDOR.replace("STEPS", str(steps)))
+    command = tmp_path / "collab"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m collab.cli.start "$@"\n')
+    command.chmod(0o755)
+    own = {"COLLAB": str(command), "COLLAB_LIBRARY": str(taught.own), "AGENTS": "scholar"}
+    return {**os.environ, **own, "EVALUATION": "--seeds 30 --episodes 2"}
+
+
+@pytest.mark.parametrize(
+    ("script", "first"),
+    [("transfer_phone_to_web.sh", "androidworld"), ("transfer_web_to_phone.sh", "mobile-miniwob")],
+)
+def test_a_team_is_led_there_and_a_second_call_makes_nothing_anew(
+    collab: dict[str, str], tmp_path: Path, script: str, first: str
+) -> None:
+    out = tmp_path / "out"
+
+    def call(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(SCRIPTS / script), str(out), *OPTIONS, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=collab, cwd=tmp_path)
+
+    done = call()
+    assert done.returncode == 0, done.stderr
+    written = (out / "transfer/result.json").stat().st_mtime_ns
+    assert json.loads((out / "trained/marl.json").read_text())["config"]["run"]["environment_name"] == first
+    assert json.loads((out / "transfer/result.json").read_text())["seeds"] == [30]
+    again = call()
+    assert again.returncode == 0, again.stderr
+    assert (out / "transfer/result.json").stat().st_mtime_ns == written
+    assert "forgetting of the first environment" in again.stdout
+    other = call("--seed", "1")
+    assert other.returncode == 2
+    assert "holds what other options made" in other.stderr
