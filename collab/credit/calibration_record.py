@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from collab.credit.calibration import Calibration
-from collab.errors import RunFormatError
 from collab.redact import hide, known_secrets
 from collab.store.files import write_atomic
 from collab.store.manifest import now, versions
+from collab.store.versioned import read_versioned
 from collab.types import Spent
 
 FILE = "calibration.json"
@@ -75,18 +75,5 @@ def write_record(directory: Path, record: CalibrationRecord) -> None:
 
 def read_record(directory: Path) -> CalibrationRecord:
     """Read `calibration.json`; RunFormatError when there is none or it cannot be read by this version."""
-    path = directory / FILE
-    try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
-            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
-        return _RECORD.validate_python(content)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunFormatError(f"{directory}: not a calibration (no {FILE}); name the --out of one") from None
-    except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
-    except ValueError as error:
-        raise RunFormatError(f"{path}: not JSON: {error}") from None
+    absent = f"{directory}: not a calibration (no {FILE}); name the --out of one"
+    return read_versioned(directory / FILE, _RECORD, readable=FORMAT, absent=absent)

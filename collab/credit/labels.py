@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from collab.credit.case import Case
 from collab.credit.critic import Judgement
@@ -35,6 +35,7 @@ from collab.store import log
 from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
 from collab.store.manifest import find_manifest, now, versions
+from collab.store.versioned import read_versioned
 
 FOLDER = "labels"
 FILE = "label.json"
@@ -123,7 +124,7 @@ def read_labels(run: Path, name: str) -> Labels:
             failed.pop(record.key, None)
         else:
             failed[record.trajectory, record.step] = record
-    return Labels(name=name, head=_read_head(directory), judged=judged, failed=failed)
+    return Labels(name=name, head=_head_in(directory), judged=judged, failed=failed)
 
 
 class LabelWriter:
@@ -198,7 +199,7 @@ class LabelWriter:
             with writing(self.directory, _NEXT_MOVE):
                 write_atomic(self.directory / FILE, hide(text, self._secrets))
             return
-        old, new = _read_head(self.directory), _HEAD.validate_json(hide(_HEAD.dump_json(head), self._secrets))
+        old, new = _head_in(self.directory), _HEAD.validate_json(hide(_HEAD.dump_json(head), self._secrets))
         told = {"critic": (old.critic, new.critic), "seed": (old.seed, new.seed)}
         told |= {f"option {name}": both for name, both in _differing(old.options, new.options).items()}
         for what, (before, after) in told.items():
@@ -230,20 +231,8 @@ def _directory(run: Path, name: str) -> Path:
     return run / FOLDER / name
 
 
-def _read_head(directory: Path) -> LabelHead:
-    path = directory / FILE
-    try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
-            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
-        return _HEAD.validate_python(content)
-    except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
-    except ValueError as error:
-        raise RunFormatError(f"{path}: not JSON: {error}") from None
+def _head_in(directory: Path) -> LabelHead:
+    return read_versioned(directory / FILE, _HEAD, readable=FORMAT)
 
 
 def _records(directory: Path) -> Iterator[Record]:

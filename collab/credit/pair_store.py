@@ -34,6 +34,7 @@ from collab.redact import hide, known_secrets
 from collab.store.files import sync_directory, write_atomic, writing
 from collab.store.lock import RunLock
 from collab.store.manifest import find_manifest, now, versions
+from collab.store.versioned import read_versioned
 from collab.types import PreferencePair, Spent
 
 FOLDER = "pairs"
@@ -134,19 +135,9 @@ def read_head(run: Path, name: str) -> PairHead:
         known = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{HEAD}"))
         raise UnknownName.of(f"pairs of {run}", name, known, f"make them with: collab pairs rebuild {run}")
     try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
-            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
-        return _HEAD.validate_python(content)
-    except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+        return read_versioned(path, _HEAD, readable=FORMAT)
     except ConfigError as error:
         raise RunFormatError(f"{path}: recipe: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
-    except ValueError as error:
-        raise RunFormatError(f"{path}: not JSON: {error}") from None
 
 
 def read_pairs(run: Path, name: str) -> StoredPairs:

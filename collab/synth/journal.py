@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.redact import hide, known_secrets
@@ -27,6 +27,7 @@ from collab.store import log
 from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
 from collab.store.manifest import now, versions
+from collab.store.versioned import read_versioned
 from collab.synth.rows import Row
 from collab.types import Spent
 
@@ -122,21 +123,8 @@ def write_head(directory: Path, head: Head) -> None:
 
 def read_head(directory: Path) -> Head:
     """Read `synth.json`; RunFormatError when there is none or it cannot be read by this version."""
-    path = directory / FILE
-    try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict) and content.get("format") not in (None, FORMAT):
-            raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {FORMAT}")
-        return _HEAD.validate_python(content)
-    except FileNotFoundError:
-        raise RunFormatError(f"{directory}: not a synthesis (no {FILE}); name the --out of one") from None
-    except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunFormatError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
-    except ValueError as error:
-        raise RunFormatError(f"{path}: not JSON: {error}") from None
+    absent = f"{directory}: not a synthesis (no {FILE}); name the --out of one"
+    return read_versioned(directory / FILE, _HEAD, readable=FORMAT, absent=absent)
 
 
 def read_records(directory: Path) -> Iterator[Done | Said]:
