@@ -231,9 +231,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:
-        say(
-            f"calls  {found.calls}, {short(found.prompt_tokens)} prompt tokens, at most "
-            f"{short(found.completion_tokens or 0)} of replies"
-        )
+        said = f", at most {short(found.completion_tokens)} of replies" if found.completion_tokens else ""
+        say(f"calls  {found.calls}, {short(found.prompt_tokens)} prompt tokens{said}")
     else:
         say("calls  none: no model is asked")
