@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,9 @@ from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
-from collab.learn.order import Batch, Step, curriculum, mixed, padded
-from collab.learn.prefix import packed_tokens
+from collab.learn.order import Step, padded
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
-from collab.learn.states import by_state
+from collab.learn.steps import passes_of, shared_tokens, shares, steps_of
 from collab.synth.rows import Level, Row
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
@@ -80,9 +78,9 @@ class Prepared:
     @property
     def parts(self) -> int | None:
         """Forward passes per step, over all processes; None where each step has as many as its states need."""
-        if self.trajectories is not None or _shares(self.task.recipe):
+        if self.trajectories is not None or shares(self.task.recipe):
             return None
-        return _parts(self.task.recipe, self.world)
+        return passes_of(self.task.recipe, self.world)
 
     @property
     def step_tokens(self) -> list[int]:
@@ -96,8 +94,8 @@ class Prepared:
     def computed(self, part: Sequence[int]) -> int:
         """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
         items = [self.encoded.items[row] for row in part]
-        if _shares(self.task.recipe):
-            return _packed(items)
+        if shares(self.task.recipe):
+            return shared_tokens(items)
         sides = 2 if isinstance(items[0], Pair) else 1
         return sides * padded([len(item) for item in items], range(len(items)))
 
@@ -191,7 +189,7 @@ def ordered(
     Raises:
         ConfigError: nothing is left to train, or there is too little for all processes.
     """
-    steps = _order(task, encoded, processes)
+    steps = steps_of(task.recipe, encoded, seed=task.seed, processes=processes)
     if not steps:
         raise ConfigError(
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
@@ -253,59 +251,6 @@ def _encode(task: Task, rows: Iterable[Row], base: Base) -> Encoded[Example] | E
     if isinstance(recipe, DpoRecipe):
         return encode_pairs(rows, base.chat, recipe.context)
     return encode_replies(rows, base.chat, recipe.context)
-
-
-def _order(task: Task, encoded: Encoded[Any], processes: int) -> list[Step]:
-    if _shares(task.recipe):
-        return _order_by_state(task, encoded, processes)
-    recipe, groups = task.recipe, encoded.groups
-    lengths = [len(item) for item in encoded.items]
-    batch = Batch(
-        rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=_parts(recipe, processes)
-    )
-    if not isinstance(recipe, SftRecipe):
-        passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
-        return curriculum(lengths, groups, passes, batch=batch, seed=task.seed)
-    passes = {
-        level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
-    }
-    if recipe.order == "mixed":
-        return mixed(lengths, groups, passes, epochs=recipe.epochs, batch=batch, seed=task.seed)
-    return curriculum(lengths, groups, passes, batch=batch, seed=task.seed)
-
-
-def _order_by_state(task: Task, encoded: Encoded[Pair], processes: int) -> list[Step]:
-    recipe, items = task.recipe, encoded.items
-    batch = Batch(rows=recipe.batch_rows, tokens=recipe.batch_tokens, window=recipe.window, parts=processes)
-    return by_state(
-        encoded.groups,
-        [item.state for item in items],
-        lambda unit: _packed([items[row] for row in unit]),
-        dict.fromkeys(encoded.groups, recipe.epochs),
-        batch=batch,
-        most=_at_once(recipe, processes),
-        seed=task.seed,
-    )
-
-
-def _shares(recipe: Recipe) -> bool:
-    """Whether pairs of a forward pass are computed once in what they share."""
-    return isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
-
-
-def _packed(items: Sequence[Any]) -> int:
-    """Tokens of pairs, what they share counted once."""
-    return packed_tokens([side for item in items for side in item.sides])
-
-
-def _parts(recipe: Recipe, processes: int) -> int:
-    """Forward passes per step, a multiple of the number of processes."""
-    return math.ceil(recipe.batch_rows / (_at_once(recipe, processes) * processes)) * processes
-
-
-def _at_once(recipe: Recipe, processes: int) -> int:
-    """Rows of a forward pass at most."""
-    return recipe.rows_at_once or math.ceil(recipe.batch_rows / processes)
 
 
 def _advice(task: Task) -> str:
