@@ -32,7 +32,9 @@ on, on tasks never trained on, and on pages of `mobile-miniwob`, before and afte
 the environment's own solution (`critic-oracle`), the adversary draws plausible mistakes (`sampler`); no other model has
 a part in it. Success on SimPhone is not a success rate on AndroidWorld.
 
-{state} This page is made by `python scripts/reproduce_tables.py --render` from the files that finished units leave in
+{state}
+
+This page is made by `python scripts/reproduce_tables.py --render` from the files that finished units leave in
 `docs/results/units`, and from nothing else.
 
 All arms begin with the same checkpoint{base}, are trained with the same number of environment steps and are measured on
@@ -44,6 +46,9 @@ Success is in percent with 95 % Wilson intervals (episodes). Differences are in 
 intervals that resample tasks, then their instances; each instance is paired with itself, for every run seed of a
 training. Where several trainings of one arm are put together, the interval tells of other tasks and instances rather
 than of other trainings; each training stands by itself further down.
+"""
+_TRANSFER = """Direct transfer is an evaluation of the trained team, continual training one more training that begins
+with it: what `collab transfer` does in one command ([transfer](transfer.md)), here in units.
 """
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
@@ -84,7 +89,7 @@ def document(plan: Plan, records: Records) -> str:
         _section("What was aimed at", goal_table(plan, records)),
         _section("Teams, trained and untrained", main_table(plan, records)),
         _section("What the method is made of", ablation_table(plan, records)),
-        _section("Another environment", transfer_table(plan, records)),
+        _section("Another environment", [_TRANSFER, *transfer_table(plan, records)]),
         _section("Each training by itself", [*seed_table(plan, records), "", "Success on new seeds."]),
         _section("Over the epochs", _pictures(plan, records)),
         _section("What a training takes", time_table(plan, records)),

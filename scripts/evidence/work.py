@@ -7,13 +7,15 @@ code.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -69,12 +71,22 @@ def collab(words: Sequence[str]) -> int:
     """Run `collab`: the program that COLLAB names, or the one of this Python."""
     program = os.environ.get("COLLAB", str(Path(sys.executable).with_name("collab")))
     print(f"$ {shlex.join(['collab', *words])}", flush=True)
-    with subprocess.Popen([program, *words]) as process:
+    with subprocess.Popen([program, *words]) as process, _passed_on(process):
         while True:
             try:
                 return process.wait()
             except KeyboardInterrupt:
                 continue  # it was told, too, and stops by itself; killing it would lose what it is about to write
+
+
+@contextlib.contextmanager
+def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let a process stop in good order when this one is to end, rather than work on alone."""
+    before = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def state(plan: Plan, unit: Unit, records: Records, place: Place) -> State:
