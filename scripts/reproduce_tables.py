@@ -8,8 +8,9 @@
 
 A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and takes at most some 40 minutes on two cores. A
 finished one leaves a file in `docs/results/units`, and is done when that file is there; to have it done again, remove
-the file and its folder in --work. One that was stopped or killed is gone on with. What is done, and for how long,
-stands in `scripts/evidence/plan.py`, with reasons.
+the file and its folder in --work. One that was stopped or killed is gone on with. One that plays a training waits for
+it, and is lost where that training's file is there but its weights are not on this machine: remove that file, and the
+training is done again. What is done, and for how long, stands in `scripts/evidence/plan.py`, with reasons.
 
 Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. Exit code 1
 when something failed while working, 2 for a mistake in what was asked.

@@ -27,13 +27,16 @@ class Goal:
 
 def goals(plan: Plan) -> list[Goal]:
     """All of them."""
-    full, team = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
     trained = [name for name, arm in plan.arms.items() if arm.method is not None and name != "full"]
+    return [*_training(), *(_over(plan, name) for name in trained), *_transfer()]
+
+
+def _training() -> list[Goal]:
     return [
         Goal(
             told="full method over the untrained team, new seeds: 8 points or more, interval above 0",
-            first=team,
-            second=full,
+            first=Spot(arm="untrained-team", phase="new-seeds"),
+            second=Spot(arm="full", phase="new-seeds"),
             reached=lambda found: found.difference >= 0.08 and found.interval[0] > 0,
         ),
         Goal(
@@ -41,19 +44,6 @@ def goals(plan: Plan) -> list[Goal]:
             first=Spot(arm="untrained-team", phase="unseen-tasks"),
             second=Spot(arm="full", phase="unseen-tasks"),
             reached=lambda found: found.difference > 0,
-        ),
-        *(_over(plan, name) for name in trained),
-        Goal(
-            told="training on the pages, success there: 10 points or more",
-            first=Spot(arm="full", phase="pages"),
-            second=Spot(arm="full", phase="pages-continued"),
-            reached=lambda found: found.difference >= 0.1,
-        ),
-        Goal(
-            told="training on the pages, forgotten on the phone: 3 points at most",
-            first=Spot(arm="full", phase="new-seeds-continued"),
-            second=full,
-            reached=lambda found: found.difference <= 0.03,
         ),
     ]
 
@@ -65,6 +55,23 @@ def _over(plan: Plan, arm: str) -> Goal:
         second=Spot(arm="full", phase="new-seeds"),
         reached=lambda found: found.difference >= 0,
     )
+
+
+def _transfer() -> list[Goal]:
+    return [
+        Goal(
+            told="training on the pages, success there: 10 points or more",
+            first=Spot(arm="full", phase="pages"),
+            second=Spot(arm="full", phase="pages-continued"),
+            reached=lambda found: found.difference >= 0.1,
+        ),
+        Goal(
+            told="training on the pages, forgotten on the phone: 3 points at most",
+            first=Spot(arm="full", phase="new-seeds-continued"),
+            second=Spot(arm="full", phase="new-seeds"),
+            reached=lambda found: found.difference <= 0.03,
+        ),
+    ]
 
 
 def goal_table(plan: Plan, records: Records) -> list[str]:

@@ -21,9 +21,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from collab.errors import RunError
+from collab.comparison import check_result
+from collab.errors import RunError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.store.files import write_atomic, writing
+from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord, write
@@ -71,7 +73,8 @@ def collab(words: Sequence[str]) -> int:
     """Run `collab`: the program that COLLAB names, or the one of this Python."""
     program = os.environ.get("COLLAB", str(Path(sys.executable).with_name("collab")))
     print(f"$ {shlex.join(['collab', *words])}", flush=True)
-    with subprocess.Popen([program, *words]) as process, _passed_on(process):
+    with _ending() as running, subprocess.Popen([program, *words]) as process:
+        running.append(process)
         while True:
             try:
                 return process.wait()
@@ -80,11 +83,12 @@ def collab(words: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let a process stop in good order when this one is to end, rather than work on alone."""
-    before = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
+def _ending() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Where this process is to end, what runs stops in good order, rather than work on alone."""
+    running: list[subprocess.Popen[bytes]] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: [one.send_signal(signal.SIGINT) for one in running])
     try:
-        yield
+        yield running
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -175,8 +179,14 @@ def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, 
 
 
 def _record(plan: Plan, unit: Unit, place: Place) -> UnitRecord:
+    """Write the file of a unit that is over; NotOver where so much of it broke that it is no result."""
     notes = read_notes(place.notes(unit))
     record = gathered(plan, unit, place.work, base=place.base, code=notes.code, seconds=notes.seconds)
+    if record.measured is not None:
+        try:
+            check_result(report([record], [None]))
+        except UsageError as error:
+            raise NotOver(f"{unit}: {error} (the same command plays them again)") from None
     print(f"{unit}: done, {write(place.units, record)}", flush=True)
     return record
 

@@ -177,6 +177,38 @@ def test_the_program_that_COLLAB_names_is_run(
     assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
 
 
+def test_the_program_stops_in_good_order_when_the_queue_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "collab"
+    program.write_text(
+        "#!/usr/bin/env bash\ntrap 'echo stopping; exit 1' INT\nsleep 0.3\nkill -TERM $PPID\nsleep 20 & wait\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("COLLAB", str(program))
+    assert collab(["eval"]) == 1
+    assert capfd.readouterr().out == "$ collab eval\nstopping\n"
+
+
+def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = queue_at_work.gathered
+
+    def broken(*given: Any, **more: Any) -> UnitRecord:
+        record = whole(*given, **more)
+        rows = [(*row[:5], "EnvironmentFailure") for row in record.measured.episodes] if record.measured else []
+        return UnitRecord.model_validate(
+            record.model_dump() | {"measured": record.measured and record.measured.model_dump() | {"episodes": rows}}
+        )
+
+    monkeypatch.setattr(queue_at_work, "gathered", broken)
+    with pytest.raises(NotOver, match="untrained-team/new-seeds: 2 of 2 episodes broke"):
+        worked(place, recorder)
+    assert not list(place.units.rglob("*.json"))
+    assert recorder.names() == ALL[:1]
+    monkeypatch.setattr(queue_at_work, "gathered", whole)
+    assert worked(place, recorder) == ALL
+
+
 def test_a_pattern_that_names_nothing_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce_tables.main(["--list", "--only", "nobody/*", "--out", str(tmp_path)]) == 2
     assert "--only nobody/*: no unit is called so" in capsys.readouterr().err
