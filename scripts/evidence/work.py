@@ -86,7 +86,12 @@ def collab(words: Sequence[str]) -> int:
 def _ending() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Where this process is to end, what runs stops in good order, rather than work on alone."""
     running: list[subprocess.Popen[bytes]] = []
-    before = signal.signal(signal.SIGTERM, lambda *_: [one.send_signal(signal.SIGINT) for one in running])
+
+    def end(*_: object) -> None:
+        for process in running:
+            process.send_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield running
     finally:
