@@ -8,7 +8,7 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,9 @@ def _config(path: Path) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------- a training
 
+_WITHOUT = {"dpo": (), "rft": ("adversary",), "trajectory-dpo": ("critic", "adversary")}
+"""Objective → parts of an epoch that it has not."""
+
 
 def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     training = MarlFolder(folder)
@@ -167,7 +170,7 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
         "config": placeless(head["config"], work),
         "seeds": config.method.held_out.seeds,
         "steps": sum(epoch.steps for epoch in epochs),
-        "seconds": _seconds_of(training, records, seconds),
+        "seconds": _seconds_of(training, records, seconds, _WITHOUT[config.method.objective]),
         "hashes": {"training": summary["hash"]},
         "best": summary["best"],
         "epochs": epochs,
@@ -198,8 +201,8 @@ def _numbers(trained: Trained | None) -> dict[str, Any]:
     return {} if trained is None else {name: getattr(trained, name) for name in names}
 
 
-def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float) -> Seconds:
-    """By part, where the processes that ended the parts told."""
+def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float, without: Collection[str]) -> Seconds:
+    """By part, where the processes that ended the parts told; 0 for parts that the method is without."""
     rollouts = [training.epoch(record.epoch).rollout for record in records]
     measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
     share = _environment_share([*(path for path in rollouts if path.exists()), *measured])
@@ -208,8 +211,8 @@ def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float) -
         whole=whole,
         environment=None if played is None else played * share,
         inference=None if played is None else played * (1 - share),
-        critic=_sum(records, "critic"),
-        adversary=_sum(records, "adversary"),
+        critic=0.0 if "critic" in without else _sum(records, "critic"),
+        adversary=0.0 if "adversary" in without else _sum(records, "adversary"),
         training=_sum(records, "training"),
     )
 
