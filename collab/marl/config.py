@@ -103,6 +103,9 @@ class Method(Definition):
     """Stop after so many epochs without a better one; None trains all."""
     determinism: Literal["fast", "exact"] = "fast"
     """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
+    processes: int = Field(default=1, ge=1)
+    """Processes that train a policy together, each with the whole model, and a GPU of its own where there are any.
+    Playing and judging stay in one. Fewer train where an epoch has fewer rows."""
 
     @field_validator("dpo")
     @classmethod

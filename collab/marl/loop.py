@@ -10,6 +10,7 @@ from pathlib import Path
 from collab.config import Budget, validate
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
+from collab.learn.launch import check_processes
 from collab.learn.prepare import check_device, check_installed, versions
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
@@ -67,6 +68,7 @@ async def start(
     """
     check_installed()
     check_device(device)
+    check_processes(config.method.processes, device)
     base = base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
     folder = MarlFolder(out)
@@ -102,6 +104,7 @@ async def resume(
     folder = MarlFolder(path)
     head = folder.read()
     config = validate(MarlConfig, head["config"], str(folder.file))
+    check_processes(config.method.processes, device)
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
     return await _run(config, folder, budget, device, watch, stop)

@@ -154,4 +154,4 @@ def _trained(config: MarlConfig, policy: Policy, step: Step, prompts: Sequence[P
     task = Task(stage="dpo", base=base, preset=config.preset, recipe=method.dpo)
     if method.reference == "initial" and method.epochs > 1:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
-    return forecast(task, pairs, device)
+    return forecast(task, pairs, device, processes=method.processes)

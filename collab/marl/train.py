@@ -15,7 +15,9 @@ from pathlib import Path
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
+from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
+from collab.learn.steps import fitted
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.policy import Policy, first_policy, told
@@ -84,21 +86,22 @@ def _task(loop: Loop, epoch: EpochFolder, number: int, group: str, policy: Polic
 
 
 def _train(loop: Loop, folder: RunFolder, task: Task) -> None:
-    prepared = _prepared(task)
+    prepared = _prepared(task, loop.config.method.processes)
     if folder.manifest_path.exists():
         check_same(prepared, folder.manifest())
     else:
         folder = begin(prepared, folder.path)
-    result = train(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+    run = train if prepared.world == 1 else launch
+    result = run(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
     if result.final is None:
         raise Halted(f"stopped after step {result.step} of {result.steps} of {folder.path}")
 
 
-def _prepared(task: Task) -> Prepared:
+def _prepared(task: Task, processes: int) -> Prepared:
     """Rows tokenised and ordered; few rows make one smaller step, which the manifest tells."""
     rows = read_data([Path(folder) for folder in task.data], ("preference",)).rows
-    recipe = task.recipe.model_copy(update={"batch_rows": min(task.recipe.batch_rows, len(rows))})
-    return prepare(replace(task, recipe=recipe), rows)
+    recipe, processes = fitted(task.recipe, len(rows), processes)
+    return prepare(replace(task, recipe=recipe), rows, processes=processes)
 
 
 def _trained(loop: Loop, folder: RunFolder) -> Trained:

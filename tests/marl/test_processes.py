@@ -1,0 +1,43 @@
+"""A team whose policies are trained by several processes, and what is refused before anything is played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.errors import ConfigError, UsageError
+from collab.learn import launch as launching
+from collab.learn.folder import RunFolder
+from collab.learn.launch import LOG
+from collab.marl.loop import start
+
+
+def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_gpus", lambda device: 1)
+    with pytest.raises(UsageError, match="2 processes, but this machine has 1 GPUs"):
+        asyncio.run(start(configured("processes=2"), tmp_path / "run", anyway=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_process_is_no_number_of_processes(configured) -> None:
+    with pytest.raises(ConfigError, match="processes"):
+        configured("processes=0")
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_team(schooled, tmp_path: Path, monkeypatch) -> None:
+    """One epoch, played and judged here, trained by others, measured here again."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    result = asyncio.run(start(schooled("epochs=1", "processes=2"), tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    record = result.records[1]
+    assert record.rows["shared"].pairs > 1
+    assert record.trained["shared"].steps > 0
+    folder = RunFolder(tmp_path / "run/epochs/1/training")
+    assert folder.manifest()["processes"] == 2
+    assert (folder.path / LOG).is_file()
+    assert record.trained["shared"].digest != json.loads((result.path / "marl.json").read_text())["base"]["ada"]
+    assert folder.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)
