@@ -29,6 +29,16 @@ Preset = Annotated[
         "--preset", metavar="NAME|FILE", help="The method: collab, paper or a YAML file.", rich_help_panel=HOW
     ),
 ]
+AblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        metavar="NAME",
+        help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
+        "adversary-pairs, contrast-pairs, mixed-pairs, anchor or no-anchor.",
+        rich_help_panel=HOW,
+    ),
+]
 Split = Annotated[
     str,
     typer.Option(
@@ -102,6 +112,7 @@ def train_marl(
     graph: options.Graph = "team",
     agents: Agents = None,
     preset: Preset = "collab",
+    ablation: AblationName = None,
     settings: Settings = None,
     tasks: options.Tasks = None,
     split: Split = "train",
@@ -129,11 +140,13 @@ def train_marl(
         options.refuse_beside_resume(context, {"resume", "device", "budget", "as_json"}, "the training")
         _finish(_go_on(resume, limit, device), as_json)
         return
+    _refuse_graph(context, ablation, graph)
     definitions = options.library(library)
     config = _asked(
         definitions,
         agents,
         preset,
+        ablation=ablation,
         env=env,
         graph=graph,
         tasks=options.listed("--tasks", tasks),
@@ -163,6 +176,17 @@ def _asked(definitions: Library, agents: str | None, preset: str, **choices: Any
     return asyncio.run(configure(definitions, preset=preset, method=method, agents=agents, **choices))
 
 
+def _refuse_graph(context: typer.Context, ablation: str | None, graph: str) -> None:
+    """UsageError where a graph was asked for and the ablation plays another."""
+    from collab.errors import UsageError
+    from collab.marl.ablation import ABLATIONS
+
+    own = ABLATIONS[ablation].graph if ablation in ABLATIONS else None
+    source = context.get_parameter_source("graph")
+    if own not in (None, graph) and source is not None and source.name == "COMMANDLINE":
+        raise UsageError(f"--ablation {ablation} plays the graph {own}; leave out --graph {graph}")
+
+
 # --------------------------------------------------------------------------------------------------- what happens
 
 
@@ -184,11 +208,12 @@ def _begin(
         start, config, out, calibrations=calibrations, anyway=anyway, budget=budget, device=device
     )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
-    what = f"{method.epochs} epochs of {config.run.episodes} episodes of {config.run.environment_name}"
+    size = f"{config.run.episodes} episodes" if method.steps is None else f"{method.steps} steps"
+    what = f"{method.epochs} epochs of {size} of {config.run.environment_name}"
     return work(
         lambda watch, stop: begin(watch=watch, stop=stop),
         out,
-        opening=f"training {agents} by {config.preset}: {what}, in {out}",
+        opening=f"training {agents} by {config.called}: {what}, in {out}",
         tell=describe,
         resume=MarlFolder(out).resume,
     )

@@ -61,10 +61,7 @@ def _line(record: Record) -> Sequence[object]:
     """A line of the table; of several policies that were trained, the mean."""
     success, trained = record.success, list(record.trained.values())
     rates = [rate for row in record.rewards.values() for rate in row if rate is not None]
-    means = [
-        sum(getattr(one, name) for one in trained) / len(trained) if trained else None
-        for name in ("loss", "margin", "accuracy", "logp_chosen")
-    ]
+    means = [_mean([getattr(one, name) for one in trained]) for name in ("loss", "margin", "accuracy", "logp_chosen")]
     return [
         record.epoch,
         None if success is None else f"{success.value:.1%}",
@@ -74,6 +71,12 @@ def _line(record: Record) -> Sequence[object]:
         sum(one.pairs for one in record.rows.values()) if record.rows else None,
         *(None if value is None else f"{value:.3f}" for value in means),
     ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None where there is no value, or not everywhere one."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _notes(record: Record) -> list[str]:

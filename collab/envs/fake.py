@@ -45,6 +45,7 @@ class CorridorSuite:
 
     Args:
         max_steps: budget of every task; None keeps each task's own.
+        declared: whether a task is solved by saying so behind the last room; else by getting there.
         fail_at: step (from 0) that raises EnvironmentFailure; None for never.
         hang_at: step (from 0) that never returns; None for never.
         slow_s: seconds that every step takes.
@@ -61,12 +62,14 @@ class CorridorSuite:
         self,
         *,
         max_steps: int | None = None,
+        declared: bool = True,
         fail_at: int | None = None,
         hang_at: int | None = None,
         slow_s: float = 0.0,
         troubled: list[str] | None = None,
     ) -> None:
         self.max_steps = max_steps
+        self.declared = declared
         self.fail_at = fail_at
         self.hang_at = hang_at
         self.slow_s = slow_s
@@ -144,6 +147,8 @@ class CorridorEnvironment:
         canonical = MOBILE.canonical(action, _observe(state)) if action is not None else None
         state, effect = _act(state, canonical)
         state = replace(state, steps=state.steps + 1)
+        if not self._suite.declared and state.outcome is None and state.room == len(state.rooms):
+            state = replace(state, outcome=Outcome(success=True, score=1.0, reason="behind the last room"))
         ended = state.outcome is not None
         if not ended and state.steps >= state.task.max_steps:
             state = replace(state, outcome=Outcome(success=False, score=0.0, reason="the steps were used up"))
@@ -166,7 +171,8 @@ class CorridorEnvironment:
         if state is None or state.outcome is not None:
             return ()
         ahead = (replace(state, room=room) for room in range(state.room, len(state.rooms)))
-        return (*(_solution(one) for one in ahead), MOBILE.make("status", goal_status="complete"))
+        said = (MOBILE.make("status", goal_status="complete"),) if self._suite.declared else ()
+        return (*(_solution(one) for one in ahead), *said)
 
     async def close(self) -> None:
         """Count out; may be called twice."""

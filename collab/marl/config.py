@@ -3,14 +3,25 @@
     method = override(load_method("collab"), ["epochs=2", "dpo.beta=0.3"])
 
 A `MarlConfig` holds everything, so that a directory can be gone on with from its own `marl.json`.
+
+Arms of a comparison. `collab train-marl --preset collab --ablation NAME --set …` changes one thing of a preset (names:
+`collab.marl.ablation`). Beside it stand the fields of the method that make arms equal:
+
+    objective    what is learned from an epoch: "dpo", "trajectory-dpo" (ablation no-cr), "rft" (ablation rft)
+    steps        environment steps per epoch, the same for every arm, whatever its episodes are like
+    tasks        different tasks per epoch; with fewer tasks than episodes each is played several times, without which
+                 no two trajectories can be compared
+
+In `epoch.json` of every epoch: `steps` (environment steps that were learned from), `rows.GROUP.digest` (of what was
+learned), `hash`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from collab.config import Definition, EdgeSampler, RunConfig
 from collab.credit.pairing import Recipe
@@ -24,6 +35,7 @@ from collab.preferences.parties import CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
 
 
 class Pairs(Definition):
@@ -76,9 +88,20 @@ class Method(Definition):
     model_config = ConfigDict(allow_inf_nan=False)
 
     description: str = ""
+    objective: Objective = "dpo"
+    """What is learned from an epoch: "dpo" from better against worse replies; "trajectory-dpo" from solved against
+    unsolved episodes of a task, whatever any critic says (ablation "w/o CR"); "rft" from rewarded replies, with nothing
+    to compare them with (ablation "PO → RFT")."""
     epochs: int = Field(default=3, ge=1)
     episodes: int | None = Field(default=None, ge=1)
-    """Per epoch; None plays every task once. Which tasks come first is drawn anew for each epoch."""
+    """Per epoch; None plays every task once, or where `steps` are given as many as these need. Which tasks come first
+    is drawn anew for each epoch."""
+    tasks: int | None = Field(default=None, ge=1)
+    """Different tasks per epoch, drawn anew for each; None plays all. With fewer than `episodes`, each is played
+    several times."""
+    steps: int | None = Field(default=None, ge=1)
+    """Environment steps per epoch: it ends with the episode, in the order of the plan, with which there are as many;
+    None plays all `episodes`."""
     policies: Literal["shared", "per_agent"] = "shared"
     """One policy for all, or one per slot, each trained on its own cells."""
     reference: Literal["initial", "previous"] = "initial"
@@ -114,12 +137,35 @@ class Method(Definition):
             raise ValueError("lora.merge must be true: the next epoch starts from a whole checkpoint")
         return recipe
 
+    @model_validator(mode="after")
+    def _whole_epochs(self) -> Method:
+        if self.objective == "trajectory-dpo" and self.older:
+            raise ValueError(
+                f"older: {self.older:g}, but whole trajectories are compared within their epoch; set older=0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Method:
+        if self.objective == "trajectory-dpo" and self.processes > 1:
+            raise ValueError(
+                f"processes: {self.processes}, but whole trajectories are trained by one process; set processes=1"
+            )
+        return self
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a critic is asked at all."""
+        return self.objective != "trajectory-dpo"
+
 
 class MarlConfig(Definition):
     """Everything that decides what a training does."""
 
     preset: str
     """Name of the method, for the record."""
+    ablation: str | None = None
+    """What was changed of it, for the record; None for nothing. `method` has it applied."""
     method: Method
     run: RunConfig
     """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
@@ -133,6 +179,11 @@ class MarlConfig(Definition):
     """Template → text of what it asks; empty when it asks nothing."""
     adversary: dict[str, Any]
     """Who makes worse sides up, with all that stood in files: `AdversaryChoice.told`."""
+
+    @property
+    def called(self) -> str:
+        """Preset and ablation in a word."""
+        return self.preset if self.ablation is None else f"{self.preset}, ablation {self.ablation}"
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""

@@ -9,8 +9,9 @@ from typing import Any
 from collab.api import resolved
 from collab.config import RunConfig, override, run_config
 from collab.critics import critic_texts, load_critic
-from collab.errors import UsageError
+from collab.errors import ConfigError, UsageError
 from collab.library import Library
+from collab.marl.ablation import ablated
 from collab.marl.config import MarlConfig, Method, check_seeds
 from collab.marl.policy import first_policy, trained_agents
 from collab.preferences.adversaries import adversary_asked
@@ -29,6 +30,7 @@ async def configure(
     env: str,
     graph: str,
     agents: str,
+    ablation: str | None = None,
     backend: str | None = None,
     tasks: Sequence[str] = (),
     split: str | None = TRAIN,
@@ -40,15 +42,19 @@ async def configure(
 
     Args:
         preset: name of the method, for the record.
+        graph: that is played, unless the ablation brings one of its own.
         agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
+        ablation: what to change of the method, see `collab.marl.ablation`; None for nothing.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
-        settings: overrides: "epochs=2", "dpo.beta=0.3" of the method; "run.graph.rounds=2" of the run.
+        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "run.graph.rounds=2" of the run.
 
     Raises:
         UsageError: something does not fit.
     """
     if split not in (None, TRAIN):
         raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
+    if ablation is not None:
+        method, graph = ablated(method, ablation, graph=graph)
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
@@ -64,12 +70,14 @@ async def configure(
         "concurrency": concurrency,
         "settings": own,
     }
-    run = run_config(purpose="rollout", episodes=method.episodes, seed=seed, **names)
-    run = with_prompts(await resolved(run, once_per_task=method.episodes is None, split=split), library)
+    run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
+    run = await resolved(run, once_per_task=method.episodes is None and method.steps is None, split=split)
+    run = with_prompts(_planned(run, method), library)
     first_policy(run, method)
     critic = load_critic(library, method.critic)
     return MarlConfig(
         preset=preset,
+        ablation=ablation,
         method=method,
         run=run,
         held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
@@ -78,6 +86,20 @@ async def configure(
         critic_texts=critic_texts(library, critic),
         adversary=adversary_asked(library, method.adversary).told,
     )
+
+
+def _planned(run: RunConfig, method: Method) -> RunConfig:
+    """The run with as many episodes as an epoch has; ConfigError where no two of them could be compared as a whole."""
+    tasks = min(method.tasks or len(run.tasks), len(run.tasks))
+    once = method.episodes is None and method.steps is None
+    episodes = tasks if once else run.episodes
+    if method.objective == "trajectory-dpo" and episodes <= tasks:
+        raise ConfigError(
+            f"objective: trajectory-dpo, but an epoch plays {episodes} episodes of {tasks} tasks: none is played "
+            f"twice, and nothing can be compared; set fewer tasks or more episodes, e.g. "
+            f"--set tasks={max(tasks // 4, 1)} --set episodes={max(tasks // 4, 1) * 4}"
+        )
+    return run.model_copy(update={"episodes": episodes})
 
 
 async def _held_out(

@@ -7,24 +7,26 @@ last; an epoch that has it is over and never looked into again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from collab.config import RunConfig
-from collab.credit.pair_store import StoredPairs
 from collab.evaluation import Report
 from collab.learn.folder import write_json
 from collab.library import checkpoint
-from collab.marl.judge import check_pairs, judge, pair
+from collab.marl.judge import compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
 from collab.marl.play import evaluate, measured, rewired, roll_out, rollout_config, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of, record_of_start
-from collab.marl.rows import Record as Told
-from collab.marl.rows import rows_of, store, stored
+from collab.marl.row_store import store, stored
+from collab.marl.rows import Evidence, rows_of
+from collab.marl.scribe import Record as Told
+from collab.marl.scribe import Scribe
 from collab.marl.summary import Record, RowCounts, Trained, read_record
 from collab.marl.train import clear_checkpoints, learn
 from collab.models.chat import ChatTokenizer
+from collab.resolve import build_suite
 from collab.store.files import writing
 from collab.store.run import RunStore
 from collab.types import Trajectory
@@ -47,10 +49,9 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     dag = rewired(loop.config, number, folder, loop.folder.resume)
     run = await rollout_config(loop.config, number, policy, dag)
     played = await _play(loop, run, folder)
-    labels = await judge(loop, run, folder.rollout, played)
-    pairs = await pair(loop, run, folder.rollout, played, labels)
-    check_pairs(pairs, labels, folder.rollout)
-    rows = _rows(loop, number, run, played, pairs, policy)
+    labels = await judged(loop, run, folder.rollout, played)
+    pairs = await compared(loop, run, folder.rollout, played, labels)
+    rows = await _rows(loop, number, Evidence(run=run, played=played, labels=labels, pairs=pairs), policy)
     begun = time.monotonic()
     trained, untrained = await learn(loop, number, policy)
     loop.seconds["training"] = time.monotonic() - begun
@@ -67,7 +68,8 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
         report=report,
         measured=measured(loop.config, folder.evaluation),
     )
-    return _close(loop, folder, record_of(number, made, policy, loop.folder.path, loop.seconds))
+    threshold = loop.config.method.pairs.threshold
+    return _close(loop, folder, record_of(number, made, policy, loop.folder.path, loop.seconds, threshold))
 
 
 async def measure_start(loop: Loop, policy: Policy) -> Record:
@@ -85,7 +87,7 @@ async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Traject
     begun = time.monotonic()
     await roll_out(loop, run, folder.rollout)
     loop.seconds["rollout"] = time.monotonic() - begun
-    return trajectories_of(folder.rollout)
+    return trajectories_of(folder.rollout, loop.config.method.steps)
 
 
 async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
@@ -96,9 +98,7 @@ async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
     return report
 
 
-def _rows(
-    loop: Loop, number: int, run: RunConfig, played: Sequence[Trajectory], pairs: StoredPairs, policy: Policy
-) -> dict[str, RowCounts]:
+async def _rows(loop: Loop, number: int, found: Evidence, policy: Policy) -> dict[str, RowCounts]:
     """The rows of an epoch, as they were written, or written now."""
     folder = loop.folder.epoch(number)
     counts = stored(folder.rows)
@@ -107,9 +107,14 @@ def _rows(
     loop.begin("rows")
     known = {path: ChatTokenizer(checkpoint(path)) for path in set(policy.weights.values())}
     chats = {slot: known[path] for slot, path in policy.weights.items()}
-    with RunStore.open(folder.rollout).reader() as reader:
-        record = Told(run=run, trajectories={one.id: one for one in played}, prefix=reader.prefix)
-        made = rows_of(pairs.pairs, record, chats, loop.config)
+    suite = build_suite(found.run)
+    try:
+        with RunStore.open(folder.rollout).reader() as reader:
+            said = {one.id: one for one in found.played}
+            record = Told(run=found.run, trajectories=said, prefix=reader.prefix)
+            made = rows_of(found, suite.space, Scribe.of(record, chats, loop.config))
+    finally:
+        await suite.close()
     return store(made, loop.config, loop.folder, number)
 
 

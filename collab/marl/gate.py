@@ -20,6 +20,8 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
         ConfigError: it has no calibration, or one that does not reach the method's `least_auc`; or it cannot be built.
         RunFormatError: a calibration cannot be read.
     """
+    if not config.method.is_judged:
+        return f"not asked, objective {config.method.objective} learns from outcomes alone"
     name, kind, least = config.method.critic, config.critic.kind, config.method.least_auc
     bench = Bench.of(name, config.critic, config.critic_texts)
     try:

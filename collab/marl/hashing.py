@@ -22,12 +22,14 @@ def epoch_hash(
     played: Iterable[Trajectory] = (),
     judged: Iterable[Judgement] = (),
     pairs: Iterable[PreferencePair] = (),
+    learned: Mapping[str, str | None] | None = None,
     weights: Mapping[str, str] | None = None,
     measured: Mapping[int, Iterable[Trajectory]] | None = None,
 ) -> str:
     """SHA-256 of one epoch.
 
     Args:
+        learned: policy → digest of what it learned from.
         weights: policy → digest of what it became.
         measured: held-out seed → its episodes.
     """
@@ -36,6 +38,7 @@ def epoch_hash(
             sorted(trajectory_hash(one) for one in played),
             sorted(_judgement(one) for one in judged),
             sorted(_pair(one) for one in pairs),
+            sorted((learned or {}).items()),
             sorted((weights or {}).items()),
             sorted([seed, sorted(trajectory_hash(one) for one in those)] for seed, those in (measured or {}).items()),
         ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from collab.collector import Progress as Meter
 from collab.config import RunConfig
-from collab.credit.adversary import label_of
+from collab.credit.adversary import FREE, label_of
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
 from collab.credit.labelling import label
 from collab.credit.labels import Labels, LabelWriter, read_labels
 from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
-from collab.credit.pairing import pair_up
+from collab.credit.pairing import Paired, pair_up
+from collab.credit.pairs import Pairing
+from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError
@@ -28,6 +31,31 @@ from collab.types import Trajectory
 
 NAME = "marl"
 """Of the judgements and of the pairs."""
+NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
+"""Counted of whole trajectories."""
+
+
+async def judged(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels | None:
+    """The judgements that the method learns from; None where it asks nobody. Raises as `judge`."""
+    return await judge(loop, run, out, played) if loop.config.method.is_judged else None
+
+
+async def compared(
+    loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels | None
+) -> StoredPairs | None:
+    """The pairs that the method learns from, made or read; None where it compares nothing.
+
+    Raises:
+        RunFormatError: they rest on other judgements than `labels`.
+        And all of `pair`.
+    """
+    if loop.config.method.objective == "rft":
+        return None
+    if labels is None:
+        return _whole_pairs(loop, run, out, played)
+    pairs = await pair(loop, run, out, played, labels)
+    _check_pairs(pairs, labels, out)
+    return pairs
 
 
 async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels:
@@ -110,7 +138,24 @@ async def _pair(
         write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told)
 
 
-def check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:
+def _whole_pairs(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
+    """Pairs of solved with unsolved episodes; those that have no counterpart are counted."""
+    if not (out / "pairs" / NAME / HEAD).exists():
+        pairs = trajectory_pairs(played, run.seed)
+        alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
+        made = Paired(
+            pairing=Pairing(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone})),
+            refused=Counter(),
+            failed=Counter(),
+            unjudged=0,
+            untried=0,
+            spent=FREE,
+        )
+        write_pairs(out, NAME, made, recipe=loop.config.method.pairs.recipe(run.seed), labels=None, adversary=None)
+    return read_pairs(out, NAME)
+
+
+def _check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:
     """RunFormatError where pairs rest on other judgements than those that lie beside them."""
     if stored.head.critic != labels.head.critic:
         raise RunFormatError(

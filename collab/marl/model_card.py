@@ -16,7 +16,7 @@ import collab
 from collab.errors import UnknownName
 from collab.learn.export import Source
 from collab.library import BUILT_IN, checkpoint
-from collab.marl.config import MarlConfig
+from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import first_policy
 from collab.marl.summary import Record, Success, read_record
@@ -58,9 +58,8 @@ def training_facts(folder: MarlFolder, config: MarlConfig, head: Mapping[str, An
         licence=licence_of(base),
         lines={
             "base": _told_base(base, head.get("base", {}).get(slots[0])),
-            "method": f"preset {config.preset}: {method.policies} policies, critic {method.critic}, "
-            f"adversary {method.adversary.kind}, reference {method.reference}; "
-            f"DPO with β {method.dpo.beta:g}, learning rate {method.dpo.learning_rate:g}",
+            "method": f"preset {config.called}: {method.policies} policies, {_told_objective(method)}, "
+            f"learning rate {method.dpo.learning_rate:g}",
             "epochs": f"{number} of {method.epochs} planned",
             "data": _told_data(config, over, group),
             "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
@@ -169,6 +168,15 @@ def _told_base(base: str | None, digest: str | None) -> str:
 def _name(path: Path) -> str:
     """The name by which somebody knows a checkpoint: of a run's result that of the run."""
     return path.parent.name or path.name if path.name == "final" else path.name
+
+
+def _told_objective(method: Method) -> str:
+    compared = f"reference {method.reference}; DPO with β {method.dpo.beta:g}"
+    if method.objective == "rft":
+        return f"critic {method.critic}; fine-tuning on rewarded replies"
+    if method.objective == "trajectory-dpo":
+        return f"{compared} between whole trajectories by their outcome"
+    return f"critic {method.critic}, adversary {method.adversary.kind}, {compared}"
 
 
 def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:

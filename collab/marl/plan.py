@@ -17,7 +17,7 @@ from collab.config import RunConfig
 from collab.learn.plan import GIB
 from collab.library import Library
 from collab.marl.config import MarlConfig
-from collab.marl.expense import Questions, Range
+from collab.marl.expense import NOTHING, Questions, Range
 from collab.marl.play import draw, rollout_config
 from collab.marl.policy import first_policy
 from collab.marl.probe import Probe, probe
@@ -27,6 +27,8 @@ BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""
 MIB = float(1 << 20)
 UNKNOWN = "unknown"
+_ONCE_MORE = 5 / 4
+"""Work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +36,15 @@ class Plan:
     """A training in numbers."""
 
     episodes: int
-    """Rollouts and evaluations, over all epochs."""
+    """Rollouts and evaluations, over all epochs; at most, where `epoch_steps` are given."""
+    epoch_steps: int | None
+    """Environment steps after which an epoch's rollout ends; None where all its episodes are played."""
     calls: Range
     """Of the policies."""
     judged: Range
     """Steps that the critic judges."""
     pairs: Range
-    """None, or one per cell of the rollouts."""
+    """None, or one per cell of the rollouts; of whole trajectories one for every two episodes."""
     tokens: Range
     """Of the policies' calls, prompts and replies."""
     critic: Questions | None
@@ -92,15 +96,16 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
     rolled = steps[0].times(method.epochs)
     played = rolled.plus(steps[1].times(measures))
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
-    pairs = Range(low=0, high=rolled.high * min(cells, method.pairs.cap or cells))
-    seen = pairs.times(method.dpo.epochs / (1 - method.older))
-    play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_pair)
+    pairs, replied, slower = _learned(config, rolled, cells)
+    seen = replied.times(method.dpo.epochs / (1 - method.older))
+    play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_pair * slower)
     judge_s, pair_s = (None if one is None else rolled.times(one) for one in (tried.judge_s, tried.pair_s))
     critic, adversary = (None if one is None else one.of_steps(rolled) for one in (tried.critic, tried.adversary))
     return Plan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
+        epoch_steps=method.steps,
         calls=played.times(cells),
-        judged=rolled,
+        judged=rolled if method.is_judged else NOTHING,
         pairs=pairs,
         tokens=played.times(cells * per_call),
         critic=critic,
@@ -128,7 +133,7 @@ def told(plan: Plan) -> str:
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     return "\n".join(
         [
-            f"episodes  {plan.episodes:,}",
+            f"episodes  {_episodes(plan)}",
             f"calls     {_range(plan.calls)} of the policies{_asked(plan, 'calls')}",
             f"tokens    {_range(plan.tokens)} of the policies{_asked(plan, 'tokens')}",
             f"judged    {_range(plan.judged)} steps",
@@ -144,6 +149,26 @@ def told(plan: Plan) -> str:
             "as long as in a first step, later ones tell a history, too",
         ]
     )
+
+
+def _learned(config: MarlConfig, rolled: Range, cells: int) -> tuple[Range, Range, float]:
+    """Pairs, how many pairs of replies are trained with them, and how much slower than others of DPO, as a factor.
+
+    Of whole trajectories every reply is at most on one side, and is computed once more to weigh its pair. A rewarded
+    reply without a comparison is counted as a pair, which is more than it takes.
+    """
+    method = config.method
+    if method.objective != "trajectory-dpo":
+        pairs = Range(low=0, high=rolled.high * min(cells, method.pairs.cap or cells))
+        return pairs, pairs, 1.0
+    episodes = method.epochs * (config.run.episodes // 2)
+    return Range(low=0, high=episodes), Range(low=0, high=rolled.high * cells / 2), _ONCE_MORE
+
+
+def _episodes(plan: Plan) -> str:
+    if plan.epoch_steps is None:
+        return f"{plan.episodes:,}"
+    return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps"
 
 
 def _sum(*parts: Range | None) -> Range | None:
@@ -210,4 +235,11 @@ async def _steps(config: MarlConfig, run: RunConfig) -> tuple[Range, Range]:
     rolled, tested = (
         Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)
     )
-    return rolled, tested
+    return _until(rolled, config.method.steps, run.concurrency * max(most.values())), tested
+
+
+def _until(rolled: Range, steps: int | None, beyond: int) -> Range:
+    """Steps of a rollout that ends when it has enough; episodes that were begun meanwhile are played, too."""
+    if steps is None:
+        return rolled
+    return Range(low=min(rolled.low, steps), high=min(rolled.high, steps + beyond))

@@ -17,6 +17,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Loop
 from collab.marl.policy import Policy, playing
+from collab.marl.step_budget import counted, ended_by, has_enough
 from collab.report import recorded_evaluation
 from collab.resolve import plan_episodes, splits_in
 from collab.runs import resume, start
@@ -68,6 +69,7 @@ async def rollout_config(config: MarlConfig, number: int, policy: Policy, dag: D
     run = config.run
     tasks = list(run.tasks)
     generator(derive(run.seed, "tasks of epoch", number)).shuffle(tasks)
+    tasks = tasks[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
     team = playing(run, policy, config.method.determinism).model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
@@ -79,18 +81,25 @@ async def rollout_config(config: MarlConfig, number: int, policy: Policy, dag: D
 
 
 async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
-    """Play a rollout to its end, from wherever it stands; raises as `collab.runs.start`, and `Halted`."""
+    """Play a rollout to its end, or until it has its steps, from wherever it stands.
+
+    Raises:
+        Halted, and all of `collab.runs.start`.
+    """
     clear_unbegun(out, FILE)
-    if out.exists() and is_over(out):
+    steps = loop.config.method.steps
+    if out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps))):
         return
     budget = loop.left()
-    if out.exists():
-        result = await resume(out, budget=budget, watch=loop.inner, stop=loop.stop)
-    else:
-        config = config.model_copy(update={"budget": budget})
-        result = await start(config, loop.library, out, watch=loop.inner, stop=loop.stop)
+    async with ended_by(out, steps, loop.stop) as stop:
+        if out.exists():
+            result = await resume(out, budget=budget, watch=loop.inner, stop=stop)
+        else:
+            config = config.model_copy(update={"budget": budget})
+            result = await start(config, loop.library, out, watch=loop.inner, stop=stop)
     loop.spend(result.progress)
-    loop.halt(result.stopped)
+    if steps is None or not has_enough(out, steps):
+        loop.halt(result.stopped)
 
 
 async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
@@ -107,10 +116,14 @@ async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
     return recorded_evaluation(folder).report
 
 
-def trajectories_of(path: Path) -> list[Trajectory]:
-    """All finished episodes of a run, by task and number."""
+def trajectories_of(path: Path, steps: int | None = None) -> list[Trajectory]:
+    """All finished episodes of a run, by task and number.
+
+    Args:
+        steps: of a rollout that has so many, only those that belong to it; see `step_budget`.
+    """
     with RunStore.open(path).reader() as reader:
-        return list(reader.trajectories())
+        return list(counted(reader, steps))
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

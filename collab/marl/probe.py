@@ -22,7 +22,7 @@ from collab.learn.examples import Ids, Pair, turn_end
 from collab.learn.prepare import Task
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
-from collab.marl.expense import Questions, adversary_questions, critic_questions
+from collab.marl.expense import NONE_ASKED, Questions, adversary_questions, critic_questions
 from collab.marl.judge import judge, pair
 from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Loop, Progress
@@ -86,8 +86,10 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         seconds=step.deliberation_s + step.environment_s,
         prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
         completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
-        critic=await critic_questions(config.judging("plan", short.seed), config.method.critic, case),
-        adversary=await adversary_questions(config, prompts),
+        critic=await critic_questions(config.judging("plan", short.seed), config.method.critic, case)
+        if config.method.is_judged
+        else NONE_ASKED,
+        adversary=await adversary_questions(config, prompts) if config.method.objective == "dpo" else NONE_ASKED,
         judge_s=judge_s,
         pair_s=pair_s,
         training=_trained(config, policy, step, prompts, device),
@@ -125,6 +127,8 @@ async def _judged(
     config: MarlConfig, run: RunConfig, library: Library, place: Path, played: Sequence[Trajectory]
 ) -> tuple[float | None, float | None]:
     """Seconds of judging and of pairing, where these ask no model; pairing needs judgements."""
+    if not config.method.is_judged:
+        return 0.0, 0.0
     if not config.judging("plan", run.seed).free:
         return None, None
     loop = Loop(
@@ -137,6 +141,8 @@ async def _judged(
         progress=Progress(epochs=config.method.epochs),
     )
     labels = await judge(loop, run, place / "run", played)
+    if config.method.objective != "dpo":
+        return loop.seconds["critic"], 0.0
     if not config.erring.free:
         return loop.seconds["critic"], None
     await pair(loop, run, place / "run", played, labels)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import RunConfig
+from collab.credit.adversary import FREE
+from collab.credit.critic import Judgement
 from collab.credit.labels import Labels
 from collab.credit.pair_store import PairHead, StoredPairs
 from collab.evaluation import Report, evaluate
@@ -34,8 +36,10 @@ class Parts:
 
     run: RunConfig
     played: Sequence[Trajectory]
-    labels: Labels
-    pairs: StoredPairs
+    labels: Labels | None
+    """None where nobody was asked to judge."""
+    pairs: StoredPairs | None
+    """None where nothing was compared."""
     rows: Mapping[str, RowCounts]
     trained: Mapping[str, Trained]
     untrained: Mapping[str, str]
@@ -45,26 +49,30 @@ class Parts:
     """Held-out seed → its episodes."""
 
 
-def record_of(number: int, made: Parts, policy: Policy, root: Path, seconds: Mapping[str, float]) -> Record:
+def record_of(
+    number: int, made: Parts, policy: Policy, root: Path, seconds: Mapping[str, float], threshold: float
+) -> Record:
     """Of an epoch that is over.
 
     Args:
         policy: that it left.
+        threshold: a score above it is rewarded.
         root: of the training.
         seconds: by part that this process ended.
     """
-    graph, judged = made.run.graph, list(made.labels.judged.values())
+    graph, judged = made.run.graph, _judged(made)
     return Record(
         epoch=number,
         version=policy.version,
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         edges=list(graph.edges) if isinstance(graph.edges, list) else [],
         played=Success.of(evaluate(made.played)),
+        steps=sum(len(one.steps) for one in made.played),
         success=Success.of(made.report),
-        rewards=reward_rates(judged, graph.slots, graph.rounds, made.pairs.head.recipe),
+        rewards=reward_rates(judged, graph.slots, graph.rounds, threshold) if judged else {},
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
         agreement=agreement(made.played),
-        pairs=_counts(made.pairs.head),
+        pairs=PairCounts() if made.pairs is None else _counts(made.pairs.head),
         rows=dict(made.rows),
         trained=dict(made.trained),
         untrained=dict(made.untrained),
@@ -72,7 +80,8 @@ def record_of(number: int, made: Parts, policy: Policy, root: Path, seconds: Map
         hash=epoch_hash(
             played=made.played,
             judged=judged,
-            pairs=made.pairs.pairs,
+            pairs=() if made.pairs is None else made.pairs.pairs,
+            learned={group: one.digest for group, one in made.rows.items()},
             weights={group: one.digest for group, one in made.trained.items()},
             measured=made.measured,
         ),
@@ -101,6 +110,10 @@ def record_of_start(
     )
 
 
+def _judged(made: Parts) -> list[Judgement]:
+    return [] if made.labels is None else list(made.labels.judged.values())
+
+
 def _counts(head: PairHead) -> PairCounts:
     return PairCounts(
         counts=dict(head.counts),
@@ -113,10 +126,10 @@ def _counts(head: PairHead) -> PairCounts:
 
 
 def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
-    asked = made.pairs.head.spent
+    asked = FREE if made.pairs is None else made.pairs.head.spent
     return {
         "rollout": spent_on_play(made.played, seconds.get("rollout")),
-        "critic": spent_on_judging(made.labels.judged.values(), seconds.get("critic")),
+        "critic": spent_on_judging(_judged(made), seconds.get("critic")),
         "adversary": Spending(
             seconds=seconds.get("adversary"),
             calls=asked.calls,

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from collab.config import Definition, validate
 from collab.credit.critic import Judgement
-from collab.credit.pairing import Recipe
 from collab.errors import RunFormatError
 from collab.evaluation import Report
 from collab.types import Trajectory
@@ -65,13 +64,14 @@ class Trained(Definition):
     steps: int
     tokens: int
     loss: float
-    margin: float
-    """β times the mean difference of log-ratios, chosen less rejected, as last logged."""
-    accuracy: float
+    margin: float | None
+    """β times the mean difference of log-ratios, chosen less rejected, as last logged; None where nothing was compared,
+    here and below."""
+    accuracy: float | None
     """Share of pairs whose chosen side is preferred, as last logged."""
-    logp_chosen: float
+    logp_chosen: float | None
     """Mean log p of a chosen reply in nats, as last logged …"""
-    logp_chosen_first: float
+    logp_chosen_first: float | None
     """… and as first logged."""
     alarm: str | None = None
     """The last alarm; None when there was none."""
@@ -81,11 +81,15 @@ class RowCounts(Definition):
     """What became of pairs on their way to rows."""
 
     pairs: int = 0
-    """Rows of this epoch."""
+    """Of this epoch; where nothing is compared, its rewarded replies."""
+    replies: list[tuple[int, int]] = Field(default_factory=list)
+    """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
     """Pairs that became no row, by cause."""
+    digest: str | None = None
+    """SHA-256 over all that is learned, older rows included; None in records that were written without it."""
     retokenised: int = 0
     """Pairs, kept or refused, whose chosen reply or heard messages have other tokens now than were sampled."""
 
@@ -113,6 +117,8 @@ class Record(Definition):
     """(speaker, hearer) of the rollout."""
     played: Success | None = None
     """Of the rollout; None for epoch 0."""
+    steps: int = 0
+    """Environment steps of the rollout that were learned from."""
     success: Success | None = None
     """On held-out seeds, after training; None for an epoch 0 that was not measured."""
     rewards: dict[str, list[float | None]] = Field(default_factory=dict)
@@ -169,14 +175,14 @@ def patience_is_over(records: Sequence[Record], patience: int | None) -> bool:
 
 
 def reward_rates(
-    judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, recipe: Recipe
+    judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
     """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
     judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for judgement in judgements:
         for one in judgement.rewards.rewards:
             judged[one.cell] += one.score is not None
-            rewarded[one.cell] += one.score is not None and one.score > recipe.threshold
+            rewarded[one.cell] += one.score is not None and one.score > threshold
     return {agent: [_share(rewarded, judged, (agent, round)) for round in range(rounds)] for agent in agents}
 
 

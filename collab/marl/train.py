@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
+from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
 from collab.learn.steps import fitted
+from collab.learn.trajectories import prepare_trajectories
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.policy import Policy, first_policy, told
-from collab.marl.rows import OWN
+from collab.marl.row_store import own_rows, stored, trajectory_rows_of
 from collab.marl.summary import Trained
 from collab.models.layout import weights_digest
 from collab.seeds import derive
 
-NO_PAIR = "no valid pair in this epoch"
+NO_PAIR, NO_REWARD = "no valid pair in this epoch", "no rewarded reply in this epoch"
 
 
 async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trained], dict[str, str]]:
@@ -44,10 +44,10 @@ async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trai
     trained: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
     for group in loop.config.groups:
-        if (epoch.rows / group / OWN).exists():
+        if own_rows(loop.config, loop.folder, number, group).exists():
             trained[group] = await _learn(loop, epoch, number, group, policy)
         else:
-            untrained[group] = NO_PAIR
+            untrained[group] = NO_REWARD if loop.config.method.objective == "rft" else NO_PAIR
     return trained, untrained
 
 
@@ -65,28 +65,54 @@ async def _learn(loop: Loop, epoch: EpochFolder, number: int, group: str, policy
         loop.begin("training")
         clear_unbegun(place, folder.manifest_path.name)
         # A thread of its own: the loop of events goes on, shows how far it is, and hears who wants it to stop.
-        await asyncio.to_thread(_train, loop, folder, _task(loop, epoch, number, group, policy))
+        await asyncio.to_thread(_train, loop, folder, number, group, policy)
     return _trained(loop, folder)
 
 
-def _task(loop: Loop, epoch: EpochFolder, number: int, group: str, policy: Policy) -> Task:
-    """What to train: from the policy as it is, against the reference that the method names."""
+def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
+    """What to train: from the policy as it is, rows tokenised and ordered, against what the objective names.
+
+    Few rows make one smaller step, which the manifest tells.
+    """
+    epoch, method = loop.folder.epoch(number), loop.config.method
+    folder = epoch.rows / group
+    if method.objective == "trajectory-dpo":
+        counts = (stored(epoch.rows) or {})[group]
+        pairs = trajectory_rows_of(own_rows(loop.config, loop.folder, number, group), counts.replies)
+        return prepare_trajectories(_task(loop, number, group, policy, method.dpo), pairs)
+    rows = read_data([folder], ("demonstration" if method.objective == "rft" else "preference",)).rows
+    recipe = rewarded_recipe(method.dpo) if method.objective == "rft" else method.dpo
+    recipe, processes = fitted(recipe, len(rows), method.processes)
+    return prepare(_task(loop, number, group, policy, recipe), rows, processes=processes)
+
+
+def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
+    """The same recipe without a comparison: rate, batches, passes, adapter and precision are those of DPO.
+
+    What is left of its loss is what the anchor of DPO is, the mean −log p per token of good replies, with weight 1.
+    """
+    same = {name: getattr(recipe, name) for name in Recipe.model_fields}
+    return SftRecipe(**same, levels=("demonstration",))
+
+
+def _task(loop: Loop, number: int, group: str, policy: Policy, recipe: Recipe) -> Task:
     config = loop.config
     slots = config.groups[group]
     base, first = policy.of(slots), first_policy(config.run, config.method).of(slots)
+    compares = isinstance(recipe, DpoRecipe) and config.method.reference == "initial" and first != base
     return Task(
-        stage="dpo",
+        stage="dpo" if isinstance(recipe, DpoRecipe) else "sft",
         base=base,
         preset=config.preset,
-        recipe=config.method.dpo,
+        recipe=recipe,
         seed=derive(config.run.seed, "training", number, group),
-        data=(str((epoch.rows / group).resolve()),),
-        reference=first if config.method.reference == "initial" and first != base else None,
+        data=(str((loop.folder.epoch(number).rows / group).resolve()),),
+        reference=first if compares else None,
     )
 
 
-def _train(loop: Loop, folder: RunFolder, task: Task) -> None:
-    prepared = _prepared(task, loop.config.method.processes)
+def _train(loop: Loop, folder: RunFolder, number: int, group: str, policy: Policy) -> None:
+    prepared = _prepared(loop, number, group, policy)
     if folder.manifest_path.exists():
         check_same(prepared, folder.manifest())
     else:
@@ -95,13 +121,6 @@ def _train(loop: Loop, folder: RunFolder, task: Task) -> None:
     result = run(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
     if result.final is None:
         raise Halted(f"stopped after step {result.step} of {result.steps} of {folder.path}")
-
-
-def _prepared(task: Task, processes: int) -> Prepared:
-    """Rows tokenised and ordered; few rows make one smaller step, which the manifest tells."""
-    rows = read_data([Path(folder) for folder in task.data], ("preference",)).rows
-    recipe, processes = fitted(task.recipe, len(rows), processes)
-    return prepare(replace(task, recipe=recipe), rows, processes=processes)
 
 
 def _trained(loop: Loop, folder: RunFolder) -> Trained:
@@ -116,9 +135,9 @@ def _trained(loop: Loop, folder: RunFolder) -> Trained:
         steps=manifest["steps"],
         tokens=last["tokens"],
         loss=last["loss"],
-        margin=last["margin"],
-        accuracy=last["preference_accuracy"],
-        logp_chosen=last["logp_chosen"],
-        logp_chosen_first=first["logp_chosen"],
+        margin=last.get("margin"),
+        accuracy=last.get("preference_accuracy"),
+        logp_chosen=last.get("logp_chosen"),
+        logp_chosen_first=first.get("logp_chosen"),
         alarm=alarms[-1] if alarms else None,
     )

@@ -151,10 +151,13 @@ def _hashes(folder: MarlFolder) -> Iterator[tuple[tuple[int | None, str], str]]:
     for number in range(head["summary"]["epochs"] + 1):
         epoch = folder.epoch(number)
         if number:
-            yield (number, "rollout"), epoch_hash(played=trajectories_of(epoch.rollout))
-            yield (number, "critic"), epoch_hash(judged=read_labels(epoch.rollout, NAME).judged.values())
-            yield (number, "pairs"), epoch_hash(pairs=read_pairs(epoch.rollout, NAME).pairs)
-            trained = read_record(epoch.record).trained
-            yield (number, "weights"), epoch_hash(weights={group: one.digest for group, one in trained.items()})
+            yield (number, "rollout"), epoch_hash(played=trajectories_of(epoch.rollout, config.method.steps))
+            if config.method.is_judged:
+                yield (number, "critic"), epoch_hash(judged=read_labels(epoch.rollout, NAME).judged.values())
+            if config.method.objective != "rft":
+                yield (number, "pairs"), epoch_hash(pairs=read_pairs(epoch.rollout, NAME).pairs)
+            record = read_record(epoch.record)
+            yield (number, "rows"), epoch_hash(learned={group: one.digest for group, one in record.rows.items()})
+            yield (number, "weights"), epoch_hash(weights={group: one.digest for group, one in record.trained.items()})
         yield (number, "evaluation"), epoch_hash(measured=measured(config, epoch.evaluation))
     yield (None, "run"), head["summary"]["hash"]

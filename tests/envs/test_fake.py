@@ -19,8 +19,10 @@ async def solve(suite: CorridorSuite, name: str = "OpenDoors", seed: int = 7):
 
 @pytest.mark.parametrize("name", ["PressButton", "TypeWord", "OpenDoors"])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_oracle_solves(name, seed):
-    result = asyncio.run(solve(CorridorSuite(), name, seed))
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_oracle_solves(name, seed, declared):
+    """With its last action, whether that declares the end or opens the last room."""
+    result = asyncio.run(solve(CorridorSuite(declared=declared), name, seed))
     assert result.terminated
     assert result.outcome.success
 

@@ -10,15 +10,24 @@ from types import SimpleNamespace
 import pytest
 
 import collab
+from collab.credit.case import cases
+from collab.credit.critic import Judgement
+from collab.credit.labels import LabelHead, Labels
+from collab.envs.fake import CorridorSuite
+from collab.errors import RunFormatError
 from collab.library import Library
 from collab.marl.layout import MarlFolder
-from collab.marl.rows import EMPTY, OTHER_PROMPT, OWN, RETOKENISED, WHOLE, Record, prompt_of, rows_of, store, stored
+from collab.marl.row_store import own_rows, store, stored, trajectory_rows_of
+from collab.marl.rows import WHOLE, pair_rows, rewarded_rows, trajectory_rows
+from collab.marl.scribe import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
 from collab.runs import stored_config
 from collab.store.run import RunStore
 from collab.synth.table import read_rows
-from collab.types import PreferencePair, ReplyRef, Utterance
+from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
+
+SPACE = CorridorSuite().space
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +72,8 @@ def pair(ref: ReplyRef, cell: Utterance, **changes: object) -> PreferencePair:
 def all_rows(played: Record, chat: ChatTokenizer, configured, *settings: str, **changes: object) -> SimpleNamespace:
     config = configured(*settings)
     pairs = [pair(ref, cell, **changes) for ref, cell in cells(played)]
-    made = rows_of(pairs, played, {"ada": chat, "ben": chat}, config)
-    return SimpleNamespace(made=made, config=config, pairs=pairs)
+    scribe = Scribe.of(played, {"ada": chat, "ben": chat}, config)
+    return SimpleNamespace(made=pair_rows(pairs, scribe), config=config, scribe=scribe)
 
 
 def test_every_recorded_prompt_is_made_again_byte_for_byte(played: Record, chat: ChatTokenizer, configured) -> None:
@@ -151,7 +160,81 @@ def test_older_pairs_are_mixed_in_by_share(played: Record, chat: ChatTokenizer, 
     own = len(found.made.rows["shared"])
     assert (counts["shared"].pairs, counts["shared"].older) == (own, round(own / 2))
     assert stored(folder.epoch(2).rows) == counts
-    assert [row.id for row in read_rows(folder.epoch(2).rows / "shared" / OWN)] == [
+    assert [row.id for row in read_rows(own_rows(found.config, folder, 2, "shared"))] == [
         row.id for row in found.made.rows["shared"]
     ]
+    assert counts["shared"].digest != stored(folder.epoch(1).rows)["shared"].digest
     assert stored(folder.epoch(3).rows) is None
+
+
+def labels_of(played: Record, scores: dict[tuple[str, int], float | None]) -> Labels:
+    """Every step judged, a cell's score by agent and round."""
+    judged = {}
+    for one in played.trajectories.values():
+        for case in cases(one, SPACE):
+            rewards = tuple(
+                CellReward(cell=cell.cell, score=scores[cell.cell], missing=None if scores[cell.cell] else "none")
+                for cell in case.matrix
+            )
+            matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
+            judged[case.key] = Judgement(case=case.digest, rewards=matrix)
+    head = LabelHead(critic="critic-1", options={}, seed=0)
+    return Labels(name="marl", head=head, judged=judged, failed={})
+
+
+def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat: ChatTokenizer, configured) -> None:
+    """Exactly the threshold earns nothing, and neither does a missing score; a cap keeps so many of a state."""
+    labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.5, ("ben", 0): None, ("ben", 1): 0.6})
+    everything = played.trajectories.values()
+    scribe = all_rows(played, chat, configured, "objective=rft").scribe
+    made = rewarded_rows(everything, labels, SPACE, scribe)
+    good = [cell for _, cell in cells(played) if cell.cell in (("ada", 0), ("ben", 1)) and cell.action is not None]
+    assert sorted(row.prompt.suffix for row in made.rows["shared"]) == sorted(cell.prompt.suffix for cell in good)
+    assert {(row.level, row.kind, row.rejected, row.provenance.teacher) for row in made.rows["shared"]} == {
+        ("demonstration", "rewarded", None, "critic-1")
+    }
+    steps = sum(len(one.steps) for one in everything)
+    capped = all_rows(played, chat, configured, "objective=rft", "pairs.cap=1").scribe
+    assert len(rewarded_rows(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
+
+
+def whole_pair(played: Record) -> PreferencePair:
+    """The first episode preferred to the second."""
+    good, bad = ([ref for ref, _ in cells(played) if ref.trajectory == one] for one in played.trajectories)
+    return PreferencePair(id="1" * 64, source="trajectory", chosen=tuple(good), rejected=tuple(bad))
+
+
+@pytest.mark.parametrize("policies", ["shared", "per_agent"])
+def test_whole_trajectories_keep_all_replies_of_both_sides(
+    policies: str, played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    found = all_rows(
+        played, chat, configured, "objective=trajectory-dpo", f"policies={policies}", "tasks=1", "episodes=4"
+    )
+    pair = whole_pair(played)
+    made = trajectory_rows([pair, pair], found.scribe)
+    counts = store(made, found.config, MarlFolder(tmp_path), 1)
+    for group, slots in found.config.groups.items():
+        good, bad = (sum(ref.cell.agent in slots for ref in side) for side in (pair.chosen, pair.rejected))
+        assert (counts[group].pairs, counts[group].replies) == (2, [(good, bad)] * 2)
+        path = own_rows(found.config, MarlFolder(tmp_path), 1, group)
+        read = trajectory_rows_of(path, stored(MarlFolder(tmp_path).epoch(1).rows)[group].replies)
+        assert [(len(one.chosen), len(one.rejected)) for one in read] == [(good, bad)] * 2
+        said = [played.cell(ref).text for ref in (*pair.chosen, *pair.rejected) if ref.cell.agent in slots]
+        assert [row.reply for row in read[1].rows] == said
+        assert {row.kind for row in read[0].chosen} == {"solved"}
+    with pytest.raises(RunFormatError, match="train anew"):
+        trajectory_rows_of(path, [(1, 1)])
+
+
+def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
+    played: Record, chat: ChatTokenizer, configured
+) -> None:
+    """Without it the sum would be that of another episode."""
+    found = all_rows(played, chat, configured, "objective=trajectory-dpo", "tasks=1", "episodes=4")
+    name, one = next(iter(played.trajectories.items()))
+    mute = [replace(cell, text="") for cell in one.steps[0].matrix]
+    step = replace(one.steps[0], matrix=replace(one.steps[0].matrix, utterances=tuple(mute)))
+    changed = replace(played, trajectories={**played.trajectories, name: replace(one, steps=(step, *one.steps[1:]))})
+    made = trajectory_rows([whole_pair(played)], Scribe.of(changed, found.scribe.chats, found.config))
+    assert (made.rows["shared"], made.refused["shared"]) == ([], {EMPTY: 1})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from collab.credit.critic import Judgement
-from collab.credit.pairing import Recipe
 from collab.marl.summary import Record, Success, best_of, patience_is_over, reward_rates
 from collab.types import CellRef, CellReward, RewardMatrix
 
@@ -47,6 +46,6 @@ def test_reward_rates_count_what_was_judged() -> None:
         judgement(0, ada0=1.0, ada1=0.5, ben0=None, ben1=0.6),
         judgement(1, ada0=0.0, ada1=None, ben0=None, ben1=1.0),
     ]
-    rates = reward_rates(judged, ("ada", "ben"), 2, Recipe())
+    rates = reward_rates(judged, ("ada", "ben"), 2, 0.5)
     assert rates == {"ada": [0.5, 0.0], "ben": [None, 1.0]}
-    assert reward_rates(judged, ("ada", "ben"), 2, Recipe(threshold=0.7))["ben"] == [None, 0.5]
+    assert reward_rates(judged, ("ada", "ben"), 2, 0.7)["ben"] == [None, 0.5]

@@ -45,7 +45,7 @@ def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_fou
     assert len(told["points"]) == 1
     assert [(part["epoch"], part["part"]) for part in told["parts"]] == [
         (0, "evaluation"),
-        *((1, part) for part in ("rollout", "critic", "pairs", "weights", "evaluation")),
+        *((1, part) for part in ("rollout", "critic", "pairs", "rows", "weights", "evaluation")),
         (None, "run"),
     ]
     whole, killed = MarlFolder(out / "undisturbed"), MarlFolder(out / "killed")

@@ -1,0 +1,92 @@
+"""Ablations: a method with one thing left out or exchanged, by name.
+
+    method, graph = ablated(load_method("collab"), "no-cr", graph="team")
+
+An ablation is applied over a preset and before settings of one's own, so that it differs from the full method in
+exactly one thing, and both can be given the same settings. One that would change nothing is refused: two arms of a
+comparison would be the same arm.
+
+Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update, single-agent systems); the pair sources and the
+anchor are ours. The untrained team is none of these, because nothing is trained: `collab eval` plays it, and epoch 0 of
+every training measures it on the held-out seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collab.config import override
+from collab.errors import ConfigError, UnknownName
+from collab.marl.config import Method
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """What is different."""
+
+    description: str
+    settings: tuple[str, ...] = ()
+    """Overrides of the method."""
+    graph: str | None = None
+    """Graph that is played in place of the one that was asked for; None for that one."""
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "no-cr": Ablation(
+        description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
+        settings=("objective=trajectory-dpo",),
+    ),
+    "rft": Ablation(
+        description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
+        settings=("objective=rft",),
+    ),
+    "no-edge-update": Ablation(
+        description="the declared graph in every epoch instead of edges drawn anew",
+        settings=("edges=null",),
+    ),
+    "single-agent": Ablation(
+        description="one agent that hears nobody, on the graph single",
+        graph="single",
+    ),
+    "adversary-pairs": Ablation(
+        description="worse sides from the adversary alone, as in the paper",
+        settings=("pairs.adversary=1", "pairs.contrast=0"),
+    ),
+    "contrast-pairs": Ablation(
+        description="worse sides from the team's own disagreement alone",
+        settings=("pairs.adversary=0", "pairs.contrast=1"),
+    ),
+    "mixed-pairs": Ablation(
+        description="worse sides from both, half and half",
+        settings=("pairs.adversary=1", "pairs.contrast=1"),
+    ),
+    "anchor": Ablation(
+        description="the loss holds on to the likelihood of chosen replies, with weight 0.5",
+        settings=("dpo.anchor=0.5",),
+    ),
+    "no-anchor": Ablation(
+        description="plain DPO: nothing holds on to the likelihood of chosen replies",
+        settings=("dpo.anchor=0",),
+    ),
+}
+"""By name, in the order in which they are listed."""
+
+
+def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:
+    """The method and the graph with that one difference.
+
+    Args:
+        graph: that would be played without it.
+
+    Raises:
+        UnknownName: no ablation has that name.
+        ConfigError: the method is like that already, or does not bear the difference.
+    """
+    if name not in ABLATIONS:
+        raise UnknownName.of("ablation", name, ABLATIONS)
+    ablation = ABLATIONS[name]
+    changed, played = override(method, ablation.settings), ablation.graph or graph
+    if (changed, played) == (method, graph):
+        what = ", ".join(ablation.settings) or f"graph {graph}"
+        raise ConfigError(f"--ablation {name}: changes nothing, the method has {what} already; choose another preset")
+    return changed, played

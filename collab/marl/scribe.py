@@ -1,0 +1,156 @@
+"""A recorded reply as a row: with its own prompt, in the pieces in which a policy reads it.
+
+    row, again = Scribe.of(record, chats, config).row(lesson)
+
+What a cell read is stored as text. Its pieces, in which it is tokenised, are made again from the messages that it
+heard, and a reply is refused unless they are the stored prompt byte for byte, by its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collab.config import RunConfig
+from collab.marl.config import MarlConfig
+from collab.models.chat import ChatTokenizer
+from collab.prompts.render import Template, prefix_hash
+from collab.synth.rows import Level, Provenance, Row
+from collab.types import Prompt, PromptRef, ReplyRef, Step, Trajectory, Utterance
+
+OTHER_PROMPT = "its prompt cannot be made again exactly"
+EMPTY = "a side says nothing"
+RETOKENISED = "has other tokens now than were sampled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Where what was said is looked up."""
+
+    run: RunConfig
+    trajectories: Mapping[str, Trajectory]
+    """By id."""
+    prefix: Callable[[str], str]
+    """Stored text of a prompt's shared part by its hash (`RunReader.prefix`)."""
+
+    def step(self, ref: ReplyRef) -> Step:
+        """The step in which something was said."""
+        return next(step for step in self.trajectories[ref.trajectory].steps if step.index == ref.step)
+
+    def cell(self, ref: ReplyRef) -> Utterance:
+        """What was said there."""
+        return self.step(ref).matrix[ref.cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A reply to learn from."""
+
+    said: ReplyRef
+    level: Level
+    kind: str
+    """What it is: a pair's source, "rewarded", "solved" or "unsolved"."""
+    rejected: ReplyRef | str | None = None
+    """What it is preferred to: another cell's reply, or a text; None for nothing."""
+    teacher: str
+    """Who said that it is good: a critic, or "outcome"."""
+    asked: str | None = None
+    """Call of the critic, by what was asked; None where it asks no model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scribe:
+    """Writes replies of a rollout as rows."""
+
+    record: Record
+    chats: Mapping[str, ChatTokenizer]
+    """Slot → tokenizer of its policy."""
+    config: MarlConfig
+    templates: Mapping[str, Template]
+    """Of the run's prompts, by name."""
+
+    @classmethod
+    def of(cls, record: Record, chats: Mapping[str, ChatTokenizer], config: MarlConfig) -> Scribe:
+        """With the prompts of the run."""
+        templates = {name: Template(name, texts) for name, texts in record.run.prompts.items()}
+        return cls(record=record, chats=chats, config=config, templates=templates)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """Slot → policy."""
+        return {slot: group for group, slots in self.config.groups.items() for slot in slots}
+
+    def row(self, lesson: Lesson) -> tuple[Row | str, bool]:
+        """A row, or why there is none; and whether it has other tokens than were sampled."""
+        ref, record = lesson.said, self.record
+        cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
+        heard = [step.matrix[other] for other in cell.heard]
+        template, chat = self.templates[record.run.agents[cell.agent].prompt], self.chats[cell.agent]
+        prompt = prompt_of(cell, heard, record.prefix(cell.prompt.prefix), template, step.matrix.rounds)
+        if prompt is None:
+            return OTHER_PROMPT, False
+        rejected = record.cell(lesson.rejected).text if isinstance(lesson.rejected, ReplyRef) else lesson.rejected
+        if not cell.text or rejected == "":
+            return EMPTY, False
+        again = is_retokenised(cell, prompt, chat)
+        if again and self.config.method.retokenised == "refuse":
+            return RETOKENISED, True
+        row = Row(
+            level=lesson.level,
+            kind=lesson.kind,
+            prompt=_plain(prompt),
+            reply=cell.text,
+            rejected=rejected,
+            action_type=cell.action.type if cell.action is not None else None,
+            provenance=_provenance(lesson, trajectory, step),
+        )
+        return row, again
+
+
+def prompt_of(
+    cell: Utterance, heard: Sequence[Utterance], prefix: str, template: Template, rounds: int
+) -> Prompt | None:
+    """What a cell read, in its pieces, messages in the tokens they were sampled in; None where it is another text.
+
+    Args:
+        heard: what the cell heard, in conversation order.
+        prefix: stored text of its shared part.
+        rounds: of the conversation.
+    """
+    system, _, shared = prefix.partition("\f")
+    segments = template.segments(cell.agent, cell.round, rounds, heard)
+    prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
+    again = PromptRef(prefix=prefix_hash(system, shared), suffix=prompt.suffix, layout=prompt.layout)
+    return prompt if again.hash == cell.prompt.hash else None
+
+
+def is_retokenised(cell: Utterance, prompt: Prompt, chat: ChatTokenizer) -> bool:
+    """Whether a reply, or a message in its prompt, has other tokens as text than those in which it was sampled.
+
+    A reply of which no tokens are known, or those of another tokenizer, counts as such.
+    """
+    sampled = cell.tokens if cell.tokenizer == chat.fingerprint else None
+    return chat.encode(cell.text) != sampled or chat.prompt_ids(prompt).ids != chat.prompt_ids(_plain(prompt)).ids
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _provenance(lesson: Lesson, trajectory: Trajectory, step: Step) -> Provenance:
+    return Provenance(
+        environment=trajectory.environment,
+        environment_version=trajectory.environment_version,
+        task=trajectory.task.name,
+        seed=trajectory.task.seed,
+        step=step.index,
+        screen=step.observation.digest,
+        apps=trajectory.task.apps,
+        teacher=lesson.teacher,
+        teacher_prompt=lesson.asked,
+    )
+
+
+def _plain(prompt: Prompt) -> Prompt:
+    """Without the tokens in which messages were sampled: a row holds texts."""
+    segments = tuple(replace(segment, tokens=None, tokenizer=None) for segment in prompt.segments)
+    return replace(prompt, segments=segments)

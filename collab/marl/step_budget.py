@@ -1,0 +1,108 @@
+"""Rollouts of so many environment steps: which episodes belong to one, and when it may end.
+
+    belonging(lengths, order, steps)        # names of the episodes that are learned from; None while there are too few
+    async with ended_by(out, order, steps, asked) as stop:
+        await start(run, library, out, stop=stop)
+
+Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
+the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
+is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
+it meanwhile stays on the disk and is not learned from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from collab.resolve import plan_episodes
+from collab.runs import stored_config
+from collab.store.manifest import FILE
+from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+_LOOK_S = 0.1
+"""Seconds between two looks at what is over."""
+
+
+def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...] | None:
+    """The episodes with which there are enough steps, in the order of the plan.
+
+    Args:
+        lengths: episode → its environment steps, of those that are over.
+        order: all planned episodes.
+        steps: at least so many.
+
+    Returns:
+        The shortest beginning of the plan with as many steps; all of it where even all have fewer; None while an
+        episode that is needed for that is not over.
+    """
+    total = 0
+    for place, name in enumerate(order):
+        if name not in lengths:
+            return None
+        total += lengths[name]
+        if total >= steps:
+            return tuple(order[: place + 1])
+    return tuple(order)
+
+
+def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
+    """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
+    if steps is None:
+        return reader.trajectories()
+    found = belonging(_lengths(reader), _order(reader.directory), steps)
+    return (one for one in reader.trajectories() if found is None or one.id in found)
+
+
+def has_enough(out: Path, steps: int) -> bool:
+    """Whether a run that was begun has all episodes that belong to it."""
+    with RunStore.open(out).reader() as reader:
+        return belonging(_lengths(reader), _order(out), steps) is not None
+
+
+@contextlib.asynccontextmanager
+async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """Gives what ends a run once it has its steps, or when that is asked for; only the latter where `steps` is None.
+
+    Args:
+        out: where the run is or will be written.
+        asked: set from outside to end it at once.
+    """
+    if steps is None:
+        yield asked
+        return
+    stop = asyncio.Event()
+    looking = asyncio.create_task(_look(out, steps, asked, stop))
+    try:
+        yield stop
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+
+async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event) -> None:
+    """Set `stop` in time; a run that cannot be read is ended, too, and the error is raised behind it."""
+    try:
+        while not (out / FILE).exists() and not asked.is_set():
+            await asyncio.sleep(_LOOK_S)
+        if not asked.is_set():
+            with RunStore.open(out).reader() as reader:
+                order = _order(out)
+                while not asked.is_set() and belonging(_lengths(reader), order, steps) is None:
+                    await asyncio.sleep(_LOOK_S)
+                    reader.refresh()
+    finally:
+        stop.set()
+
+
+def _lengths(reader: RunReader) -> dict[str, int]:
+    return {one.id: one.steps for one in reader.episodes() if one.state != "unfinished"}
+
+
+def _order(out: Path) -> list[str]:
+    return [episode.id for episode in plan_episodes(stored_config(out))]

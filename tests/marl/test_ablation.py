@@ -1,0 +1,100 @@
+"""Ablations: each changes one thing, none changes nothing, and settings of one's own come behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.config import override
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.marl.ablation import ABLATIONS, ablated
+from collab.marl.config import Method, load_method
+from collab.marl.gate import admitted
+from collab.marl.train import rewarded_recipe
+
+CHANGED = {
+    "no-cr": {"objective"},
+    "rft": {"objective"},
+    "no-edge-update": {"edges"},
+    "single-agent": set(),
+    "adversary-pairs": {"pairs.contrast"},
+    "contrast-pairs": {"pairs.adversary"},
+    "no-anchor": {"dpo.anchor"},
+    "anchor": {"dpo.anchor"},
+    "mixed-pairs": {"pairs.contrast"},
+}
+"""What differs from the preset that it is an ablation of."""
+OF_THE_PAPER = {"anchor", "mixed-pairs"}
+
+
+def flat(method: Method) -> dict[str, Any]:
+    told = method.model_dump()
+    inner = {f"{name}.{key}": value for name in ("pairs", "dpo") for key, value in told.pop(name).items()}
+    return told | inner
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_changes_one_thing(name: str) -> None:
+    full = load_method("paper" if name in OF_THE_PAPER else "collab")
+    method, graph = ablated(full, name, graph="team")
+    before, after = flat(full), flat(method)
+    assert {key for key in before if before[key] != after[key]} == CHANGED[name]
+    assert graph == ("single" if name == "single-agent" else "team")
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"), [("paper", "no-anchor"), ("paper", "adversary-pairs"), ("collab", "anchor")]
+)
+def test_an_ablation_that_changes_nothing_is_refused(preset: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="changes nothing"):
+        ablated(load_method(preset), name, graph="team")
+
+
+def test_an_unknown_ablation_is_named_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no-cr"):
+        ablated(load_method("collab"), "no-rc", graph="team")
+
+
+def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
+    config = configured("dpo.beta=0.7", "edges={sampler: uniform}", ablation="no-edge-update")
+    assert (config.method.dpo.beta, config.method.edges.sampler) == (0.7, "uniform")
+    assert config.called == "collab, ablation no-edge-update"
+    assert configured().called == "collab"
+
+
+def test_one_agent_plays_the_graph_single_in_training_and_evaluation(configured) -> None:
+    config = configured(ablation="single-agent")
+    assert [(one.graph_name, one.graph.slots) for one in (config.run, *config.held_out)] == [("single", ["ada"])] * 2
+
+
+def test_trajectories_of_tasks_that_are_played_once_are_refused(configured) -> None:
+    assert configured("episodes=2", ablation="no-cr").method.objective == "trajectory-dpo"
+    with pytest.raises(UsageError, match=r"1 episodes of 1 tasks.*--set tasks=1 --set episodes=4"):
+        configured("episodes=1", ablation="no-cr")
+    with pytest.raises(UsageError, match="older"):
+        configured("older=0.3", ablation="no-cr")
+
+
+def test_a_critic_that_is_not_asked_needs_no_calibration(configured, tmp_path: Path) -> None:
+    asked = ("critic=critic-outcome", "least_auc=0.9")
+    with pytest.raises(ConfigError, match="calibrate"):
+        asyncio.run(admitted(configured(*asked), calibrations=tmp_path))
+    assert "not asked" in asyncio.run(admitted(configured(*asked, ablation="no-cr"), calibrations=tmp_path))
+
+
+def test_steps_say_how_many_episodes_are_planned(configured) -> None:
+    assert configured("episodes=null", "steps=50").run.episodes == 50
+    assert configured("episodes=9", "steps=50").run.episodes == 9
+    assert configured("episodes=null").run.episodes == 1
+
+
+def test_fine_tuning_takes_over_the_recipe() -> None:
+    recipe = override(load_method("collab").dpo, ["lora={rank: 4, merge: true}", "batch_rows=7"])
+    same = rewarded_recipe(recipe)
+    shared = set(type(recipe).model_fields) & set(type(same).model_fields)
+    assert {"learning_rate", "lora", "batch_rows", "rows_at_once", "epochs", "precision"} < shared
+    assert all(getattr(recipe, name) == getattr(same, name) for name in shared)
+    assert same.prompt_weight == 0

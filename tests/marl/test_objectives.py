@@ -1,0 +1,114 @@
+"""Trainings that learn from something else than pairs of replies: they end, learn, and repeat exactly."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collab.credit.pair_store import read_pairs
+from collab.learn.folder import RunFolder
+from collab.marl.config import MarlConfig
+from collab.marl.judge import NAME
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import MarlResult, resume, start
+from collab.marl.loop_state import Loop
+from collab.marl.train import NO_PAIR, NO_REWARD
+from collab.marl.verify import compared
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = ("epochs=1", "held_out.episodes=1", "run.environment.backends.fake.options.declared=false")
+"""A task is solved by pressing its button: the taught checkpoint, which never says that it is done, solves some."""
+
+
+class Died(BaseException):
+    """The process of a training would have ended here."""
+
+
+def run(config: MarlConfig, out: Path) -> MarlResult:
+    return asyncio.run(start(config, out, device="cpu"))
+
+
+def dying(config: MarlConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *points: str) -> MarlResult:
+    """The same training, ended where each of these parts would begin, or behind a checkpoint; then gone on with."""
+    begin, keep, left = Loop.begin, RunFolder.keep_checkpoint, list(points)
+
+    def at(point: str) -> None:
+        if left and left[0] == point:
+            del left[0]
+            raise Died
+
+    def begun(loop: Loop, part: str) -> None:
+        begin(loop, part)
+        at(part)
+
+    def kept(folder: RunFolder, *rest: int) -> None:
+        keep(folder, *rest)
+        at("checkpoint")
+
+    monkeypatch.setattr(Loop, "begin", begun)
+    monkeypatch.setattr(RunFolder, "keep_checkpoint", kept)
+    for number in range(len(points)):
+        with pytest.raises(Died):
+            asyncio.run(resume(out, device="cpu") if number else start(config, out, device="cpu"))
+    return asyncio.run(resume(out, device="cpu"))
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two trainings are alike in every part."""
+    return all(part.same for part in compared(MarlFolder(one), MarlFolder(other)))
+
+
+def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Path, monkeypatch) -> None:
+    config = schooled(*SETTINGS, "episodes=6", ablation="no-cr")
+    whole = run(config, tmp_path / "whole")
+    record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", NAME).pairs
+    assert len(pairs) == record.rows["shared"].pairs == record.trained["shared"].steps > 0
+    assert record.rows["shared"].replies == [(len(one.chosen), len(one.rejected)) for one in pairs]
+    assert (record.rewards, record.missing, record.spent["critic"].calls) == ({}, {}, 0)
+    assert not (tmp_path / "whole/epochs/1/rollout/labels").exists()
+    assert RunFolder(tmp_path / "whole/epochs/1/training").read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-4)
+    again = dying(config, tmp_path / "again", monkeypatch, "rollout", "rows", "training", "checkpoint")
+    assert again.summary == whole.summary
+    assert same(tmp_path / "whole", tmp_path / "again")
+
+
+def test_rewarded_replies_are_learned_and_nothing_is_compared(schooled, tmp_path: Path, monkeypatch) -> None:
+    config = schooled(*SETTINGS, ablation="rft")
+    whole = run(config, tmp_path / "whole")
+    record = whole.records[1]
+    trained = record.trained["shared"]
+    assert (trained.margin, trained.accuracy, trained.logp_chosen) == (None, None, None)
+    assert trained.steps > 0
+    assert record.rewards
+    assert record.pairs.counts == {}
+    rewarded = sum(rate or 0 for rates in record.rewards.values() for rate in rates)
+    assert (record.rows["shared"].pairs > 0) is (rewarded > 0)
+    manifest = RunFolder(tmp_path / "whole/epochs/1/training").manifest()
+    assert (manifest["stage"], manifest["recipe"]["levels"]) == ("sft", ["demonstration"])
+    again = dying(config, tmp_path / "again", monkeypatch, "critic", "rows", "checkpoint")
+    assert again.summary == whole.summary
+    assert same(tmp_path / "whole", tmp_path / "again")
+
+
+def test_epochs_of_so_many_steps_are_equal_however_they_are_played(schooled, tmp_path: Path, monkeypatch) -> None:
+    """One episode at a time, or four with a death between: what is learned from is the same."""
+    asked = (*SETTINGS, "episodes=null", "steps=5")
+    alone = run(schooled(*asked, concurrency=1), tmp_path / "alone")
+    assert 5 <= alone.records[1].steps < 5 + 3
+    together = dying(schooled(*asked), tmp_path / "together", monkeypatch, "critic")
+    assert together.records[1].hash == alone.records[1].hash
+    single = run(schooled(*asked, ablation="single-agent"), tmp_path / "single").records[1]
+    assert 5 <= single.steps < 5 + 3
+    assert (single.edges, set(single.weights)) == ([], {"ada"})
+    assert sum(row.pairs for row in single.rows.values()) <= single.steps
+
+
+@pytest.mark.parametrize(("ablation", "why"), [("no-cr", NO_PAIR), ("rft", NO_REWARD)])
+def test_an_epoch_with_nothing_to_learn_is_named(schooled, tiny: Path, tmp_path: Path, ablation: str, why: str) -> None:
+    """A checkpoint that knows nothing solves nothing and is rewarded for nothing."""
+    asked = (*SETTINGS, f"run.agents.*.options.path={tiny}")
+    record = run(schooled(*asked, ablation=ablation), tmp_path / "run").records[1]
+    assert (record.untrained, record.version) == ({"shared": why}, 0)

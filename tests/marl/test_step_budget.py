@@ -1,0 +1,75 @@
+"""Rollouts of so many environment steps: the same episodes belong to one whatever else was played."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collab.api import resolved
+from collab.config import run_config
+from collab.library import Library
+from collab.marl.play import trajectories_of
+from collab.marl.step_budget import belonging, ended_by, has_enough
+from collab.resolve import with_prompts
+from collab.runs import start
+
+LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(LENGTHS, st.integers(1, 40), st.data())
+def test_the_shortest_beginning_with_enough_steps_belongs(lengths: list[int], steps: int, data: st.DataObject) -> None:
+    order = [f"T/{number}" for number in range(len(lengths))]
+    known = dict(zip(order, lengths, strict=True))
+    found = belonging(known, order, steps)
+    assert found == tuple(order[: len(found)])
+    assert sum(known[name] for name in found) >= steps or found == tuple(order)
+    assert sum(known[name] for name in found[:-1]) < steps
+    # what lies behind does not matter, and what is needed cannot be missing
+    beyond = set(order) - set(found)
+    some = {name: length for name, length in known.items() if name not in beyond or data.draw(st.booleans())}
+    assert belonging(some, order, steps) == found
+    without = data.draw(st.sampled_from(found))
+    assert belonging({name: known[name] for name in known if name != without}, order, steps) is None
+
+
+def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(library: Library, tmp_path: Path) -> None:
+    """Six hundred episodes of up to three steps are planned; a run of eight steps is over long before them."""
+    out = tmp_path / "run"
+
+    async def play() -> None:
+        planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600)
+        run = with_prompts(await resolved(planned, once_per_task=False), library)
+        async with ended_by(out, 8, asyncio.Event()) as stop:
+            assert (await start(run, library, out, stop=stop)).stopped is not None
+
+    asyncio.run(play())
+    assert has_enough(out, 8)
+    counted, everything = trajectories_of(out, 8), trajectories_of(out)
+    assert [one.episode for one in counted] == list(range(len(counted)))
+    assert sum(len(one.steps) for one in counted[:-1]) < 8 <= sum(len(one.steps) for one in counted)
+    assert len(counted) <= len(everything) < 600
+    assert not has_enough(out, 10_000)
+
+
+def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
+    async def asked() -> bool:
+        event = asyncio.Event()
+        async with ended_by(tmp_path / "none", 5, event) as stop:
+            event.set()
+            async with asyncio.timeout(5):
+                await stop.wait()
+        return stop.is_set()
+
+    assert asyncio.run(asked())
+
+
+def test_without_a_budget_nothing_is_watched(tmp_path: Path) -> None:
+    async def same() -> bool:
+        event = asyncio.Event()
+        async with ended_by(tmp_path, None, event) as stop:
+            return stop is event
+
+    assert asyncio.run(same())
