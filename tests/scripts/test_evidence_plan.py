@@ -1,0 +1,107 @@
+"""What is compared: commands and methods that `collab` knows, equal budgets, equal instances."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from evidence.plan import ARMS, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
+from evidence.units import Unit, command, needs, phase_of, queue
+
+from collab.config import override
+from collab.library import root
+from collab.marl.ablation import ABLATIONS, ablated
+from collab.marl.config import load_method
+
+WORK = Path("runs/tables")
+
+
+def option(words: Sequence[str], name: str) -> str | None:
+    return words[words.index(name) + 1] if name in words else None
+
+
+def given(words: Sequence[str], name: str) -> list[str]:
+    return [words[place + 1] for place, word in enumerate(words) if word == name]
+
+
+@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+def test_every_command_is_one_that_collab_reads(plan: Plan) -> None:
+    from typer.main import get_command
+
+    from collab.cli.main import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for unit in (one for one in queue(plan) if one.seed in (None, 0)):
+        name, *words = command(plan, unit, WORK)
+        commands[name].make_context(name, list(words))
+
+
+@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
+    trained = [unit for unit in queue(plan) if phase_of(plan, unit).kind == "train-marl" and unit.seed == 0]
+    told = {}
+    for unit in trained:
+        words = command(plan, unit, WORK)
+        method, ablation = load_method(option(words, "--preset") or ""), option(words, "--ablation")
+        graph = "team"
+        if ablation is not None:
+            method, graph = ablated(method, ablation, graph=graph)
+        method = override(method, given(words, "--set"))
+        assert graph == plan.arms[unit.arm].graph
+        assert method.critic == "critic-oracle"
+        assert method.adversary == override(load_method("collab"), ["adversary=sampler"]).adversary
+        told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out))
+    for phase in plan.phases:
+        assert len({told[unit] for unit in trained if unit.phase == phase}) <= 1, "arms have equal budgets"
+
+
+def test_every_ablation_is_an_arm_unless_the_full_method_is_like_it() -> None:
+    used = {option(arm.method, "--ablation") for arm in ARMS.values() if arm.method}
+    assert set(ABLATIONS) - used == {"mixed-pairs", "anchor"}
+
+
+def test_evaluations_of_a_place_play_the_same_instances_for_every_arm() -> None:
+    for phase in ("new-seeds", "unseen-tasks", "pages"):
+        asked = [command(PLAN, unit, WORK) for unit in queue(PLAN) if unit.phase.removesuffix("-continued") == phase]
+        alike = {
+            tuple(option(words, name) for name in ("--env", "--split", "--tasks", "--episodes", "--seeds"))
+            for words in asked
+        }
+        ((*_, episodes, seeds),) = alike
+        assert seeds == "30,31,32"
+        assert 3 * int(episodes or 0) >= 300
+
+
+def test_what_matters_most_comes_first_and_trainings_before_what_plays_them() -> None:
+    names = [unit.name for unit in queue(PLAN)]
+    assert names[:4] == [
+        "untrained-team/new-seeds",
+        "untrained-team/unseen-tasks",
+        "full/seed-0/train",
+        "full/seed-0/new-seeds",
+    ]
+    places = {unit: place for place, unit in enumerate(queue(PLAN))}
+    assert all(places[before] < places[unit] for unit in places if (before := needs(PLAN, unit)))
+    assert all(phase_of(PLAN, unit).minutes <= 40 for unit in places)
+
+
+def test_a_trained_team_is_played_by_its_best_epoch_and_gone_on_with_from_there() -> None:
+    words = command(PLAN, Unit(arm="full", seed=1, phase="new-seeds"), WORK)
+    assert option(words, "--agents") == "runs/tables/full/seed-1/train@best"
+    words = command(PLAN, Unit(arm="full", seed=1, phase="continual"), WORK)
+    assert option(words, "--agents") == "runs/tables/full/seed-1/train@best"
+    words = command(PLAN, Unit(arm="full", seed=1, phase="new-seeds-continued"), WORK)
+    assert option(words, "--agents") == "runs/tables/full/seed-1/continual@best"
+    assert option(command(PLAN, Unit(arm="untrained-team", seed=None, phase="pages"), WORK), "--agents") == "pocket"
+
+
+def test_pages_are_those_of_the_rule() -> None:
+    text = (root() / "scripts" / "evaluate_pocket.sh").read_text(encoding="utf-8").replace("\\\n", "")
+    assert f"readonly pages={','.join(PAGES)}\n" in text
+    from collab.envs.web.solutions import SOLVED
+
+    splits = json.loads((root() / "docs" / "splits" / "mobile-miniwob.json").read_text(encoding="utf-8"))
+    trained = next(set(split["tasks"]) for split in splits if split["split"] == "train")
+    assert [page for page in PAGES if page in trained & SOLVED] == list(TRAINED_PAGES)
