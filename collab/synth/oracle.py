@@ -29,7 +29,7 @@ from collab.synth.book import Book, Refusal, fitting
 from collab.synth.hands import Hands
 from collab.synth.instructions import Instruction, Sort, proposals
 from collab.synth.questions import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
-from collab.synth.renaming import of_apps, other_labels
+from collab.synth.renaming import as_told_beside, of_apps, other_labels
 from collab.synth.rows import LEVELS, Level
 from collab.synth.scenes import spot_of
 from collab.synth.talk import Talk
@@ -168,6 +168,7 @@ class OracleTeacher:
             if book.level == "preference":
                 wrong = await self._worse(scene, right, rng)
                 wrong = wrong if renaming is None else renaming.action(wrong)
+                wrong = as_told_beside(wrong, said, prompt.shared)
                 rejected = reply(wrong, shown.observation, scene.suite.space)
             kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
             replace(book, shown=shown).decide(kind, prompt, said, rejected=rejected)

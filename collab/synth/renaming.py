@@ -106,6 +106,18 @@ def as_told(action: Action, told: str) -> Action:
     return action if found is None else replace(action, arguments=(("app_name", found[0]),))
 
 
+def as_told_beside(action: Action, other: Action, told: str) -> Action:
+    """The same for an action that stands beside another one as told: its spelling must not tell which of them is right.
+
+    An app that the prompt does not name has capitals where the other's has.
+    """
+    said = as_told(action, told)
+    if said != action or action.type != "open_app" or other.type != "open_app":
+        return said
+    capital = str(as_told(other, told)["app_name"])[:1].isupper()
+    return replace(action, arguments=(("app_name", str(action["app_name"]).title()),)) if capital else action
+
+
 def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
     """A screen whose title, labels and values have other names."""
     elements = tuple(

@@ -14,7 +14,7 @@ from collab.prompts.parse import read_reply
 from collab.seeds import generator
 from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.reader import Reader
-from collab.synth.renaming import Renaming, as_told, of_apps, other_labels
+from collab.synth.renaming import Renaming, as_told, as_told_beside, of_apps, other_labels
 from collab.synth.scenes import app_names
 from collab.synth.talk import Talk
 from collab.synth.teacher import Scene
@@ -89,6 +89,14 @@ def test_an_app_to_open_is_spelled_as_the_prompt_spells_it() -> None:
     assert as_told(action, "Task: Use Mirado Notes.\n")["app_name"] == "Mirado Notes"
     assert as_told(action, "Task: Use Mirado Notesy.\n") == action
     assert as_told(MOBILE.make("navigate_back"), "mirado notes").type == "navigate_back"
+
+
+def test_the_spelling_of_an_app_does_not_tell_which_action_is_right() -> None:
+    right, wrong = (MOBILE.make("open_app", app_name=name) for name in ("markor", "clock"))
+    assert as_told_beside(wrong, right, "Task: Write it down in Markor.")["app_name"] == "Clock"
+    assert as_told_beside(wrong, right, "Task: Write it down.")["app_name"] == "clock"
+    assert as_told_beside(wrong, right, "Task: Is CLOCK an app, like Markor?")["app_name"] == "CLOCK"
+    assert as_told_beside(wrong, MOBILE.make("navigate_back"), "Task: Use Markor.") == wrong
 
 
 def test_decisions_under_other_names_are_read_back_as_the_environment_takes_them(
