@@ -60,25 +60,14 @@ def launch(
     """
     check_processes(prepared.world, device)
     _give_back_gpus()
-    stop = folder.path / STOP
-    with writing(folder.path, folder.resume):
-        stop.unlink(missing_ok=True)
-        log = (folder.path / LOG).open("wb")
-    with log:
-        # In a session of their own: Ctrl-C is for this process, which lets them end with a checkpoint.
-        started = subprocess.Popen(
-            command(prepared.world, folder.path, device),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    started = _started(prepared.world, folder, device)
     try:
         code = _watched(started, prepared, folder, watch, stopping)
     finally:
         if started.poll() is None:
             started.terminate()
             started.wait()
-        stop.unlink(missing_ok=True)
+        (folder.path / STOP).unlink(missing_ok=True)
     if code:
         raise _failed(folder, code)
     return _result(prepared, folder)
@@ -92,6 +81,17 @@ def command(processes: int, out: Path, device: str) -> list[str]:
         *("--config_file", str(config), "--num_processes", str(processes), "--main_process_port", "0"),
         *("-m", "collab.learn.process", str(out), "--device", device, "--while-alive", str(os.getpid())),
     ]
+
+
+def _started(processes: int, folder: RunFolder, device: str) -> subprocess.Popen[bytes]:
+    with writing(folder.path, folder.resume):
+        (folder.path / STOP).unlink(missing_ok=True)
+        log = (folder.path / LOG).open("wb")
+    with log:
+        # In a session of their own: Ctrl-C is for this process, which lets them end with a checkpoint.
+        return subprocess.Popen(
+            command(processes, folder.path, device), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def _watched(
