@@ -13,7 +13,7 @@ from collab.learn.forecast import Forecast
 from collab.learn.plan import Memory
 from collab.library import Library
 from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, prices
-from collab.marl.plan import Plan, plan, planned, told
+from collab.marl.plan import Plan, _until, plan, planned, told
 from collab.marl.probe import Probe
 from collab.preferences.adversaries import AdversaryChoice
 from collab.types import Prompt, Segment
@@ -76,6 +76,23 @@ def test_caps_older_pairs_and_passes_count(configured) -> None:
     found = made(configured, "pairs.cap=2", "older=0.5", "dpo.epochs=3")
     assert found.pairs.high == 12 * 2
     assert found.trained.high == 12 * 2 * 100 * 3 / 0.5
+
+
+def test_whole_trajectories_are_counted_by_episodes_and_computed_once_more(configured) -> None:
+    """Two epochs of two episodes: a pair each; every one of 48 replies on one side, with five passes for four."""
+    found = planned(configured(ablation="no-cr"), STEPS, TRIED)
+    assert (found.judged, found.pairs) == (Range(low=0, high=0), Range(low=0, high=2))
+    assert (found.trained, found.train_s) == (Range(low=0, high=2400), Range(low=0, high=24 * 0.5 * 1.25))
+    assert planned(configured(ablation="rft"), STEPS, TRIED).pairs == made(configured).pairs
+
+
+def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configured) -> None:
+    found = made(configured, "episodes=null", "steps=8")
+    assert (found.episodes, found.epoch_steps) == (2 * 8 + 3 * 2, 8)
+    assert "episodes  at most 22, an epoch plays until it has 8 steps" in told(found)
+    assert _until(Range(low=600, high=1800), 8, beyond=12) == Range(low=8, high=20)
+    assert _until(Range(low=2, high=6), 8, beyond=12) == Range(low=2, high=6)
+    assert _until(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)
 
 
 def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
