@@ -22,9 +22,16 @@ def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
-def test_no_process_is_no_number_of_processes(configured) -> None:
-    with pytest.raises(ConfigError, match="processes"):
-        configured("processes=0")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["processes=0"], "processes"),
+        (["objective=trajectory-dpo", "processes=2"], "whole trajectories are trained by one process; set processes=1"),
+    ],
+)
+def test_what_cannot_be_divided_is_one_line(settings: list[str], said: str, configured) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configured(*settings)
 
 
 @pytest.mark.slow
