@@ -18,7 +18,7 @@ from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
 from collab.models.estimate import estimate_tokens
-from collab.prompts.render import LAYOUT, Context, Said, Template, fit
+from collab.prompts.render import LAYOUT, Context, Said, Shared, Template, fit
 from collab.types import CellRef, Observation, Prompt
 
 ORDERED = EdgeSampler(sampler="ordered", p=0.5)
@@ -86,12 +86,20 @@ class Reader:
         Raises:
             ModelFailure: not even the task alone fits into the context.
         """
-        most = 1 + max(len(seat.dag.predecessors(slot)) for slot in seat.dag.slots)
-        limit = prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
-        shared = fit(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
+        shared = self.shared(context, seat)
         said: Sequence[Said] = [heard[cell] for cell in seat.hears]
         segments = self.template.segments(seat.cell.agent, seat.cell.round, seat.rounds, said)
         return Prompt(system=shared.system, shared=shared.text, segments=segments, layout=LAYOUT)
+
+    def shared(self, context: Context, seat: Seat) -> Shared:
+        """What all cells of the seat's conversation read before any message.
+
+        Raises:
+            ModelFailure: not even the task alone fits into the context.
+        """
+        most = 1 + max(len(seat.dag.predecessors(slot)) for slot in seat.dag.slots)
+        limit = prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
+        return fit(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
 
     def question(self, observation: Observation, question: str) -> Prompt:
         """A question about a screen: no goal, no rules of acting, no messages."""

@@ -15,7 +15,7 @@ from collab.credit.wording import reason, reply
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Context
 from collab.synth.reader import Message, Reader, Seat
-from collab.synth.renaming import as_told
+from collab.synth.renaming import as_told, as_told_beside
 from collab.synth.scenes import spot_of
 from collab.synth.teacher import Scene
 from collab.types import Action, CellRef, HistoryEntry, Prompt
@@ -44,9 +44,9 @@ class Talk:
         Raises:
             ModelFailure: not even the task alone fits into the reader's context.
         """
-        seat = self._seat(rng)
-        heard = _said(seat, right, scene, rng)
-        return self.reader.decision(_context(scene, scene.task.goal, scene.history), seat, heard)
+        seat, context = self._seat(rng), _context(scene, scene.task.goal, scene.history)
+        told = self.reader.shared(context, seat).text if seat.hears else ""
+        return self.reader.decision(context, seat, _said(seat, right, scene, told, rng))
 
     def first_word(self, scene: Scene, goal: str, history: tuple[HistoryEntry, ...], rng: random.Random) -> Prompt:
         """The prompt of a decision with another goal and history, from a seat that has heard nothing yet.
@@ -76,22 +76,22 @@ def _context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -> Cont
     return Context(goal=goal, space=scene.suite.space, observation=scene.observation, history=history)
 
 
-def _said(seat: Seat, right: Action, scene: Scene, rng: random.Random) -> dict[CellRef, Message]:
-    """What each cell that the seat hears has said."""
-    quality, spot, goal = rng.choice(QUALITIES), spot_of(scene), scene.task.goal
+def _said(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random) -> dict[CellRef, Message]:
+    """What each cell that the seat hears has said; `told` is what all of them read."""
+    quality, spot = rng.choice(QUALITIES), spot_of(scene)
     return {
-        cell: Message(agent=cell.agent, round=cell.round, text=_word(right, spot, goal, quality, rng))
+        cell: Message(agent=cell.agent, round=cell.round, text=_word(right, spot, told, quality, rng))
         for cell in seat.hears
     }
 
 
 def _word(right: Action, spot: Spot, told: str, quality: float, rng: random.Random) -> str:
-    """One peer's reply."""
+    """One peer's reply, spelled as the right one is: by all that is told, so that spelling tells nobody who is right."""
     if rng.random() < BROKEN:
-        return _broken(right, spot, rng)
+        return _broken(as_told(right, told), spot, rng)
     drawn = None if rng.random() < quality else next(mistakes(right, spot, rng), None)
-    said = right if drawn is None else drawn.action
-    return reply(as_told(said, told), spot.observation, spot.space)
+    said = as_told(right, told) if drawn is None else as_told_beside(drawn.action, right, told)
+    return reply(said, spot.observation, spot.space)
 
 
 def _broken(right: Action, spot: Spot, rng: random.Random) -> str:

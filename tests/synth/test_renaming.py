@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,6 +98,23 @@ def test_the_spelling_of_an_app_does_not_tell_which_action_is_right() -> None:
     assert as_told_beside(wrong, right, "Task: Write it down.")["app_name"] == "clock"
     assert as_told_beside(wrong, right, "Task: Is CLOCK an app, like Markor?")["app_name"] == "CLOCK"
     assert as_told_beside(wrong, MOBILE.make("navigate_back"), "Task: Use Markor.") == wrong
+
+
+def test_the_spelling_of_what_peers_say_does_not_tell_who_is_right(phones: SimPhoneSuite, reader: Reader) -> None:
+    """The goal does not name the app; the screen does, in capitals, and so does the reply to learn."""
+    here = scene(phones, goal="Write it down.")
+    talk, right = Talk(reader=reader, share=1.0), MOBILE.make("open_app", app_name="markor")
+    said: Counter[bool] = Counter()
+    for seed in range(40):
+        prompt = talk.decision(here, right, generator(seed))
+        assert as_told(right, prompt.shared)["app_name"] == "Markor"
+        for message in prompt.segments[1:-1:3]:
+            opened = re.search(r'"app_name": "(.)', message.text)
+            assert "markor" not in message.text
+            if opened is not None:
+                assert opened[1] == opened[1].upper()
+                said['"Markor"' in message.text] += 1
+    assert min(said[True], said[False]) >= 5
 
 
 def test_decisions_under_other_names_are_read_back_as_the_environment_takes_them(
