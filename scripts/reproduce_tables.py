@@ -60,8 +60,10 @@ def _measure(asked: argparse.Namespace, plan: Plan) -> int:
     if asked.list:
         _show(plan, records, place, asked.only)
         return 0
-    done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
-    render(plan, done, page, asked.out / "results")
+    try:
+        work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
+    finally:
+        render(plan, read_all(units, plan), page, asked.out / "results")
     print(page)
     return 0
 

@@ -91,7 +91,7 @@ class Seconds(Definition):
     """Of all commands that worked on it, loading included."""
     environment: float | None = None
     inference: float | None = None
-    """Of playing; a step's time is divided between both as the recorded steps say."""
+    """Of playing, in the proportion of the recorded steps; an evaluation's whole time is divided so, loading included."""
     critic: float | None = None
     adversary: float | None = None
     training: float | None = None

@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -111,9 +112,9 @@ def state(plan: Plan, unit: Unit, records: Records, place: Place) -> State:
 
 
 def expected(plan: Plan, unit: Unit, records: Records) -> float:
-    """Minutes that a unit takes: what its like took at most, else the plan's guess."""
+    """Minutes that a unit takes: the median of its like, else the plan's guess."""
     like = [record.seconds.whole / 60 for one, record in records.items() if one.phase == unit.phase]
-    return max(like, default=phase_of(plan, unit).minutes)
+    return statistics.median(like) if like else phase_of(plan, unit).minutes
 
 
 def left(plan: Plan, unit: Unit, records: Records, place: Place) -> float:
