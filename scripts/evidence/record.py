@@ -91,7 +91,7 @@ class Seconds(Definition):
     """Of all commands that worked on it, loading included."""
     environment: float | None = None
     inference: float | None = None
-    """Of playing, in the proportion of the recorded steps; an evaluation's whole time is divided so, loading included."""
+    """Of playing, in the proportion of the recorded steps; an evaluation's whole time is so divided, loading too."""
     critic: float | None = None
     adversary: float | None = None
     training: float | None = None
