@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from collab.credit.wording import reason, reply
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
-from collab.synth.renaming import as_told
+from collab.synth.renaming import as_told, spelling
 from collab.synth.rows import Level, Row
 from collab.synth.teacher import Scene
 from collab.types import Action, ElementTarget, Prompt
@@ -54,8 +54,8 @@ class Book:
             rejected: the other side of a preference.
 
         Raises:
-            Refusal: the reply would point at what the prompt does not show, type what it does not tell, or not be
-                read back as it is meant.
+            Refusal: the reply would point at what the prompt does not show, type what it does not tell, open an app
+                that an instruction does not name, or not be read back as it is meant.
         """
         space, screen = self.scene.suite.space, (self.shown or self.scene).observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
@@ -63,6 +63,8 @@ class Book:
             raise Refusal("its element is not in the prompt")
         if not _typed_words(action) <= _words(prompt.shared):
             raise Refusal(UNTOLD)
+        if self.level == "instruction" and _opens_what_is_not_named(action, prompt.shared):
+            raise Refusal("the app to open is not in the prompt")
         text = reply(as_told(action, prompt.shared), screen, space, because)
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
@@ -87,6 +89,10 @@ def _typed_words(action: Action) -> frozenset[str]:
     """The words that an action types; of numbers, dates and codes nothing, for they may be worked out."""
     typed = action.get(_TYPED[action.type]) if action.type in _TYPED else None
     return _words(typed) if isinstance(typed, str) else frozenset()
+
+
+def _opens_what_is_not_named(action: Action, told: str) -> bool:
+    return action.type == "open_app" and spelling(str(action["app_name"]), told) is None
 
 
 def _words(text: str) -> frozenset[str]:

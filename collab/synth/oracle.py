@@ -29,7 +29,7 @@ from collab.synth.book import Book, Refusal, fitting
 from collab.synth.hands import Hands
 from collab.synth.instructions import Instruction, Sort, proposals
 from collab.synth.questions import ELEMENT, SCREEN, ElementKind, ScreenKind, about_element, about_screen
-from collab.synth.renaming import as_told_beside, of_apps, other_labels
+from collab.synth.renaming import as_told_beside, of_apps, of_opened, other_labels
 from collab.synth.rows import LEVELS, Level
 from collab.synth.scenes import spot_of
 from collab.synth.talk import Talk
@@ -142,14 +142,13 @@ class OracleTeacher:
                 book.refused[str(refusal)] += 1
 
     def _ask(self, book: Book, kind: str, instruction: Instruction) -> None:
-        """Write down an instruction; one to open an app as often as not under another name."""
+        """Write down an instruction; of those to open an app, `Amounts.renamed` give the app another name."""
         shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
         if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
-            renaming = of_apps(shown, goal, book.rng)
-            if renaming is not None:
-                shown = renaming.scene(replace(shown, history=instruction.history))
-                instruction = replace(instruction, history=shown.history)
-                goal, action = renaming.text(goal), renaming.action(action)
+            renaming = of_opened(action, book.rng)
+            shown = renaming.scene(replace(shown, history=instruction.history))
+            instruction = replace(instruction, history=shown.history)
+            goal, action = renaming.asked(goal), renaming.action(action)
         prompt = fitting(lambda: self.talk.first_word(shown, goal, instruction.history, book.rng))
         replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
 

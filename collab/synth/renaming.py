@@ -43,13 +43,19 @@ class Renaming:
     def text(self, said: str) -> str:
         """A text with new names.
 
-        A name of one word counts where it begins with a capital or is all that stands in quotation marks: "tasks" may
-        be an app or something to do.
+        A name of one word counts where it begins with a capital or is all that is said or stands in quotation marks:
+        "tasks" may be an app or something to do.
         """
-        return self._old.sub(self._new, said)
+        return self._old.sub(lambda found: self._new(found) if _is_name(found) else found[0], said)
+
+    def asked(self, goal: str) -> str:
+        """A goal that is known to ask for what has a new name, however it spells it."""
+        return self._old.sub(self._new, goal)
 
     def action(self, action: Action) -> Action:
-        """An action with new names in what it says."""
+        """An action with new names in what it says. What it opens is an app, and written as actions write it."""
+        if action.type == "open_app":
+            return replace(action, arguments=(("app_name", self.asked(str(action["app_name"])).casefold()),))
         return replace(action, arguments=tuple((name, self._value(value)) for name, value in action.arguments))
 
     def scene(self, scene: Scene) -> Scene:
@@ -62,26 +68,23 @@ class Renaming:
         return replace(scene, task=task, history=history, observation=_screen(scene.observation, self.text))
 
     def _value(self, value: Scalar) -> Scalar:
-        """An argument that is an old name becomes the new one as actions write it; any other may hold one."""
-        if not isinstance(value, str):
-            return value
-        new = self.names.get(value.casefold())
-        return self.text(value) if new is None else new.casefold()
+        return self.text(value) if isinstance(value, str) else value
 
     def _new(self, found: re.Match[str]) -> str:
-        name = found[0]
-        new = self.names[name.casefold()]
-        if name[0].isupper():
-            return new
-        quoted = found.string[found.start() - 1 : found.start()] == '"' == found.string[found.end() : found.end() + 1]
-        return new.casefold() if quoted or " " in name else name
+        new = self.names[found[0].casefold()]
+        return new if found[0][0].isupper() else new.casefold()
 
 
 def of_apps(scene: Scene, goal: str, rng: random.Random) -> Renaming | None:
     """Another name for each app that a goal names; None where it names none."""
-    known = {name.casefold().removesuffix(" app") for name in (*app_names(scene.suite), scene.app) if name}
+    known = {_bare(name) for name in (*app_names(scene.suite), scene.app) if name}
     named = [name for name in sorted(known) if _LETTER.search(name) and _names(goal, name)]
     return Renaming({name: drawn_name(rng) for name in named}) if named else None
+
+
+def of_opened(action: Action, rng: random.Random) -> Renaming:
+    """Another name for the app that an action opens."""
+    return Renaming({_bare(str(action["app_name"])): drawn_name(rng)})
 
 
 def other_labels(scene: Scene, rng: random.Random) -> Scene:
@@ -97,13 +100,16 @@ def other_labels(scene: Scene, rng: random.Random) -> Scene:
     return replace(scene, history=(), last=None, observation=screen)
 
 
+def spelling(app: str, told: str) -> str | None:
+    """An app's name as a prompt first spells it; None where the prompt does not name it."""
+    found = re.search(_edges(app), told, re.IGNORECASE)
+    return None if found is None else found[0]
+
+
 def as_told(action: Action, told: str) -> Action:
     """An action that opens an app, with the app's name spelled as the prompt first does: copied, not rewritten."""
-    if action.type != "open_app":
-        return action
-    name = str(action["app_name"])
-    found = re.search(_edges(name), told, re.IGNORECASE)
-    return action if found is None else replace(action, arguments=(("app_name", found[0]),))
+    name = spelling(str(action["app_name"]), told) if action.type == "open_app" else None
+    return action if name is None else replace(action, arguments=(("app_name", name),))
 
 
 def as_told_beside(action: Action, other: Action, told: str) -> Action:
@@ -135,10 +141,21 @@ def _screen(observation: Observation, renamed: Callable[[str], str]) -> Observat
     return replace(observation, title=title, elements=elements, text=text)
 
 
+def _bare(app: str) -> str:
+    """An app's name as old names are written, without the word that goals say with it or not."""
+    return app.casefold().removesuffix(" app")
+
+
 def _names(goal: str, name: str) -> bool:
     """Whether a goal calls an app by its name."""
-    found = re.search(_edges(name), goal, re.IGNORECASE)
-    return found is not None and (found[0][0].isupper() or " " in name)
+    return any(map(_is_name, re.finditer(_edges(name), goal, re.IGNORECASE)))
+
+
+def _is_name(found: re.Match[str]) -> bool:
+    """Whether an old name is meant as one where it was found."""
+    before, after = found.string[: found.start()], found.string[found.end() :]
+    alone = (not before and not after) or (before[-1:] == '"' == after[:1])
+    return alone or found[0][0].isupper() or " " in found[0]
 
 
 def _spelled(names: Iterable[str]) -> re.Pattern[str]:

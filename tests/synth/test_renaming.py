@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from collab.envs.actions import MOBILE
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
 from collab.seeds import generator
+from collab.synth.book import Book, Refusal
 from collab.synth.oracle import Amounts, OracleTeacher
 from collab.synth.reader import Reader
-from collab.synth.renaming import Renaming, as_told, as_told_beside, of_apps, other_labels
+from collab.synth.renaming import Renaming, as_told, as_told_beside, of_apps, of_opened, other_labels
 from collab.synth.scenes import app_names
 from collab.synth.talk import Talk
 from collab.synth.teacher import Scene
@@ -71,6 +74,33 @@ def test_only_apps_that_a_goal_calls_by_name_are_renamed(phones: SimPhoneSuite) 
     assert found is not None
     assert set(found.names) == {"markor", "simple calendar pro"}
     assert of_apps(here, "Delete all files and tasks.", generator(1)) is None
+    for goal in ("Which tasks does Tasks hold?", 'Open the app "tasks".'):
+        later = of_apps(here, goal, generator(1))
+        assert later is not None
+        assert set(later.names) == {"tasks"}
+    assert PRO.text("tasks") == "lantern", "a label that is the name and nothing else stands in quotation marks"
+
+
+@pytest.mark.parametrize("goal", ["Start {}.", 'Open the app "{}".', "Bring up the {} app."])
+@pytest.mark.parametrize("app", ["broccoli app", "Broccoli App", "tasks", "Tasks"])
+def test_an_app_to_open_has_one_new_name_in_goal_and_action(goal: str, app: str) -> None:
+    action = MOBILE.make("open_app", app_name=app.casefold())
+    renaming = of_opened(action, generator(1))
+    asked, opened = renaming.asked(goal.format(app)), renaming.action(action)
+    assert app.split()[0] not in asked
+    assert opened != action
+    assert f" {opened['app_name']}" in asked.casefold().replace('"', " ")
+    assert as_told(opened, asked)["app_name"][:1].isupper() == app[0].isupper()  # type: ignore[index]
+
+
+def test_an_instruction_opens_what_it_names(phones: SimPhoneSuite, reader: Reader) -> None:
+    here, clock = scene(phones, goal="Start Clocks."), MOBILE.make("open_app", app_name="clock")
+    prompt = Talk(reader=reader).first_word(here, here.task.goal, (), generator(1))
+    book = Book(scene=here, level="instruction", teacher="oracle", rng=generator(1))
+    with pytest.raises(Refusal, match="the app to open is not in the prompt"):
+        book.decide("one-step", prompt, clock)
+    replace(book, level="demonstration").decide("solution", prompt, clock)
+    assert [row.level for row in book.rows] == ["demonstration"]
 
 
 def test_labels_are_renamed_alike_and_apps_and_prose_are_not(phones: SimPhoneSuite) -> None:
@@ -161,8 +191,10 @@ def test_instructions_under_other_names_point_where_the_true_screen_does(
             assert row.provenance.screen == here.observation.digest
             if action.type == "open_app":
                 opened.add(str(action["app_name"]))
+                assert str(action["app_name"]) in row.prompt.shared.split("\n")[0].casefold()
             pointed += action.type == "click"
 
     exploring("SystemWifiTurnOn", visit, 10)
     assert pointed >= 5
-    assert opened - apps
+    assert len(opened) >= 3
+    assert not opened & apps, "each of them has another name"
