@@ -86,7 +86,7 @@ def _said(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random
 
 
 def _word(right: Action, spot: Spot, told: str, quality: float, rng: random.Random) -> str:
-    """One peer's reply, spelled as the right one is: by all that is told, so that spelling tells nobody who is right."""
+    """One peer's reply, spelled as the right one is: by all that is told, so that capitals tell nobody who is right."""
     if rng.random() < BROKEN:
         return _broken(as_told(right, told), spot, rng)
     drawn = None if rng.random() < quality else next(mistakes(right, spot, rng), None)

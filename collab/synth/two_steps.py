@@ -10,6 +10,7 @@ forks of the scene's environment, so that each prompt shows the screen and the h
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, replace
 
 from collab.credit.wording import reason
@@ -79,10 +80,10 @@ async def two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tup
 def joined(first: str, second: str, rng: random.Random) -> str:
     """Two wordings as one: "Tap OK and go back."."""
     verb = second.split()[0]
-    if verb not in _VERBS or rng.random() < 0.25:
+    if verb not in _VERBS or _NAME_FIRST.match(second) or rng.random() < 0.25:
         return f"{first} {second}"
     joint = rng.choice((" and ", " and then ", ", then "))
-    return f"{first.removesuffix('.')}{joint}{verb.lower()}{second[len(verb) :]}"
+    return f"{first.removesuffix('.').removesuffix(', please')}{joint}{verb.lower()}{second[len(verb) :]}"
 
 
 async def _follows(scene: Scene, rng: random.Random) -> tuple[Instruction, StepResult] | None:
@@ -111,5 +112,7 @@ def _after(scene: Scene, action: Action, result: StepResult) -> Scene:
 
 _VERBS = frozenset(
     wording.split()[0] for wordings in PHRASES.values() for wording in wordings if not wording.startswith("{")
-) - {"On", "One", "Is", "What", "Which"}
+) - {"I", "On", "One", "Is", "What", "Which"}
 """Words that begin a wording and are small within a sentence."""
+_NAME_FIRST = re.compile(r'[^"]*( should be |: ")')
+"""Wordings that begin with a name, which may be such a word and keeps its capital."""

@@ -12,6 +12,7 @@ from collab.envs.base import Forkable
 from collab.seeds import generator
 from collab.synth.instructions import proposals
 from collab.synth.oracle import Amounts, OracleTeacher
+from collab.synth.phrases import PHRASES
 from collab.synth.reader import Reader
 from collab.synth.talk import Talk
 from collab.synth.teacher import Scene
@@ -65,3 +66,27 @@ def test_both_wordings_stand_in_the_sentence(seed: int) -> None:
     assert said.startswith('Type "Ada L." into Name')
     assert said.endswith('ress the "OK" button.')
     assert joined(first, '"OK" should be ticked.', generator(seed)) == f'{first} "OK" should be ticked.'
+
+
+WORDINGS = sorted({one for wordings in PHRASES.values() for one in wordings if not one.endswith("?")})
+NAMES = ("Open", "Set files", "OK", 'the "Press" button')
+
+
+@given(
+    asked=st.tuples(st.sampled_from(WORDINGS), st.sampled_from(WORDINGS)),
+    names=st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    seed=st.integers(0, 2**32),
+)
+def test_any_two_wordings_make_a_sentence_that_keeps_its_names(
+    asked: tuple[str, str], names: tuple[str, str], seed: int
+) -> None:
+    first, second = (one.format(it=name, text="Ada") for one, name in zip(asked, names, strict=True))
+    said = joined(first, second, generator(seed))
+    assert said.casefold().startswith(first.removesuffix(".").removesuffix(", please").casefold())
+    assert said.casefold().endswith(second.casefold())
+    assert " i want" not in said
+    assert ", please and" not in said
+    assert ", please, then" not in said
+    assert not asked[1].startswith("{it}") or said == f"{first} {second}"
+    for wording, name in zip(asked, names, strict=True):
+        assert "{it}" not in wording or name in said
