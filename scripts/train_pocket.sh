@@ -4,9 +4,10 @@
 #     scripts/train_pocket.sh [OUT]            default: runs/pocket
 #
 # What is finished is not done again, and what was stopped or killed goes on where it was, so the same command may be
-# given as often as it takes. The same seed gives the same weights on the same machine, when nothing of an earlier recipe
-# lies in OUT. OUT/dpo/final is the result; OUT/{copy,basic,instruction,demonstration}/final are the stages before it.
-# Where `collab` is not on the PATH: COLLAB=.venv/bin/collab scripts/train_pocket.sh
+# given as often as it takes. The same seed gives the same weights on the same machine. OUT is made, or was made by this
+# script with the same seed, settings, preset and prompts; anything else is refused and left as it is. OUT/dpo/final is
+# the result; OUT/{copy,basic,instruction,demonstration}/final are the stages before it.
+# Where this checkout's `collab` is not on the PATH: COLLAB=.venv/bin/collab scripts/train_pocket.sh
 set -euo pipefail
 
 out=${1:-runs/pocket}
@@ -32,7 +33,13 @@ rows() { stage "$1" synth synth.json card.md --env androidworld --teacher oracle
   --set two_steps=0.5 "${@:2}"; }
 train() { stage "$1" finetune finetune.json final "${@:2}"; }
 
-recipe="seed $seed, recipe $(sha256sum < "${BASH_SOURCE[0]}" | cut -c1-12)"
+home=$(dirname -- "${BASH_SOURCE[0]}")/..
+recipe="seed $seed, recipe $(cat -- "${BASH_SOURCE[0]}" "$home/collab/learn/presets/pocket.yaml" \
+  "$home"/prompts/pocket/*.jinja | sha256sum | cut -c1-12)"
+if [[ -e $out && ! -e $out/recipe && -n $(ls -A -- "$out") ]]; then
+  echo "error: $out is there already and holds something else; name another folder" >&2
+  exit 2
+fi
 if [[ -e $out/recipe && $(< "$out/recipe") != "$recipe" ]]; then
   echo "error: $out holds what another seed or recipe made ($(< "$out/recipe"); now $recipe); name another folder" >&2
   exit 2
@@ -42,7 +49,7 @@ echo "$recipe" > "$out/recipe"
 
 # Sets of their own: what is asked about a screen costs more time than its step, and the steps of many instances teach
 # more than all that can be asked about few. Preferences are the last touch, so few will do.
-rows rows --levels basic,instruction,preference --episodes 1800 --screens 600 --set at_most=8000
+rows rows --levels basic,instruction --episodes 1800 --screens 600 --set at_most=8000
 rows preferences --levels preference --episodes 720 --screens 0
 rows demonstrations --levels demonstration --episodes 18000 --screens 0 --set at_most=4500
 [[ -e $out/blank ]] ||

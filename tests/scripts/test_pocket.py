@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +44,9 @@ def script(tmp_path: Path) -> Script:
     recorder.write_text(RECORDER)
     recorder.chmod(0o755)
 
-    def run(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(name: str, scripts: Path = SCRIPTS, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", str(SCRIPTS / name), "out here"],
+            ["bash", str(scripts / name), "out here"],
             cwd=tmp_path,
             env={"PATH": "/usr/bin:/bin", "COLLAB": str(recorder), **environment},
             capture_output=True,
@@ -91,9 +92,25 @@ def test_what_was_stopped_goes_on_where_it_was(script: Script, tmp_path: Path, s
 
 
 def test_a_folder_that_was_never_begun_is_no_obstacle(script: Script, tmp_path: Path) -> None:
-    (tmp_path / "out here" / "copy").mkdir(parents=True)
+    (tmp_path / "break").write_text("basic")
+    script("train_pocket.sh")
+    calls(tmp_path)
+    (tmp_path / "out here" / "basic" / "finetune.json").unlink()
     assert script("train_pocket.sh").returncode == 0
-    assert len(calls(tmp_path)) == len(STAGES)
+    first = calls(tmp_path)[0]
+    assert option(first, "--out") == "out here/basic"
+
+
+def test_what_is_not_its_own_is_left_as_it_is(script: Script, tmp_path: Path) -> None:
+    mine = tmp_path / "out here" / "rows" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("two years of work")
+    done = script("train_pocket.sh")
+    assert (done.returncode, calls(tmp_path), mine.read_text()) == (2, [], "two years of work")
+    assert done.stderr == "error: out here is there already and holds something else; name another folder\n"
+    mine.unlink()
+    mine.parent.rmdir()
+    assert script("train_pocket.sh").returncode == 0, "an empty folder is as good as none"
 
 
 def test_another_seed_in_the_same_folder_is_refused(script: Script, tmp_path: Path) -> None:
@@ -102,6 +119,38 @@ def test_another_seed_in_the_same_folder_is_refused(script: Script, tmp_path: Pa
     done = script("train_pocket.sh", SEED="1")
     assert (done.returncode, calls(tmp_path)) == (2, [])
     assert "out here holds what another seed or recipe made" in done.stderr
+
+
+@pytest.mark.parametrize("changed", ["collab/learn/presets/pocket.yaml", "prompts/pocket/shared.jinja"])
+def test_other_settings_in_the_same_folder_are_refused(script: Script, tmp_path: Path, changed: str) -> None:
+    checkout = tmp_path / "checkout"
+    for part in ("scripts/train_pocket.sh", "collab/learn/presets/pocket.yaml"):
+        (checkout / part).parent.mkdir(parents=True)
+        shutil.copy(root() / part, checkout / part)
+    shutil.copytree(root() / "prompts" / "pocket", checkout / "prompts" / "pocket")
+    assert script("train_pocket.sh", checkout / "scripts").returncode == 0
+    calls(tmp_path)
+    with (checkout / changed).open("a") as file:
+        file.write("# another\n")
+    done = script("train_pocket.sh", checkout / "scripts")
+    assert (done.returncode, calls(tmp_path)) == (2, [])
+    assert "out here holds what another seed or recipe made" in done.stderr
+
+
+def test_every_level_that_is_made_is_trained_on(script: Script, tmp_path: Path) -> None:
+    """A set of rows is asked for the levels that the stages take from it."""
+    script("train_pocket.sh")
+    made: dict[str, set[str]] = {}
+    taken: dict[str, set[str]] = {}
+    for call in calls(tmp_path):
+        if call[0] == "synth":
+            made[option(call, "--out") or ""] = set((option(call, "--levels") or "").split(","))
+        elif call[0] == "finetune":
+            levels = {"copy": "", "dpo": "preference"}.get(option(call, "--stage") or "")
+            default = "basic,instruction,demonstration" if levels is None else levels
+            for folder in (option(call, "--data") or "").split(","):
+                taken.setdefault(folder, set()).update((option(call, "--levels") or default).split(","))
+    assert made == {folder: made[folder] & taken[folder] for folder in made}
 
 
 def test_settings_are_ones_that_collab_knows(script: Script, tmp_path: Path) -> None:
