@@ -101,7 +101,7 @@ def test_no_place_of_this_machine_is_told(tmp_path: Path) -> None:
     work = tmp_path / "0f8d"
     config: dict[str, Any] = {
         "path": str(work / "full/final"),
-        "library": "/home/somebody/secret/library",
+        "library": str(tmp_path / "elsewhere" / "library"),
         "agents": [{"path": "built-in:pocket"}, {"steps": 3}],
     }
     assert placeless(config, work) == {
