@@ -60,6 +60,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
     On a terminal that is too narrow, the widest cells are folded; elsewhere lines stay whole.
     """
+    watched = sys.stdout.isatty()
+    head, *body = table_lines(columns, rows, shutil.get_terminal_size().columns if watched else None)
+    say("\n".join([_bold(head) if watched else head, *body]))
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> list[str]:
+    """A table, its head first; a row of folded cells is one entry.
+
+    Args:
+        room: columns of a terminal, to which it is folded; None for no fold.
+    """
     from rich.cells import cell_len
 
     values = [list(row) for row in rows]
@@ -69,11 +80,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         bool(values) and all(isinstance(row[place], int | float | None) for row in values)
         for place in range(len(columns))
     ]
-    watched = sys.stdout.isatty()
-    if watched:
-        widths = _narrowed(widths, shutil.get_terminal_size().columns - len(_GAP) * (len(columns) - 1))
-    head, *body = (_row(row, widths, right) for row in (columns, *cells))
-    say("\n".join([_bold(head) if watched else head, *body]))
+    if room is not None:
+        widths = _narrowed(widths, room - len(_GAP) * (len(columns) - 1))
+    return [_row(row, widths, right) for row in (columns, *cells)]
 
 
 def _narrowed(widths: Sequence[int], room: int) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab.cli.count_text import cause_lines, count_lines
 from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
 
@@ -136,8 +137,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     there = "stored" if result.new else "which are there already"
     say(marked(f"{run}: {head.pairs} pairs, {there} as {stored.name!r}", run))
     say(f"recipe   {_recipe(head)}")
-    _say_counts(head)
-    _say_causes("no score", result.missing)
+    _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
     if result.left_out:
         say(f"left out {result.left_out} episodes that broke or are not finished")
     spent = result.spent
@@ -226,24 +226,9 @@ def _recipe(head: PairHead) -> str:
     return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{who}"
 
 
-def _say_counts(head: PairHead) -> None:
-    pairs = {name: count for name, count in head.counts.items() if name in ("adversary", "contrast", "trajectory")}
-    _say_causes("pairs", pairs)
-    _say_causes("no pair", {name: count for name, count in head.counts.items() if name not in pairs})
-    _say_causes("refused", head.refused)
-    _say_causes("failed", head.failed)
-    if head.off_context:
-        say(f"context  {head.off_context} of the contrasts are off-context")
-    if head.unjudged:
-        say(f"unjudged {head.unjudged} steps")
-    if head.untried:
-        say(f"untried  {head.untried} made-up sides: their state cannot be brought back")
-
-
-def _say_causes(word: str, causes: Mapping[str, int]) -> None:
-    if causes:
-        told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
-        say(f"{word:<8} {sum(causes.values())}: {told}")
+def _say_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        say(line)
 
 
 def _say_changes(changes: Changes, name: str, letters: Mapping[str, str]) -> None:

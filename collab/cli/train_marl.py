@@ -11,7 +11,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, say
-from collab.cli.training_text import describe, result_data, show_result
+from collab.cli.training_text import below, describe, news, result_data, show_result
 from collab.cli.watch import work
 
 if TYPE_CHECKING:
@@ -215,6 +215,8 @@ def _begin(
         out,
         opening=f"training {agents} by {config.called}: {what}, in {out}",
         tell=describe,
+        below=below,
+        news=news,
         resume=MarlFolder(out).resume,
     )
 
@@ -228,6 +230,8 @@ def _go_on(path: Path, budget: Budget | None, device: str) -> MarlResult:
         path,
         opening=f"going on with {path}",
         tell=describe,
+        below=below,
+        news=news,
         resume=MarlFolder(path).resume,
     )
 

@@ -1,4 +1,4 @@
-"""Long work as a person sees it: a live line on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
+"""Long work as a person sees it: live on a terminal, plain lines elsewhere, and Ctrl-C that loses nothing.
 
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
@@ -13,9 +13,9 @@ import contextlib
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from collab.cli.output import note
 from collab.errors import RunError
@@ -28,6 +28,8 @@ ResultT = TypeVar("ResultT")
 Watch = Callable[[Any], None]
 """Told once of a live object; of which kind, the one who shows it must know."""
 Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
+Lines = Callable[[Any], Sequence[str]]
+"""Of what the job lets be watched."""
 
 BLINK_S = 0.2
 """Between two refreshes of the live line."""
@@ -41,6 +43,8 @@ def work(
     *,
     opening: str = "",
     tell: Callable[[Any], str] | None = None,
+    below: Lines = lambda progress: (),
+    news: Lines = lambda progress: (),
     resume: str | None = None,
 ) -> ResultT:
     """Run a job to its end with progress shown and signals heard.
@@ -49,13 +53,15 @@ def work(
         run: where it is recorded.
         opening: said once the work has really begun; empty for nothing.
         tell: the line for what the job lets be watched; None for a collection's `Progress`.
+        below: what stands below it on a terminal.
+        news: elsewhere, all that is to be said once; it only grows.
         resume: what to type to go on; None for a run.
 
     Raises:
         RunError: it was left at once; says how to go on.
     """
     try:
-        return asyncio.run(_work(job, opening, tell or describe))
+        return asyncio.run(_work(job, opening, _Telling(tell or describe, below, news)))
     except KeyboardInterrupt:
         raise RunError(f"interrupted; go on with: {resume or resume_command(run)}") from None
 
@@ -65,7 +71,13 @@ def resume_command(run: Path) -> str:
     return f"collab runs resume {shlex.quote(str(run))}"
 
 
-async def _work(job: Job[ResultT], opening: str, tell: Callable[[Any], str]) -> ResultT:
+class _Telling(NamedTuple):
+    line: Callable[[Any], str]
+    below: Lines
+    news: Lines
+
+
+async def _work(job: Job[ResultT], opening: str, tell: _Telling) -> ResultT:
     stop = asyncio.Event()
     seen: list[Any] = []
 
@@ -80,6 +92,8 @@ async def _work(job: Job[ResultT], opening: str, tell: Callable[[Any], str]) -> 
             return await job(watch, stop)
         finally:
             ticker.cancel()
+            if seen:
+                display.end(seen[-1], tell)
 
 
 class _Display(Protocol):
@@ -87,7 +101,11 @@ class _Display(Protocol):
 
     interval_s: float
 
-    def show(self, text: str) -> None: ...
+    def show(self, progress: Any, tell: _Telling) -> None:
+        """What has changed since it was shown last."""
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        """What must be told before the work is left."""
 
 
 class _Lines:
@@ -95,17 +113,40 @@ class _Lines:
 
     interval_s = LINE_S
 
-    def show(self, text: str) -> None:
-        note(text)
+    def __init__(self) -> None:
+        self._shown, self._told = "", 0
+
+    def show(self, progress: Any, tell: _Telling) -> None:
+        self.end(progress, tell)
+        line = tell.line(progress)
+        if line != self._shown:
+            note(line)
+            self._shown = line
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        lines = tell.news(progress)
+        for line in lines[self._told :]:
+            note(line)
+        self._told = len(lines)
 
 
 class _Live:
-    """One line that is written over and over, with what else is said above it."""
+    """A screen that is written over and over, with what else is said above it."""
 
     interval_s = BLINK_S
 
-    def __init__(self, update: Callable[[str], None]) -> None:
-        self.show = update
+    def __init__(self, update: Callable[[str, Sequence[str]], None]) -> None:
+        self._update = update
+        self._shown: tuple[str, Sequence[str]] = ("", ())
+
+    def show(self, progress: Any, tell: _Telling) -> None:
+        text = tell.line(progress), tell.below(progress)
+        if text != self._shown:
+            self._update(*text)
+            self._shown = text
+
+    def end(self, progress: Any, tell: _Telling) -> None:
+        """Nothing: it vanishes, and the result tells all."""
 
 
 @contextlib.contextmanager
@@ -113,29 +154,28 @@ def _display() -> Iterator[_Display]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
     from rich.spinner import Spinner
+    from rich.text import Text
 
     spinner = Spinner("line", "starting")
     with Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
-        def update(text: str) -> None:
-            spinner.update(text=text)
-            live.refresh()
+        def update(text: str, below: Sequence[str]) -> None:
+            spinner.update(text=Text(text))
+            rest = Text("\n".join(below), no_wrap=True, overflow="ellipsis")
+            live.update(Group(spinner, rest) if below else spinner, refresh=True)
 
         yield _Live(update)
 
 
-async def _tick(seen: list[Any], display: _Display, tell: Callable[[Any], str]) -> None:
+async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
     """Show the newest progress every so often, and only when there is something to tell."""
-    shown = ""
     while True:
         await asyncio.sleep(display.interval_s)
-        text = tell(seen[-1]) if seen else shown
-        if text != shown:
-            display.show(text)
-            shown = text
+        if seen:
+            display.show(seen[-1], tell)
 
 
 @contextlib.contextmanager

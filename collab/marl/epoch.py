@@ -128,7 +128,7 @@ def _updated(loop: Loop, number: int, policy: Policy, trained: Mapping[str, Trai
 
 def _known(loop: Loop, folder: EpochFolder) -> Record:
     record = read_record(folder.record)
-    loop.progress.records.append(record)
+    loop.progress.close(record)
     return record
 
 
@@ -138,5 +138,5 @@ def _close(loop: Loop, folder: EpochFolder, record: Record) -> Record:
         write_json(folder.record, record.model_dump(mode="json"))
     clear_checkpoints(folder, loop.config.groups)
     loop.seconds.clear()
-    loop.progress.records.append(record)
+    loop.progress.close(record)
     return record

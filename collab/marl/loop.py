@@ -157,7 +157,7 @@ async def _epochs(loop: Loop, records: list[Record]) -> None:
     for number in range(1, loop.config.method.epochs + 1):
         if patience_is_over(records, loop.config.method.patience):
             return
-        loop.progress.epoch = number
+        loop.progress.begin(number)
         records.append(await run_epoch(loop, number, policy))
         policy = policy_after(loop.folder, loop.config, number)
 

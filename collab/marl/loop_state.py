@@ -33,6 +33,21 @@ class Progress:
     """The live object of what is being done: of a collection, of a labelling, of fine-tuning; None for none."""
     records: list[Record] = field(default_factory=list)
     """Of the epochs that are over."""
+    began: float = field(default_factory=time.monotonic)
+    """When this process began with this epoch, of `time.monotonic`."""
+    tokens: int = 0
+    """That this process spent on parts of this epoch that are over …"""
+    cost_usd: float = 0.0
+    """… and what they cost."""
+
+    def begin(self, epoch: int) -> None:
+        """Go on with the next epoch."""
+        self.epoch, self.began = epoch, time.monotonic()
+
+    def close(self, record: Record) -> None:
+        """An epoch is over, and its record tells what it took."""
+        self.records.append(record)
+        self.inner, self.tokens, self.cost_usd = None, 0, 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +91,9 @@ class Loop:
         tokens = progress.prompt_tokens + progress.completion_tokens if isinstance(progress, Spent) else progress.tokens
         self.tokens += tokens
         self.cost_usd += progress.cost_usd
+        self.progress.inner = None  # counted in now
+        self.progress.tokens += tokens
+        self.progress.cost_usd += progress.cost_usd
 
     def halt(self, why: str | None) -> None:
         """Raise `Halted` where a part stopped before its end."""

@@ -1,0 +1,131 @@
+"""Epochs of a training: all of one as a list of lines, and all of them as a table, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from collab.cli.count_text import cause_lines, count_lines
+from collab.cli.output import plain
+from collab.cli.watch import clock, short
+
+if TYPE_CHECKING:
+    from collab.marl.summary import Record, RowCounts, Spending, Success, Trained
+
+COLUMNS = (
+    *("epoch", "held-out success", "95 % interval", "rewarded", "agreement", "pairs"),
+    *("loss", "margin", "accuracy", "log p(chosen)", "tokens", "USD", "time"),
+)
+
+
+def epoch_row(record: Record) -> Sequence[object]:
+    """The line of a table under `COLUMNS`; of several policies that were trained, the mean."""
+    from collab.marl.pace import epoch_seconds, total
+
+    success, trained = record.success, list(record.trained.values())
+    rates = [rate for row in record.rewards.values() for rate in row if rate is not None]
+    means = [_mean([getattr(one, name) for one in trained]) for name in ("loss", "margin", "accuracy", "logp_chosen")]
+    asked = total(one for part, one in record.spent.items() if part != "training")
+    seconds = epoch_seconds(record)
+    return [
+        record.epoch,
+        None if success is None else f"{success.value:.1%}",
+        None if success is None else _interval(success),
+        f"{sum(rates) / len(rates):.0%}" if rates else None,
+        None if record.agreement is None else f"{record.agreement:.0%}",
+        sum(one.pairs for one in record.rows.values()) if record.rows else None,
+        *(None if value is None else f"{value:.3f}" for value in means),
+        short(asked.prompt_tokens + asked.completion_tokens),
+        f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
+        None if seconds is None else clock(seconds),
+    ]
+
+
+def epoch_lines(record: Record) -> list[str]:
+    """All that is known of an epoch, one line for each kind of it that came up."""
+    return [
+        *([] if record.success is None else [f"held out {_success(record.success)}"]),
+        *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
+        *_rewards(record),
+        *cause_lines("no score", record.missing),
+        *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
+        *count_lines(record.pairs),
+        *(line for name, rows in record.rows.items() for line in _rows(name, rows)),
+        *(line for name, one in record.trained.items() for line in _trained(name, one)),
+        *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
+        *_spent(record),
+    ]
+
+
+def told_epochs(records: Sequence[Record]) -> list[str]:
+    """All lines of all epochs, each told of which."""
+    return [plain(f"epoch {record.epoch} | {line}") for record in records for line in epoch_lines(record)]
+
+
+def _rewards(record: Record) -> list[str]:
+    """Share of rewarded cells, per agent and round."""
+    if not any(rate is not None for row in record.rewards.values() for rate in row):
+        return []
+    rows = [
+        f"{agent} {' '.join('-' if one is None else f'{one:.0%}' for one in row)}"
+        for agent, row in record.rewards.items()
+    ]
+    rounds = max(len(row) for row in record.rewards.values())
+    return [f"rewarded {', '.join(rows)}{f' (rounds 1 to {rounds})' if rounds > 1 else ''}"]
+
+
+def _rows(name: str, rows: RowCounts) -> list[str]:
+    lines = [f"left out {name}: {count} pairs: {why}" for why, count in rows.refused.items()]
+    if rows.older:
+        lines.append(f"older    {name}: {rows.older} rows of older epochs are mixed in")
+    if rows.retokenised:
+        lines.append(f"tokens   {name}: {rows.retokenised} pairs in other tokens than were sampled")
+    return lines
+
+
+def _trained(name: str, one: Trained) -> list[str]:
+    parts = [f"loss {one.loss:.3f}"]
+    if one.margin is not None:
+        parts.append(f"margin {one.margin:.3f}")
+    if one.accuracy is not None:
+        parts.append(f"accuracy {one.accuracy:.1%}")
+    if one.logp_chosen is not None:
+        first = "" if one.logp_chosen_first is None else f" (at first {one.logp_chosen_first:.1f})"
+        parts.append(f"log p(chosen) {one.logp_chosen:.1f}{first}")
+    parts.append(f"{one.steps} steps, {short(one.tokens)} tokens")
+    if one.dropped:
+        parts.append(f"{one.dropped} pairs longer than the context")
+    lines = [f"trained  {name}: {', '.join(parts)}"]
+    return lines if one.alarm is None else [*lines, f"alarm    {name}: {one.alarm}"]
+
+
+def _spent(record: Record) -> list[str]:
+    """Time, calls, tokens and money by part; what did not take place is left out."""
+    lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _spending(one))]
+    return [f"spent    {'; '.join(lines)}"] if lines else []
+
+
+def _spending(one: Spending) -> str:
+    tokens = one.prompt_tokens + one.completion_tokens
+    parts = [
+        *([] if one.seconds is None else [clock(one.seconds)]),
+        *([f"{short(one.calls)} calls"] if one.calls else []),
+        *([f"{short(tokens)} tokens"] if tokens else []),
+        *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
+    ]
+    return " ".join(parts)
+
+
+def _success(rate: Success) -> str:
+    broken = f", {rate.broken} broken" if rate.broken else ""
+    return f"{rate.value:.1%} ({_interval(rate)}), {rate.successes} of {rate.episodes} episodes{broken}"
+
+
+def _interval(rate: Success) -> str:
+    return f"{rate.low:.1%} - {rate.high:.1%}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None where there is no value, or not everywhere one."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

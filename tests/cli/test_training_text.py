@@ -1,0 +1,177 @@
+"""What a person sees of a training: everything that its records hold, while it goes on and in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from collab.cli import watch
+from collab.cli.training_text import below, describe, news, show_result
+from collab.collector import Progress as Collecting
+from collab.marl.loop import MarlResult
+from collab.marl.loop_state import Progress
+from collab.marl.summary import PairCounts, Record, RowCounts, Spending, Success, Trained
+
+START = Record(
+    epoch=0,
+    version=0,
+    weights={},
+    success=Success(successes=60, episodes=200, low=0.241, high=0.367, broken=0),
+    spent={"evaluation": Spending(seconds=30, calls=100, prompt_tokens=9000, completion_tokens=1000)},
+    hash="0",
+)
+TRAINED = Trained(
+    checkpoint="./epoch1",
+    digest="",
+    dropped=2,
+    steps=12,
+    tokens=120_000,
+    loss=0.4125,
+    margin=1.25,
+    accuracy=0.84,
+    logp_chosen=-12.5,
+    logp_chosen_first=-13.0,
+    alarm="the chosen replies fall",
+)
+FIRST = Record(
+    epoch=1,
+    version=1,
+    weights={},
+    played=Success(successes=20, episodes=40, low=0.352, high=0.648, broken=1),
+    steps=310,
+    success=Success(successes=76, episodes=200, low=0.316, high=0.449, broken=0),
+    rewards={"ada": [0.5, 0.625], "ben": [None, 0.25]},
+    missing={"the critic gave no score": 4},
+    agreement=0.71,
+    pairs=PairCounts(
+        counts={"adversary": 30, "contrast": 10, "no worse cell": 5},
+        off_context=3,
+        refused={"reaches the same state": 7},
+        failed={"ModelFailure": 2},
+        unjudged=6,
+        untried=8,
+    ),
+    rows={"shared": RowCounts(pairs=40, refused={"longer than the context": 1})},
+    trained={"shared": TRAINED},
+    untrained={"ben": "no valid pair in this epoch"},
+    spent={
+        "rollout": Spending(seconds=60, calls=600, prompt_tokens=50_000, completion_tokens=10_000),
+        "critic": Spending(seconds=20, calls=300, prompt_tokens=20_000, completion_tokens=5000, cost_usd=0.25),
+        "adversary": Spending(),
+        "training": Spending(seconds=10, prompt_tokens=120_000),
+        "evaluation": Spending(seconds=30, calls=100, prompt_tokens=9000, completion_tokens=1000),
+    },
+    hash="1",
+)
+TOLD = [
+    "held out 38.0% (31.6% - 44.9%), 76 of 200 episodes",
+    "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
+    "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
+    "no score 4: 4 the critic gave no score",
+    "agreed   71% of what was proposed was done",
+    "pairs    40: 30 adversary, 10 contrast",
+    "no pair  5: 5 no worse cell",
+    "refused  7: 7 reaches the same state",
+    "failed   2: 2 ModelFailure",
+    "context  3 of the contrasts are off-context",
+    "unjudged 6 steps",
+    "untried  8 made-up sides: their state cannot be brought back",
+    "left out shared: 1 pairs: longer than the context",
+    "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (at first -13.0), 12 steps, "
+    "120.0k tokens, 2 pairs longer than the context",
+    "alarm    shared: the chosen replies fall",
+    "trained  ben stays as it was: no valid pair in this epoch",
+    "spent    rollout 1:00 600 calls 60.0k tokens; critic 0:20 300 calls 25.0k tokens 0.25 USD; "
+    "training 0:10 120.0k tokens; evaluation 0:30 100 calls 10.0k tokens",
+]
+
+
+@pytest.fixture
+def progress() -> Progress:
+    """In the second epoch of three, of which one took two minutes."""
+    made = Progress(epochs=3, part="rollout", inner=Collecting(planned=40, done=4, prompt_tokens=500, cost_usd=0.5))
+    made.close(START)
+    made.close(FIRST)
+    made.begin(2)
+    made.inner, made.tokens, made.cost_usd = Collecting(planned=40, prompt_tokens=500, cost_usd=0.5), 2000, 0.25
+    return made
+
+
+def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progress: Progress) -> None:
+    """10,000 of epoch 0, 60,000 + 25,000 + 10,000 of epoch 1, 2,000 + 500 of this one; two epochs of 2:00 to go."""
+    line = describe(progress)
+    assert line.startswith("epoch 2/3 | rollout | 0/40 episodes | ")
+    assert "held-out success 38.0% (31.6% - 44.9%) after epoch 1 | " in line
+    assert re.search(r" \| in all 107\.5k tokens, 1\.00 USD, at most about (4:00|3:5\d) left$", line)
+
+
+def test_time_left_is_told_once_it_is_known() -> None:
+    assert describe(Progress(epochs=3, part="rollout")) == (
+        "epoch 0/3 | rollout | in all 0 tokens, time left known after an epoch"
+    )
+    killed = FIRST.model_copy(update={"spent": {"rollout": Spending(calls=4)}})
+    assert "time left known after" in describe(Progress(epochs=3, epoch=2, records=[START, killed]))
+    over = Progress(epochs=3, epoch=1, records=[START, FIRST])
+    assert describe(over).endswith("at most about 4:00 left")
+
+
+def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: Progress) -> None:
+    shown = below(progress)
+    assert shown[-len(TOLD) - 1 :] == ["epoch 1", *TOLD]
+    assert any(re.match(r" +0 +30\.0% ", line) for line in shown)
+    assert news(progress)[-len(TOLD) :] == [f"epoch 1 | {line}" for line in TOLD]
+    assert below(Progress(epochs=3)) == news(Progress(epochs=3)) == []
+
+
+def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"epoch 1 | {line}" for line in TOLD] == lines[-len(TOLD) :]
+    assert lines[2].split() == (
+        "1 38.0% 31.6% - 44.9% 46% 71% 40 0.412 1.250 0.840 -12.500 95.0k 0.25 2:00".split()  # four rates, one unknown
+    )
+
+
+def shown_by(progress: Progress) -> None:
+    """A training that ends an epoch while it is watched."""
+
+    async def job(tell: watch.Watch, stop: asyncio.Event) -> None:
+        tell(progress)
+        await asyncio.sleep(0.1)
+        progress.close(FIRST.model_copy(update={"epoch": 2}))
+
+    watch.work(job, Path("run"), tell=describe, below=below, news=news)
+
+
+def test_a_log_hears_of_each_epoch_once_and_of_the_last_one_before_the_end(
+    progress: Progress, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch._Lines, "interval_s", 0.02)
+    shown_by(progress)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("epoch 1 | ")] == [f"epoch 1 | {line}" for line in TOLD]
+    assert lines[-len(TOLD) :] == [f"epoch 2 | {line}" for line in TOLD]
+    assert any(line.startswith("epoch 2/3 | rollout | ") for line in lines)
+
+
+def test_a_terminal_shows_a_screen_in_its_place(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("LINES", "60")
+    monkeypatch.setattr(watch._Live, "interval_s", 0.02)
+    shown_by(progress)
+    shown = terminal.getvalue()
+    assert "rewarded ada 50% 62%, ben - 25%" in shown
+    assert "epoch 1 | held out" not in shown, "a log's lines"
+    assert shown.count("\x1b[2K") > len(TOLD), "the screen is wiped in the end"
