@@ -287,6 +287,7 @@ def _value(text: str, setting: str) -> Any:
     """
     try:
         *tokens, _ = yaml.scan(text, Loader=yaml.SafeLoader)
+        tokens = [token for token in tokens if not isinstance(token, yaml.BlockEndToken)]  # stands behind a comment
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigError(f"--set {setting!r}: the value is not YAML") from None

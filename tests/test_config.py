@@ -92,6 +92,7 @@ def test_overrides(library: Library) -> None:
         ("graph.rounds=0", "greater than or equal to 1"),
         ("graph.rounds.x=1", "leads into a plain value"),
         ("graph.rounds=[", "not YAML"),
+        ("environment.tasks=- a #b", "'#' begins a comment there; put what it belongs to in quotes"),
         ("graph.rounds=[4] # or 5", "'#' begins a comment there; put what it belongs to in quotes"),
     ],
 )
