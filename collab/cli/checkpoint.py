@@ -39,6 +39,9 @@ def new(
         typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3. May be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the random weights.")] = 0,
+    max_broken: Annotated[
+        int, typer.Option("--max-broken", metavar="N", min=0, help="Broken rows to leave out at most.")
+    ] = 0,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Learn from rows that are kept for evaluation, too.")
     ] = False,
@@ -58,8 +61,10 @@ def new(
     architecture = load_preset(preset).architecture
     if architecture is None:
         raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
-    read = rows.read(options.folders("--data", data), LEVELS)
+    folders = options.folders("--data", data)
+    read = rows.read(folders, LEVELS, max_broken=max_broken)
     rows.refuse_leaks(read.rows, options.library(library), allow_overlap)
+    rows.tell_of(folders, read)
     made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:

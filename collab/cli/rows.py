@@ -29,8 +29,7 @@ def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
         tell(f"data: {len(rows)} rows ({counts}), {read.repeated} repetitions left out")
-        for field, count in read.broken.items():
-            tell(f"left out: {count} broken rows, {field}")
+        tell_of(task.data, read)
         for absent in (level for level in levels_of(task) if level not in read.levels):
             tell(f"no rows of level {absent}")
     for level, count in prepared.encoded.dropped.items():
@@ -81,27 +80,27 @@ def read(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0
 
 
 def refuse_leaks(rows: Sequence[Row], definitions: Library, allowed: bool) -> None:
-    """Refuse rows that are kept for evaluation in the environment that they come from.
-
-    One that is not defined here has no splits to compare with, which is said by name; `collab synth` compared its rows
-    when they were made.
+    """Refuse rows that are kept for evaluation; say what could not be compared, and what overlaps and is allowed to.
 
     Raises:
         OverlapError: there are some, and that was not allowed.
     """
-    from collab.config import load_environment
-    from collab.resolve import splits_in
-    from collab.splits.overlap import kept_by, refuse_overlap
+    from collab.synthesis.leaks import check_rows, undefined
 
-    for name in sorted({row.provenance.environment.partition("[")[0] for row in rows}):
-        if name not in definitions.names("envs"):
-            tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
-            continue
-        splits = asyncio.run(splits_in(name, load_environment(definitions, name)))
-        mine = (row.instance for row in rows if row.provenance.environment.partition("[")[0] == name)
-        found = refuse_overlap(mine, kept_by(splits.values()), allow_overlap=allowed)
-        if found.offenders:
-            tell(str(found))
+    for name in undefined(rows, definitions):
+        tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
+    for found in asyncio.run(check_rows(rows, definitions, allow_overlap=allowed)):
+        tell(str(found))
+
+
+def tell_of(folders: Sequence[str], data: Data) -> None:
+    """Say what data lacks: units of work that broke when it was made, and rows that were left out now."""
+    from collab.synth.finish import missing
+
+    for line in filter(None, (missing(Path(folder).expanduser()) for folder in folders)):
+        tell(line)
+    for field, count in data.broken.items():
+        tell(f"left out: {count} broken rows, {field}")
 
 
 def tell(text: str) -> None:

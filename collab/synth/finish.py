@@ -15,7 +15,7 @@ from collab.splits.split import Split
 from collab.store.files import write_atomic, writing
 from collab.store.manifest import now
 from collab.synth.card import write_card
-from collab.synth.journal import Head, read_records, resume_command, write_head
+from collab.synth.journal import FILE, Head, read_head, read_records, resume_command, write_head
 from collab.synth.plan import SynthConfig, Unit
 from collab.synth.report import Made, Report, gather, most_refused, report
 from collab.synth.rows import Row
@@ -61,13 +61,29 @@ def finish(
 
 def finished(directory: Path, head: Head) -> Report | None:
     """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
-    if head.finished is None:
+    if head.finished is None or head.report.get("broken"):
         return None
     for name, told in head.files.items():
         path = directory / name
         if not path.is_file() or _sha256(path) != told["sha256"]:
             return None
     return _REPORT.validate_python(head.report)
+
+
+def missing(directory: Path) -> str | None:
+    """What a set of rows still lacks, in one line; None where it is whole, or `collab synth` did not make it.
+
+    Raises:
+        RunFormatError: its manifest cannot be read by this version.
+    """
+    if not (directory / FILE).is_file():
+        return None
+    head = read_head(directory)
+    broken = len(head.report.get("broken", ()))
+    if broken:
+        units = "1 unit is" if broken == 1 else f"{broken} units are"
+        return f"{directory}: {units} missing; make the set whole with: {resume_command(directory)}"
+    return f"{directory}: is not finished; {_go_on(directory)}" if head.finished is None else None
 
 
 def _check_something(directory: Path, made: Made) -> None:

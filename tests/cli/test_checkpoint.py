@@ -11,6 +11,7 @@ from collab.cli.main import main
 from collab.config import load_environment
 from collab.library import Library
 from collab.resolve import splits_in
+from collab.synth.journal import Head, create
 from collab.synth.rows import Provenance, Row
 from collab.synth.table import RowWriter
 from collab.types import Prompt, Segment
@@ -45,3 +46,26 @@ def test_nothing_is_learned_from_what_is_kept_for_evaluation(
     assert "rows of abroad: not checked against evaluation splits, no environment of that name is defined here" in told
     assert "1 of 1 training instances overlap (unseen-tasks 1)" in told
     assert not (tmp_path / "new").exists()
+
+
+def test_broken_rows_may_be_left_out_and_an_unfinished_set_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    data = tmp_path / "data"
+    create(data, Head(config={}, environment="abroad[test]", environment_version="1"))
+    path = data / "basic.parquet"
+    with RowWriter(path) as file:
+        for number in range(3):
+            file.add(row("abroad[test]", f"Task{number}"))
+    fields = parquet.read_table(path).to_pylist()
+    fields[0]["reply"] = ""
+    parquet.write_table(pyarrow.Table.from_pylist(fields, schema=parquet.read_schema(path)), path)
+    command = ["checkpoint", "new", f"--data={data}", f"--out={tmp_path / 'new'}", "--set=layers=0"]
+    assert main(command) == 2
+    assert "row 1: reply: is empty" in capsys.readouterr().err
+    assert main([*command, "--max-broken=1"]) == 2
+    told = capsys.readouterr().err
+    assert "left out: 1 broken rows, reply" in told
+    assert f"{data}: is not finished; go on with: collab synth --resume {data}" in told
+    assert "layers" in told

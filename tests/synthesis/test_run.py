@@ -17,6 +17,7 @@ from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, 
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.tiny import make_tiny_checkpoint
 from collab.store import log
+from collab.synth.finish import missing
 from collab.synth.journal import Done, Journal, Said, read_head, read_records
 from collab.synth.llm.fake_teacher import corridor_teacher
 from collab.synth.plan import SynthConfig, units_of
@@ -70,6 +71,7 @@ def test_all_levels_are_made_and_every_row_can_be_traced(wanted: Wanted, tmp_pat
 
 def test_the_manifest_holds_the_hash_of_each_file(wanted: Wanted, tmp_path: Path):
     run(wanted(), tmp_path / "out")
+    assert missing(tmp_path / "out") is None
     files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
     assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "card.md"}
     for name, told in files.items():
@@ -316,6 +318,15 @@ def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_pat
     assert report.rows > 0
     assert sum(len(list(read_rows(tmp_path / "out" / name))) for name in tables(tmp_path / "out")) == report.rows
     assert not (tmp_path / "out" / "card.md").exists()
+
+
+def test_a_set_that_an_older_version_ended_with_broken_units_is_not_whole(wanted: Wanted, tmp_path: Path):
+    run(wanted(env="partly", screens=0), tmp_path / "out")
+    manifest = tmp_path / "out" / "synth.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"finished": "2026-01-01T00:00:00Z"}))
+    lacks = f"{tmp_path / 'out'}: 2 units are missing; make the set whole with: collab synth --resume {tmp_path}/out"
+    assert missing(tmp_path / "out") == lacks
+    assert go_on(tmp_path / "out").progress.calls.broken == 2, "both were tried again"
 
 
 def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
