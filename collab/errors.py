@@ -11,7 +11,8 @@
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
         ├── ModelFailure          a model call failed after its retries
-        ├── TrainingFailure       a loss is no longer a number
+        ├── TrainingFailure       what trains ended before its end
+        │   └── Diverged              a loss is no longer a number
         └── StoreFailure          a run could not be written (disk full, no permission)
 
 A run that stops before its end (a budget is used up, somebody asks it to, ten episodes in a row broke) raises nothing:
@@ -101,7 +102,20 @@ class ModelFailure(RunError):
 
 
 class TrainingFailure(RunError):
-    """Training cannot go on: its loss or its gradient is no longer a number."""
+    """What trains ended before its end."""
+
+
+class Diverged(TrainingFailure):
+    """Training cannot go on: its loss or its gradient is no longer a number.
+
+    Args:
+        what: happened where, e.g. "step 3: loss is nan".
+        advice: what to begin anew, and how.
+    """
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(f"{what}; nothing more can be learned from here: {advice}")
+        self.what = what
 
 
 class StoreFailure(RunError):

@@ -82,6 +82,17 @@ class Part:
     """1 for the chosen one, -1 for the rejected one."""
 
 
+class NothingFits(ConfigError):
+    """Everything that was to be trained is longer than the context."""
+
+    def __init__(self, many: int, context: int, longest: int) -> None:
+        super().__init__(
+            f"none of {many} rows fits into context {context}, the longest has {longest} tokens; "
+            "raise context (--set context=…) as far as the model allows, or use shorter rows"
+        )
+        self.many, self.context, self.longest = many, context, longest
+
+
 ItemT = TypeVar("ItemT", Example, Pair)
 
 
@@ -112,7 +123,8 @@ def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> En
         context: longest sequence; what is longer is left out and counted.
 
     Raises:
-        ConfigError: the checkpoint has no token that ends a reply, or not one row fits.
+        NothingFits: not one row is short enough.
+        ConfigError: the checkpoint has no token that ends a reply.
     """
     end = turn_end(chat)
 
@@ -175,10 +187,7 @@ def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
         else:
             dropped[item.group] += 1
     if dropped and not kept:
-        raise ConfigError(
-            f"none of {dropped.total()} rows fits into context {context}, the longest has {longest} tokens; "
-            "raise context (--set context=…) as far as the model allows, or use shorter rows"
-        )
+        raise NothingFits(dropped.total(), context, longest)
     return Encoded(items=kept, dropped=dict(dropped), longest=longest)
 
 

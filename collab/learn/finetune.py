@@ -24,6 +24,9 @@ from collab.learn.preset import DpoRecipe
 if TYPE_CHECKING:
     from collab.learn.watch import Watcher
 
+LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
+"""What to do about a loss that is no number."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -87,7 +90,7 @@ def train(
         ConfigError: the weights cannot be loaded.
         UsageError: another process trains this run, or it is done.
         RunFormatError: the checkpoint to go on from is damaged.
-        TrainingFailure: loss or gradient is no longer a number.
+        Diverged: loss or gradient is no longer a number.
         StoreFailure: something cannot be written.
     """
     if world()[0] != 0:

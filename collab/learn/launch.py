@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.errors import TrainingFailure, UsageError
-from collab.learn.finetune import Result
+from collab.errors import Diverged, TrainingFailure, UsageError
+from collab.learn.finetune import LOWER, Result
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared
-from collab.learn.process import ERROR, STOP
+from collab.learn.process import DIVERGED, ERROR, STOP
 from collab.store.files import writing
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def launch(
 
     Raises:
         UsageError: there are fewer GPUs than processes, or the run cannot be trained.
+        Diverged: loss or gradient is no longer a number.
         TrainingFailure: the processes failed; their reason is the message.
         StoreFailure: nothing can be written.
     """
@@ -157,6 +158,9 @@ def _failed(folder: RunFolder, code: int) -> TrainingFailure:
     """The processes' own reason, or where to look for it."""
     path = folder.path / LOG
     said = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lost = [line.partition(DIVERGED)[2] for line in said if line.startswith(DIVERGED)]
+    if lost:
+        return Diverged(lost[-1], LOWER)
     reasons = [line.partition(ERROR)[2] for line in said if line.startswith(ERROR)]
     reason = reasons[-1] if reasons else f"the launcher ended with exit code {code}"
     return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (all they said: {path})")

@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import collab
@@ -23,7 +23,7 @@ from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
 from collab.learn.order import Step, padded
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
-from collab.learn.steps import passes_of, shared_tokens, shares, steps_of
+from collab.learn.steps import fitted, passes_of, shared_tokens, shares, steps_of
 from collab.synth.rows import Level, Row
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
@@ -155,14 +155,17 @@ def versions() -> dict[str, str]:
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
-def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None) -> Prepared:
+def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None, fits: bool = False) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     Args:
         rows: that the stage trains on; none for `copy`.
         processes: that will train together; None for those that the launcher has started.
+        fits: whether few rows make one smaller step by fewer processes, as `fitted` has it: of what is short enough to
+            be trained.
 
     Raises:
+        NothingFits: every row is longer than the context.
         ConfigError: base, rows and recipe do not fit together, or there is nothing to train.
         MissingExtra: a package is not installed.
     """
@@ -172,8 +175,11 @@ def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None) ->
         encoded = _encode(task, rows, base)
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_advice(task)}")
-    digest = rows_digest(rows) if task.stage != "copy" else None
-    return ordered(task, base, encoded, rows=digest, processes=processes or world()[1])
+    digest, processes = rows_digest(rows) if task.stage != "copy" else None, processes or world()[1]
+    if fits:
+        recipe, processes = fitted(task.recipe, len(encoded.items), processes)
+        task = replace(task, recipe=recipe)
+    return ordered(task, base, encoded, rows=digest, processes=processes)
 
 
 def ordered(

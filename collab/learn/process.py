@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collab.errors import CollabError, UsageError
+from collab.errors import CollabError, Diverged, UsageError
 from collab.learn.data import read_data
 from collab.learn.finetune import Result, check_same, train
 from collab.learn.folder import RunFolder
@@ -23,7 +23,9 @@ from collab.learn.prepare import levels_of, prepare, task_of, world
 STOP = "stop"
 """A file of this name in a run's directory asks its processes to stop."""
 ERROR = "error: "
-"""Begins the line that says what went wrong."""
+"""Begins the line that says what went wrong …"""
+DIVERGED = "diverged: "
+"""… and this one that of a loss that is no number."""
 
 
 def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool]) -> Result:
@@ -65,6 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     try:
         train_as_asked(RunFolder(asked.out), asked.device, lambda: is_alive(asked.while_alive))
+    except Diverged as error:
+        if world()[0] == 0:
+            sys.stderr.write(f"{DIVERGED}{error.what}\n")
+        return error.exit_code
     except CollabError as error:
         if world()[0] == 0:
             sys.stderr.write(f"{ERROR}{error}\n")

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from collab.errors import ConfigError
 from collab.learn.base import Base, open_base, quiet
-from collab.learn.examples import Encoded, Example, Part, encode_replies, rows_digest
+from collab.learn.examples import Encoded, Example, NothingFits, Part, encode_replies, rows_digest
 from collab.learn.order import Step
 from collab.learn.prepare import Prepared, Task, check_installed, reference_of, world
 from collab.learn.preset import Recipe
@@ -51,8 +51,8 @@ def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepare
     A pair with a reply that is longer than the recipe's context is left out whole and counted.
 
     Raises:
-        ConfigError: base, rows and recipe do not fit together, there is nothing to train, or several processes should
-            train it.
+        NothingFits: no pair is short enough.
+        ConfigError: base, rows and recipe do not fit together, or several processes should train it.
         MissingExtra: a package is not installed.
     """
     check_installed()
@@ -64,10 +64,7 @@ def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepare
     kept = [number for number, one in enumerate(found) if max(map(len, one)) <= task.recipe.context]
     longest = max((len(item) for one in found for item in one), default=0)
     if not kept:
-        raise ConfigError(
-            f"none of {len(pairs)} pairs of trajectories fits into context {task.recipe.context}, the longest reply "
-            f"with its prompt has {longest} tokens; raise context as far as the model allows"
-        )
+        raise NothingFits(len(pairs), task.recipe.context, longest)
     chosen = [pairs[number] for number in kept]
     return Prepared(
         task=task,

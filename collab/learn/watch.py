@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from collab.errors import TrainingFailure
+from collab.errors import Diverged
+from collab.learn.finetune import LOWER
 from collab.learn.folder import RunFolder
 from collab.learn.memory import give_back
 from collab.learn.order import Step
@@ -167,12 +168,12 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:
-    """TrainingFailure when weights are lost; steps that come after could not mend them."""
+    """Diverged when weights are lost; steps that come after could not mend them."""
     for name in ("loss", "grad_norm"):
         if not math.isfinite(float(logs.get(name) or 0.0)):
-            raise TrainingFailure(
-                f"step {step}: {name} is {logs[name]}; nothing more can be learned from here: "
-                "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
+            raise Diverged(
+                f"step {step}: {name} is {logs[name]}",
+                LOWER,
             )
 
 

@@ -9,13 +9,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from collab.errors import TrainingFailure, UsageError
+from collab.errors import Diverged, TrainingFailure, UsageError
 from collab.learn import launch as launching
 from collab.learn.data import read_data
 from collab.learn.finetune import begin, train
 from collab.learn.launch import CONFIGS, LOG, command, launch
 from collab.learn.prepare import Prepared, prepare
-from collab.learn.process import ERROR, STOP
+from collab.learn.process import DIVERGED, ERROR, STOP
 from collab.types import Segment
 
 
@@ -65,6 +65,10 @@ def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) 
     prepared = prepared_for(samples, base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
     with pytest.raises(TrainingFailure, match=r"out: the processes that train failed: step 3: loss is nan \(all they"):
+        launch(prepared, folder, device="cpu")
+    lost = f"print({DIVERGED!r} + 'step 3: loss is nan'); raise SystemExit(1)"
+    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", lost])
+    with pytest.raises(Diverged, match=r"^step 3: loss is nan; .* lower learning_rate"):
         launch(prepared, folder, device="cpu")
     monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", "import sys; sys.exit(7)"])
     with pytest.raises(TrainingFailure, match="the launcher ended with exit code 7"):
