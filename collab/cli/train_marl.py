@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 HOW = "How it is trained"
 """A heading in the help."""
 
+AUTO = "auto"
+"""Where to train unless said otherwise."""
+
 Preset = Annotated[
     str,
     typer.Option(
-        "--preset", metavar="NAME|FILE", help="The method: collab, paper or a YAML file.", rich_help_panel=HOW
+        "--preset",
+        metavar="NAME|FILE",
+        help="The method: collab, paper, qwen2.5-0.5b or a YAML file.",
+        rich_help_panel=HOW,
     ),
 ]
 AblationName = Annotated[
@@ -79,7 +85,14 @@ OnlyPlan = Annotated[
     ),
 ]
 Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto (a GPU if there is one) or cpu; with --resume as before unless given.",
+        show_default=AUTO,
+        rich_help_panel=HOW,
+    ),
 ]
 Calibrations = Annotated[
     Path | None,
@@ -123,7 +136,7 @@ def train_marl(
     plan: OnlyPlan = False,
     calibrations: Calibrations = None,
     anyway: Anyway = False,
-    device: Device = "auto",
+    device: Device = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -157,9 +170,9 @@ def train_marl(
         settings=settings or (),
     )
     if plan:
-        _show_plan(config, definitions, device, as_json)
+        _show_plan(config, definitions, device or AUTO, as_json)
     else:
-        _finish(_begin(config, out, limit, device, calibrations=calibrations, anyway=anyway), as_json)
+        _finish(_begin(config, out, limit, device or AUTO, calibrations=calibrations, anyway=anyway), as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -208,8 +221,7 @@ def _begin(
         start, config, out, calibrations=calibrations, anyway=anyway, budget=budget, device=device
     )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
-    size = f"{config.run.episodes} episodes" if method.steps is None else f"{method.steps} steps"
-    what = f"{method.epochs} epochs of {size} of {config.run.environment_name}"
+    what = f"{method.epochs} epochs of {config.size} of {config.run.environment_name}"
     return work(
         lambda watch, stop: begin(watch=watch, stop=stop),
         out,
@@ -221,7 +233,7 @@ def _begin(
     )
 
 
-def _go_on(path: Path, budget: Budget | None, device: str) -> MarlResult:
+def _go_on(path: Path, budget: Budget | None, device: str | None) -> MarlResult:
     from collab.marl.layout import MarlFolder
     from collab.marl.loop import resume
 

@@ -122,7 +122,7 @@ def transfer(
     seed: Seed = 0,
     calibrations: training.Calibrations = None,
     anyway: training.Anyway = False,
-    device: training.Device = "auto",
+    device: training.Device = None,
     out: training.Out = None,
     resume: Resume = None,
     plan: OnlyPlan = False,
@@ -163,7 +163,7 @@ def transfer(
     if plan:
         _show_plan(config, None, as_json=as_json)
         return
-    result = _begin(config, out, limit, device, calibrations=calibrations, anyway=anyway)
+    result = _begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway)
     _finish(result, as_json=as_json)
 
 
@@ -234,7 +234,7 @@ def _begin(
     )
 
 
-def _go_on(path: Path, budget: Budget | None, device: str, *, plan: bool, as_json: bool) -> None:
+def _go_on(path: Path, budget: Budget | None, device: str | None, *, plan: bool, as_json: bool) -> None:
     from collab.transfer.layout import TransferFolder
     from collab.transfer.run import resume, stored_config
 

@@ -3,8 +3,8 @@
     method, graph = ablated(load_method("collab"), "no-cr", graph="team")
 
 An ablation is applied over a preset and before settings of one's own, so that it differs from the full method in
-exactly one thing, and both can be given the same settings. One that would change nothing is refused: two arms of a
-comparison would be the same arm.
+exactly one thing, and both can be given the same settings. One that would change nothing is refused, and so is a
+setting of what it changed: two arms of a comparison would be the same arm, or not what the record calls them.
 
 Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update, single-agent systems); the pair sources and the
 anchor are ours. The untrained team is none of these, because nothing is trained: `collab eval` plays it, and epoch 0 of
@@ -13,6 +13,7 @@ every training measures it on the held-out seeds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collab.config import override
@@ -70,6 +71,17 @@ ABLATIONS: dict[str, Ablation] = {
     ),
 }
 """By name, in the order in which they are listed."""
+
+
+def check_settings(name: str, settings: Sequence[str]) -> None:
+    """ConfigError where a setting says anew what an ablation is about, in part or as a whole."""
+    ablation = ABLATIONS[name]
+    own = [one.partition("=")[0] for one in ablation.settings] + (["run.graph"] if ablation.graph else [])
+    for setting in settings:
+        path = setting.partition("=")[0]
+        if any(f"{one}.".startswith(f"{other}.") for key in own for one, other in ((path, key), (key, path))):
+            what = ", ".join(ablation.settings) or f"the graph {ablation.graph}"
+            raise ConfigError(f"--set {setting}: --ablation {name} stands for {what}; leave out one of the two")
 
 
 def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:

@@ -185,6 +185,11 @@ class MarlConfig(Definition):
         """Preset and ablation in a word."""
         return self.preset if self.ablation is None else f"{self.preset}, ablation {self.ablation}"
 
+    @property
+    def size(self) -> str:
+        """How much an epoch plays, in words."""
+        return f"{self.run.episodes} episodes" if self.method.steps is None else f"{self.method.steps} steps"
+
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""
         told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}

@@ -11,7 +11,7 @@ from collab.config import RunConfig, override, run_config
 from collab.critics import critic_texts, load_critic
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.marl.ablation import ablated
+from collab.marl.ablation import ablated, check_settings
 from collab.marl.config import MarlConfig, Method, check_seeds
 from collab.marl.policy import first_policy, trained_agents
 from collab.preferences.adversaries import adversary_asked
@@ -46,7 +46,8 @@ async def configure(
         agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
         ablation: what to change of the method, see `collab.marl.ablation`; None for nothing.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
-        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "run.graph.rounds=2" of the run.
+        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "run.graph.rounds=2" of the run;
+            none of what the ablation changes.
 
     Raises:
         UsageError: something does not fit.
@@ -55,6 +56,7 @@ async def configure(
         raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
     if ablation is not None:
         method, graph = ablated(method, ablation, graph=graph)
+        check_settings(ablation, settings)
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]

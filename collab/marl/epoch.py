@@ -6,7 +6,6 @@ last; an epoch that has it is over and never looked into again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from collab.config import RunConfig
@@ -16,7 +15,7 @@ from collab.library import checkpoint
 from collab.marl.judge import compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
-from collab.marl.play import evaluate, measured, rewired, roll_out, rollout_config, trajectories_of
+from collab.marl.play import evaluate, measured, rewired, roll_out, rollout_config, rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of, record_of_start
 from collab.marl.row_store import store, stored
@@ -24,10 +23,12 @@ from collab.marl.rows import Evidence, rows_of
 from collab.marl.scribe import Record as Told
 from collab.marl.scribe import Scribe
 from collab.marl.summary import Record, RowCounts, Trained, read_record
-from collab.marl.train import clear_checkpoints, learn
+from collab.marl.train import clear_checkpoints, is_begun, learn
 from collab.models.chat import ChatTokenizer
+from collab.report import runs_in
 from collab.resolve import build_suite
 from collab.store.files import writing
+from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.types import Trajectory
 
@@ -49,17 +50,17 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     dag = rewired(loop.config, number, folder, loop.folder.resume)
     run = await rollout_config(loop.config, number, policy, dag)
     played = await _play(loop, run, folder)
-    labels = await judged(loop, run, folder.rollout, played)
+    labels = await judged(loop, run, folder, played)
     pairs = await compared(loop, run, folder.rollout, played, labels)
     rows = await _rows(loop, number, Evidence(run=run, played=played, labels=labels, pairs=pairs), policy)
-    begun = time.monotonic()
-    trained, untrained = await learn(loop, number, policy)
-    loop.seconds["training"] = time.monotonic() - begun
+    with loop.timed("training", whole=not is_begun(folder, loop.config.groups)):
+        trained, untrained = await learn(loop, number, policy)
     policy = _updated(loop, number, policy, trained)
     report = await _measure(loop, policy, folder)
     made = Parts(
         run=run,
         played=played,
+        rollout=rollout_report(folder.rollout, loop.config.method.steps),
         labels=labels,
         pairs=pairs,
         rows=rows,
@@ -84,18 +85,15 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
 
 async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Trajectory]:
     loop.begin("rollout")
-    begun = time.monotonic()
-    await roll_out(loop, run, folder.rollout)
-    loop.seconds["rollout"] = time.monotonic() - begun
+    with loop.timed("rollout", whole=not (folder.rollout / FILE).exists()):
+        await roll_out(loop, run, folder.rollout)
     return trajectories_of(folder.rollout, loop.config.method.steps)
 
 
 async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
     loop.begin("evaluation")
-    begun = time.monotonic()
-    report = await evaluate(loop, policy, folder.evaluation)
-    loop.seconds["evaluation"] = time.monotonic() - begun
-    return report
+    with loop.timed("evaluation", whole=not runs_in(folder.evaluation)):
+        return await evaluate(loop, policy, folder.evaluation)
 
 
 async def _rows(loop: Loop, number: int, found: Evidence, policy: Policy) -> dict[str, RowCounts]:
@@ -128,6 +126,7 @@ def _updated(loop: Loop, number: int, policy: Policy, trained: Mapping[str, Trai
 
 def _known(loop: Loop, folder: EpochFolder) -> Record:
     record = read_record(folder.record)
+    clear_checkpoints(folder, loop.config.groups)  # of a process that was killed before it did
     loop.progress.close(record)
     return record
 

@@ -55,7 +55,11 @@ class HeadFile:
         except (OSError, ValueError) as error:
             raise RunFormatError(f"{self.path}: cannot be read: {error}") from None
         if not isinstance(head, dict) or head.get("format") != self.format:
-            raise RunFormatError(f"{self.path}: not written by this version, which reads format {self.format}")
+            found = head.get("format") if isinstance(head, dict) else None
+            raise RunFormatError(
+                f"{self.path}: has format {found}, this version reads format {self.format}; go on with the Collab "
+                f"version that wrote it, or begin another {self.noun}"
+            )
         return head
 
     def write(self, head: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 from collab.collector import Progress as Meter
 from collab.config import RunConfig
 from collab.credit.adversary import FREE, label_of
+from collab.credit.adversary_memory import FOLDER as PROPOSALS
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
-from collab.credit.labelling import label
-from collab.credit.labels import Labels, LabelWriter, read_labels
+from collab.credit.labelling import Labelling, label
+from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
 from collab.credit.pairing import Paired, pair_up
 from collab.credit.pairs import Pairing
@@ -21,7 +21,9 @@ from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError
+from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Halted, Loop
+from collab.marl.row_store import stored
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import opened_critic
@@ -35,9 +37,21 @@ NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
 """Counted of whole trajectories."""
 
 
-async def judged(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels | None:
-    """The judgements that the method learns from; None where it asks nobody. Raises as `judge`."""
-    return await judge(loop, run, out, played) if loop.config.method.is_judged else None
+async def judged(loop: Loop, run: RunConfig, folder: EpochFolder, played: Sequence[Trajectory]) -> Labels | None:
+    """The judgements that the method learns from; None where it asks nobody.
+
+    Once pairs or rows were made of them nobody is asked any more: a step that is unjudged stays it, and what was made
+    and what is told of it agree.
+
+    Raises:
+        UnknownName: there are pairs or rows, and the judgements behind them are gone.
+        And all of `judge`.
+    """
+    if not loop.config.method.is_judged:
+        return None
+    if _is_paired(folder.rollout) or stored(folder.rows) is not None:
+        return read_labels(folder.rollout, NAME)
+    return await judge(loop, run, folder.rollout, played)
 
 
 async def compared(
@@ -68,28 +82,30 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
         StoreFailure: the judgements cannot be written.
     """
     loop.begin("critic")
-    begun = time.monotonic()
     suite = build_suite(run)
-    try:
-        choice, call_s = loop.config.judging(NAME, run.seed), run.environment.limits.call_s
-        async with opened_critic(choice, loop.left(), call_s) as (critic, head):
-            with LabelWriter(out, NAME, head) as writer:
-                steps = (case for one in played for case in cases(one, suite.space, Rebuilder(suite)))
-                told = await label(
-                    steps,
-                    critic,
-                    writer,
-                    concurrency=run.concurrency,
-                    budget=loop.left(),
-                    stop=loop.stop,
-                    watch=loop.inner,
-                )
-    finally:
-        await suite.close()
-    loop.spend(told.spent)
-    loop.halt(told.stopped)
-    loop.seconds["critic"] = time.monotonic() - begun
+    with loop.timed("critic", whole=NAME not in labellings(out)):
+        try:
+            told = await _label(loop, run, out, played, suite)
+        finally:
+            await suite.close()
+        loop.spend(told.spent)
+        loop.halt(told.stopped)
     return read_labels(out, NAME)
+
+
+async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
+    choice, call_s = loop.config.judging(NAME, run.seed), run.environment.limits.call_s
+    async with opened_critic(choice, loop.left(), call_s) as (critic, head):
+        with LabelWriter(out, NAME, head) as writer:
+            return await label(
+                (case for one in played for case in cases(one, suite.space, Rebuilder(suite))),
+                critic,
+                writer,
+                concurrency=run.concurrency,
+                budget=loop.left(),
+                stop=loop.stop,
+                watch=loop.inner,
+            )
 
 
 async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels) -> StoredPairs:
@@ -99,15 +115,14 @@ async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajector
         EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about; what was answered is kept.
         StoreFailure: the pairs cannot be written.
     """
-    if not (out / "pairs" / NAME / HEAD).exists():
+    if not _is_paired(out):
         loop.begin("adversary")
-        begun = time.monotonic()
         suite = build_suite(run)
-        try:
-            await _pair(loop, run, out, played, labels, suite)
-        finally:
-            await suite.close()
-        loop.seconds["adversary"] = time.monotonic() - begun
+        with loop.timed("adversary", whole=not (out / PROPOSALS).exists()):
+            try:
+                await _pair(loop, run, out, played, labels, suite)
+            finally:
+                await suite.close()
     return read_pairs(out, NAME)
 
 
@@ -140,7 +155,7 @@ async def _pair(
 
 def _whole_pairs(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
     """Pairs of solved with unsolved episodes; those that have no counterpart are counted."""
-    if not (out / "pairs" / NAME / HEAD).exists():
+    if not _is_paired(out):
         pairs = trajectory_pairs(played, run.seed)
         alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
         made = Paired(
@@ -153,6 +168,10 @@ def _whole_pairs(loop: Loop, run: RunConfig, out: Path, played: Sequence[Traject
         )
         write_pairs(out, NAME, made, recipe=loop.config.method.pairs.recipe(run.seed), labels=None, adversary=None)
     return read_pairs(out, NAME)
+
+
+def _is_paired(out: Path) -> bool:
+    return (out / "pairs" / NAME / HEAD).exists()
 
 
 def _check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:

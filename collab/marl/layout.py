@@ -13,7 +13,7 @@ from collab.marl.head import HeadFile
 from collab.store.lock import RunLock
 
 FILE = "marl.json"
-FORMAT = 1
+FORMAT = 2
 """Version of `marl.json` and of what lies beside it."""
 
 

@@ -16,6 +16,7 @@ from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.epoch import measure_start, run_epoch
 from collab.marl.gate import admitted
+from collab.marl.grant import Grant, granted
 from collab.marl.hashing import run_hash
 from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop, Progress
@@ -58,8 +59,8 @@ async def start(
     Args:
         calibrations: where those of the critic are looked for, see `admitted`.
         anyway: let the critic judge, whatever is known of it.
-        budget: what may be spent; None for no limit.
-        device: where policies are trained, "auto" (a GPU when there is one) or "cpu".
+        budget: what may be spent; None for no limit. `resume` grants it once more.
+        device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
 
     Raises:
         UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
@@ -69,7 +70,7 @@ async def start(
     check_installed()
     check_device(device)
     check_processes(config.method.processes, device)
-    base = base_digests(config)
+    grant, base = Grant(budget=budget or Budget(), device=device), base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
     folder = MarlFolder(out)
     folder.create(
@@ -79,35 +80,41 @@ async def start(
             "base": base,
             "calibration": calibration,
             "anyway": anyway,
+            **grant.head,
             "config": config.model_dump(mode="json"),
         }
     )
-    return await _run(config, folder, budget, device, watch, stop)
+    return await _run(config, folder, grant, watch, stop)
 
 
 async def resume(
     path: Path,
     *,
     budget: Budget | None = None,
-    device: str = "auto",
+    device: str | None = None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> MarlResult:
     """Go on with a training where it stopped or died; of one that is done, only tell again how it went.
+
+    Args:
+        budget: what may be spent from here on; None grants the training's own budget once more.
+        device: None for where it was trained before.
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
         UsageError: another process trains it.
     """
     check_installed()
-    check_device(device)
     folder = MarlFolder(path)
     head = folder.read()
+    grant = granted(head, str(folder.file), budget=budget, device=device)
+    check_device(grant.device)
     config = validate(MarlConfig, head["config"], str(folder.file))
-    check_processes(config.method.processes, device)
+    check_processes(config.method.processes, grant.device)
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
-    return await _run(config, folder, budget, device, watch, stop)
+    return await _run(config, folder, grant, watch, stop)
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:
@@ -118,12 +125,7 @@ def base_digests(config: MarlConfig) -> dict[str, str]:
 
 
 async def _run(
-    config: MarlConfig,
-    folder: MarlFolder,
-    budget: Budget | None,
-    device: str,
-    watch: Watch,
-    stop: asyncio.Event | None,
+    config: MarlConfig, folder: MarlFolder, grant: Grant, watch: Watch, stop: asyncio.Event | None
 ) -> MarlResult:
     library = Library(own=None if config.library is None else Path(config.library))
     _check_prompts(config, folder, library)
@@ -131,9 +133,9 @@ async def _run(
         config=config,
         folder=folder,
         library=library,
-        budget=budget or Budget(),
+        budget=grant.budget,
         stop=stop or asyncio.Event(),
-        device=device,
+        device=grant.device,
         progress=Progress(epochs=config.method.epochs),
     )
     lock = folder.lock()

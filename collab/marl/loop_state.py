@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,12 +69,24 @@ class Loop:
     """Spent so far."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Of this epoch, by part that this process ended."""
+    """Of this epoch, by part that this process did from its beginning to its end."""
 
     def begin(self, part: str) -> None:
         """Name what is done next, if anything may still be; raises `Halted`."""
         self.progress.part, self.progress.inner = part, None
         self.left()
+
+    @contextlib.contextmanager
+    def timed(self, part: str, *, whole: bool) -> Iterator[None]:
+        """Note how long a part takes, unless another process did some of it and took its time with it.
+
+        Args:
+            whole: whether nothing of the part was there before.
+        """
+        begun = time.monotonic()
+        yield
+        if whole:
+            self.seconds[part] = time.monotonic() - begun
 
     def left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""

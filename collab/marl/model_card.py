@@ -183,7 +183,7 @@ def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:
     run = config.run
     pairs = sum(one.rows[group].pairs for one in records if group in one.rows)
     split = "no split" if run.split is None else f"split {run.split.name}"
-    return f"{run.episodes} episodes an epoch in {run.environment_name} ({split}, seed {run.seed}), {pairs} pairs"
+    return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seed}), {pairs} pairs"
 
 
 def _told_success(success: Success | None, config: MarlConfig) -> str:

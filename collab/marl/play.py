@@ -17,7 +17,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Loop
 from collab.marl.policy import Policy, playing
-from collab.marl.step_budget import counted, ended_by, has_enough
+from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted
 from collab.report import recorded_evaluation
 from collab.resolve import plan_episodes, splits_in
 from collab.runs import resume, start
@@ -124,6 +124,12 @@ def trajectories_of(path: Path, steps: int | None = None) -> list[Trajectory]:
     """
     with RunStore.open(path).reader() as reader:
         return list(counted(reader, steps))
+
+
+def rollout_report(path: Path, steps: int | None) -> Report:
+    """How a rollout went, broken episodes included; `steps` as of `trajectories_of`."""
+    with RunStore.open(path).reader() as reader:
+        return report_of_counted(reader, steps)
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

@@ -12,7 +12,7 @@ from collab.credit.adversary import FREE
 from collab.credit.critic import Judgement
 from collab.credit.labels import Labels
 from collab.credit.pair_store import PairHead, StoredPairs
-from collab.evaluation import Report, evaluate
+from collab.evaluation import Report
 from collab.marl.hashing import epoch_hash
 from collab.marl.policy import Policy, told
 from collab.marl.summary import (
@@ -36,6 +36,9 @@ class Parts:
 
     run: RunConfig
     played: Sequence[Trajectory]
+    """Finished episodes that are learned from."""
+    rollout: Report
+    """Of these and of those that broke."""
     labels: Labels | None
     """None where nobody was asked to judge."""
     pairs: StoredPairs | None
@@ -58,7 +61,7 @@ def record_of(
         policy: that it left.
         threshold: a score above it is rewarded.
         root: of the training.
-        seconds: by part that this process ended.
+        seconds: by part that this process did from its beginning to its end.
     """
     graph, judged = made.run.graph, _judged(made)
     return Record(
@@ -66,7 +69,7 @@ def record_of(
         version=policy.version,
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         edges=list(graph.edges) if isinstance(graph.edges, list) else [],
-        played=Success.of(evaluate(made.played)),
+        played=Success.of(made.rollout),
         steps=sum(len(one.steps) for one in made.played),
         success=Success.of(made.report),
         rewards=reward_rates(judged, graph.slots, graph.rounds, threshold) if judged else {},

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from collab.config import validate
 from collab.errors import RunFormatError
-from collab.learn.examples import rows_digest
 from collab.learn.folder import write_json
 from collab.learn.trajectories import TrajectoryRows
 from collab.marl.config import MarlConfig
@@ -47,7 +46,7 @@ def store(made: Made, config: MarlConfig, folder: MarlFolder, number: int) -> di
         older = _older(config, folder, number, group, len(rows))
         _write(own_rows(config, folder, number, group), rows)
         _write(epoch.rows / group / OLDER, older)
-        counts[group] = made.counts(group, len(older), rows_digest([*rows, *older]))
+        counts[group] = made.counts(group, older)
     with writing(epoch.rows, folder.resume):
         epoch.rows.mkdir(parents=True, exist_ok=True)
         write_json(epoch.rows / COUNTS, {group: one.model_dump() for group, one in counts.items()})

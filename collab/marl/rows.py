@@ -1,7 +1,7 @@
 """What of a rollout is learned, as rows: a reply with its own prompt, in the pieces in which a policy reads it.
 
     made = rows_of(evidence, suite.space, Scribe.of(record, chats, config))
-    made.rows["shared"], made.counts("shared", 0, digest)
+    made.rows["shared"], made.counts("shared", older=[])
 
 By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt;
 "rft" a row per rewarded reply; "trajectory-dpo" a row per reply of both episodes of a pair, each under its own prompt.
@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 
 from collab.config import RunConfig
 from collab.credit.case import cases
+from collab.credit.critic import Judgement
 from collab.credit.labels import Labels
 from collab.credit.pair_store import StoredPairs
 from collab.credit.pairs import JudgedStep, rewarded
 from collab.envs.grammar import ActionSpace
+from collab.learn.examples import rows_digest
 from collab.marl.scribe import Lesson, Scribe
 from collab.marl.summary import RowCounts
 from collab.synth.rows import Row
@@ -40,6 +42,8 @@ class Made:
     """Of pairs of whole trajectories: replies of the chosen and of the rejected side."""
     refused: dict[str, Counter[str]] = field(default_factory=dict)
     retokenised: Counter[str] = field(default_factory=Counter)
+    unjudged: int = 0
+    """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
 
     @classmethod
     def of(cls, scribe: Scribe) -> Made:
@@ -51,21 +55,22 @@ class Made:
             refused={group: Counter() for group in groups},
         )
 
-    def counts(self, group: str, older: int, digest: str) -> RowCounts:
+    def counts(self, group: str, older: Sequence[Row]) -> RowCounts:
         """In the form of the record.
 
         Args:
             older: rows of older epochs beside them.
-            digest: of all that is learned.
         """
-        replies = self.replies[group]
+        replies, rows = self.replies[group], [*self.rows[group], *older]
         return RowCounts(
             pairs=len(replies) or len(self.rows[group]),
             replies=replies,
-            older=older,
+            older=len(older),
             refused=dict(self.refused[group]),
+            repeated=0 if replies else len(rows) - len({row.id for row in rows}),
+            unjudged=self.unjudged,
             retokenised=self.retokenised[group],
-            digest=digest,
+            digest=rows_digest(rows),
         )
 
 
@@ -117,8 +122,14 @@ def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpa
         space: of the suite that was played in.
     """
     made = Made.of(scribe)
-    for lesson in _rewarded(played, labels, space, scribe):
-        _add(made, scribe.groups[lesson.said.cell.agent], scribe, lesson)
+    for trajectory in played:
+        for case in cases(trajectory, space):
+            judgement = labels.of(case)
+            if judgement is None:
+                made.unjudged += 1
+                continue
+            for lesson in _rewarded(trajectory, judgement, scribe):
+                _add(made, scribe.groups[lesson.said.cell.agent], scribe, lesson)
     return made
 
 
@@ -165,26 +176,22 @@ def _preferred(pair: PreferencePair) -> Lesson:
     )
 
 
-def _rewarded(played: Iterable[Trajectory], labels: Labels, space: ActionSpace, scribe: Scribe) -> Iterator[Lesson]:
+def _rewarded(trajectory: Trajectory, judgement: Judgement, scribe: Scribe) -> Iterator[Lesson]:
+    """What of a step is learned."""
     recipe = scribe.config.method.pairs
-    for trajectory in played:
-        for case in cases(trajectory, space):
-            judgement = labels.of(case)
-            if judgement is None:
-                continue
-            step = JudgedStep.of(trajectory, judgement, recipe.threshold)
-            cells = rewarded(step)
-            kept = _kept(step, cells, scribe.record.run.seed, recipe.cap)
-            for cell in cells:
-                call = judgement.call_of(cell.cell)
-                if cell.cell in kept:
-                    yield Lesson(
-                        said=step.ref(cell.cell),
-                        level="demonstration",
-                        kind="rewarded",
-                        teacher=judgement.rewards.critic,
-                        asked=None if call is None else call.prompt,
-                    )
+    step = JudgedStep.of(trajectory, judgement, recipe.threshold)
+    cells = rewarded(step)
+    kept = _kept(step, cells, scribe.record.run.seed, recipe.cap)
+    for cell in cells:
+        call = judgement.call_of(cell.cell)
+        if cell.cell in kept:
+            yield Lesson(
+                said=step.ref(cell.cell),
+                level="demonstration",
+                kind="rewarded",
+                teacher=judgement.rewards.critic,
+                asked=None if call is None else call.prompt,
+            )
 
 
 def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:

@@ -7,7 +7,8 @@
 Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
 the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
 is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
-it meanwhile stays on the disk and is not learned from.
+it meanwhile stays on the disk and is not learned from. Steps of an episode that broke are not learned from either and
+do not count: it belongs to the rollout with none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from collab.evaluation import Report, summarise
+from collab.report import report_of
 from collab.resolve import plan_episodes
 from collab.runs import stored_config
 from collab.store.manifest import FILE
@@ -32,7 +35,7 @@ def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> t
     """The episodes with which there are enough steps, in the order of the plan.
 
     Args:
-        lengths: episode → its environment steps, of those that are over.
+        lengths: episode → its environment steps, of those that are over; 0 of one that broke.
         order: all planned episodes.
         steps: at least so many.
 
@@ -52,10 +55,24 @@ def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> t
 
 def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
     """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
-    if steps is None:
-        return reader.trajectories()
-    found = belonging(_lengths(reader), _order(reader.directory), steps)
+    found = _found(reader, steps)
     return (one for one in reader.trajectories() if found is None or one.id in found)
+
+
+def report_of_counted(reader: RunReader, steps: int | None) -> Report:
+    """How a rollout went: of its planned episodes, or where it has `steps`, of those that belong to it.
+
+    Those that broke are among them and count as not solved.
+    """
+    report, found = report_of(reader), _found(reader, steps)
+    if found is None:
+        return report
+    return summarise(
+        [one for one in report.results if one.id in found],
+        environment=report.environment,
+        environment_version=report.environment_version,
+        privileged=report.privileged,
+    )
 
 
 def has_enough(out: Path, steps: int) -> bool:
@@ -100,8 +117,15 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event
         stop.set()
 
 
+def _found(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
+    """The episodes that belong to a rollout; None where all do, or where it has not its steps yet."""
+    return None if steps is None else belonging(_lengths(reader), _order(reader.directory), steps)
+
+
 def _lengths(reader: RunReader) -> dict[str, int]:
-    return {one.id: one.steps for one in reader.episodes() if one.state != "unfinished"}
+    return {
+        one.id: one.steps if one.state == "finished" else 0 for one in reader.episodes() if one.state != "unfinished"
+    }
 
 
 def _order(out: Path) -> list[str]:

@@ -44,7 +44,7 @@ class Spending(Definition):
     """What a part of an epoch took."""
 
     seconds: float | None = None
-    """Of the process that ended it; None where an earlier process did and did not live to tell."""
+    """None where several processes worked on it, or one that did not live to tell; and where nothing was to be done."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -88,6 +88,11 @@ class RowCounts(Definition):
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
     """Pairs that became no row, by cause."""
+    repeated: int = 0
+    """Rows, older ones included, with prompt and replies of one before them: each is learned once. 0 for whole
+    trajectories, of which none is left out."""
+    unjudged: int = 0
+    """Steps of the epoch that nobody could judge, where rewarded replies are learned; else see `PairCounts`."""
     digest: str | None = None
     """SHA-256 over all that is learned, older rows included; None in records that were written without it."""
     retokenised: int = 0
@@ -116,7 +121,7 @@ class Record(Definition):
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
     played: Success | None = None
-    """Of the rollout; None for epoch 0."""
+    """Of the rollout, of its episodes that broke, too; nothing is learned from those. None for epoch 0."""
     steps: int = 0
     """Environment steps of the rollout that were learned from."""
     success: Success | None = None

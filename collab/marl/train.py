@@ -1,22 +1,24 @@
 """What of an epoch is learned: one ordinary fine-tuning run per policy, begun or gone on with.
 
-Both `TrainingFailure` (a loss that is no number) and `StoreFailure` (a full disk) are fine-tuning's own; what was
-trained until then lies in its checkpoints.
+`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own, but for what to do about a loss that is no
+number; what was trained until then lies in its checkpoints.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 from collections.abc import Iterable
 
+from collab.errors import Diverged
 from collab.learn.data import read_data
+from collab.learn.examples import NothingFits
 from collab.learn.finetune import begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
-from collab.learn.steps import fitted
 from collab.learn.trajectories import prepare_trajectories
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
@@ -38,17 +40,30 @@ async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trai
     Raises:
         Halted: stopped with a checkpoint.
         ConfigError: rows, base and recipe do not fit together.
+        Diverged: a loss or gradient is no longer a number; says how to begin anew from the epoch before.
         TrainingFailure, StoreFailure: see `collab.learn.finetune.train`.
     """
     epoch = loop.folder.epoch(number)
     trained: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
+    nothing = NO_REWARD if loop.config.method.objective == "rft" else NO_PAIR
     for group in loop.config.groups:
-        if own_rows(loop.config, loop.folder, number, group).exists():
+        if not own_rows(loop.config, loop.folder, number, group).exists():
+            untrained[group] = nothing
+            continue
+        try:
             trained[group] = await _learn(loop, epoch, number, group, policy)
-        else:
-            untrained[group] = NO_REWARD if loop.config.method.objective == "rft" else NO_PAIR
+        except NothingFits as all_:
+            untrained[group] = (
+                f"{nothing}: none of {all_.many} fits into dpo.context={all_.context}, "
+                f"the longest has {all_.longest} tokens"
+            )
     return trained, untrained
+
+
+def is_begun(epoch: EpochFolder, groups: Iterable[str]) -> bool:
+    """Whether some policy is trained already, or in part."""
+    return any(RunFolder(epoch.training(group)).manifest_path.exists() for group in groups)
 
 
 def clear_checkpoints(epoch: EpochFolder, groups: Iterable[str]) -> None:
@@ -73,6 +88,9 @@ def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
     """What to train: from the policy as it is, rows tokenised and ordered, against what the objective names.
 
     Few rows make one smaller step, which the manifest tells.
+
+    Raises:
+        NothingFits: all are longer than the context.
     """
     epoch, method = loop.folder.epoch(number), loop.config.method
     folder = epoch.rows / group
@@ -82,8 +100,7 @@ def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
         return prepare_trajectories(_task(loop, number, group, policy, method.dpo), pairs)
     rows = read_data([folder], ("demonstration" if method.objective == "rft" else "preference",)).rows
     recipe = rewarded_recipe(method.dpo) if method.objective == "rft" else method.dpo
-    recipe, processes = fitted(recipe, len(rows), method.processes)
-    return prepare(_task(loop, number, group, policy, recipe), rows, processes=processes)
+    return prepare(_task(loop, number, group, policy, recipe), rows, processes=method.processes, fits=True)
 
 
 def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
@@ -118,9 +135,21 @@ def _train(loop: Loop, folder: RunFolder, number: int, group: str, policy: Polic
     else:
         folder = begin(prepared, folder.path)
     run = train if prepared.world == 1 else launch
-    result = run(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+    try:
+        result = run(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+    except Diverged as lost:
+        raise Diverged(f"epoch {number}, {lost.what}", _anew(loop, number)) from None
     if result.final is None:
         raise Halted(f"stopped after step {result.step} of {result.steps} of {folder.path}")
+
+
+def _anew(loop: Loop, number: int) -> str:
+    """How to begin with what the epoch before left, and learn more slowly from there."""
+    agents, rate = shlex.quote(f"{loop.folder.path}@epoch{number - 1}"), loop.config.method.dpo.learning_rate / 10
+    return (
+        f"begin another training with the policy of the epoch before and a lower rate: collab train-marl --agents "
+        f"{agents} --set dpo.learning_rate={rate:g}, with --out and the other options as before"
+    )
 
 
 def _trained(loop: Loop, folder: RunFolder) -> Trained:

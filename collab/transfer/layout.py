@@ -20,7 +20,7 @@ from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.outcome import Outcome, Told
 
 FILE = "transfer.json"
-FORMAT = 1
+FORMAT = 2
 """Version of `transfer.json` and of what lies beside it."""
 
 State: TypeAlias = Literal["missing", "begun", "over"]

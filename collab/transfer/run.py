@@ -14,6 +14,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed
 from collab.library import checkpoint
 from collab.marl.gate import admitted
+from collab.marl.grant import Grant, granted
 from collab.models.layout import weights_digest
 from collab.report import RecordedRun, recorded_run
 from collab.resolve import with_prompts
@@ -60,7 +61,7 @@ async def start(
     if config.training is not None:
         check_installed()
         await admitted(config.training, calibrations=calibrations, anyway=anyway)
-    folder = TransferFolder(out)
+    folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
     folder.head.create(
         {
             "created": now(),
@@ -68,36 +69,42 @@ async def start(
             "weights": weights_of(config),
             "calibrations": str(calibrations.resolve()),
             "anyway": anyway,
+            **grant.head,
             "config": config.model_dump(mode="json"),
         }
     )
-    return await _run(config, folder, budget, device, watch, stop)
+    return await _run(config, folder, grant, watch, stop)
 
 
 async def resume(
     path: Path,
     *,
     budget: Budget | None = None,
-    device: str = "auto",
+    device: str | None = None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
     """Go on with a transfer where it stopped or died; of one that is done, only tell again what came of it.
 
+    Args:
+        budget: what may be spent from here on; None grants the transfer's own budget once more.
+        device: None for where it was trained before.
+
     Raises:
         RunFormatError: it cannot be read, or weights are no longer what they were.
         UsageError: prompts are no longer what they were, or another process works on it.
     """
-    check_device(device)
     folder = TransferFolder(path)
     told = folder.told()
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
     config, head = stored_config(folder), folder.head.read()
+    grant = granted(head, str(folder.file), budget=budget, device=device)
+    check_device(grant.device)
     changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
-    return await _run(config, folder, budget, device, watch, stop)
+    return await _run(config, folder, grant, watch, stop)
 
 
 def stored_config(folder: TransferFolder) -> TransferConfig:
@@ -122,21 +129,16 @@ def weights_of(config: TransferConfig) -> dict[str, str]:
 
 
 async def _run(
-    config: TransferConfig,
-    folder: TransferFolder,
-    budget: Budget | None,
-    device: str,
-    watch: Watch,
-    stop: asyncio.Event | None,
+    config: TransferConfig, folder: TransferFolder, grant: Grant, watch: Watch, stop: asyncio.Event | None
 ) -> TransferResult:
     _check_prompts(config, folder)
     many = len(parts_before(config)) + len(parts_after(config)) + (config.training is not None)
     work = Work(
         config=config,
         folder=folder,
-        budget=budget or Budget(),
+        budget=grant.budget,
         stop=stop or asyncio.Event(),
-        device=device,
+        device=grant.device,
         progress=Progress(parts=many),
     )
     lock = folder.head.lock()

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from collab.config import Budget
 from collab.library import Library
 from collab.marl import school
 from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
+from collab.marl.loop_state import Loop, Progress
 from collab.models.tiny import make_tiny_checkpoint
 
 Configured = Callable[..., MarlConfig]
@@ -28,6 +31,27 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 def configure_small(library: Library, *settings: str, **choices: Any) -> MarlConfig:
     """A small training in the corridor."""
     return asyncio.run(school.small_training(library, *settings, **choices))
+
+
+Processes = Callable[[MarlConfig, Path], Loop]
+
+
+@pytest.fixture(scope="session")
+def process(library: Library) -> Processes:
+    """One more process that trains in a directory, on a processor and without a budget."""
+
+    def born(config: MarlConfig, folder: Path) -> Loop:
+        return Loop(
+            config=config,
+            folder=MarlFolder(folder),
+            library=library,
+            budget=Budget(),
+            stop=asyncio.Event(),
+            device="cpu",
+            progress=Progress(epochs=config.method.epochs),
+        )
+
+    return born
 
 
 @pytest.fixture(scope="session")

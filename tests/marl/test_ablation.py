@@ -59,10 +59,26 @@ def test_an_unknown_ablation_is_named_with_the_nearest() -> None:
 
 
 def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
-    config = configured("dpo.beta=0.7", "edges={sampler: uniform}", ablation="no-edge-update")
-    assert (config.method.dpo.beta, config.method.edges.sampler) == (0.7, "uniform")
+    config = configured("dpo.beta=0.7", ablation="no-edge-update")
+    assert (config.method.dpo.beta, config.method.edges) == (0.7, None)
     assert config.called == "collab, ablation no-edge-update"
     assert configured().called == "collab"
+
+
+@pytest.mark.parametrize(
+    ("ablation", "setting"),
+    [
+        ("rft", "objective=dpo"),
+        ("no-edge-update", "edges={sampler: uniform}"),
+        ("no-edge-update", "edges.sampler=uniform"),
+        ("no-anchor", "dpo.anchor=1"),
+        ("contrast-pairs", "pairs={adversary: 1}"),
+        ("single-agent", "run.graph.slots=[ada, ben]"),
+    ],
+)
+def test_a_setting_cannot_undo_the_ablation(ablation: str, setting: str, configured) -> None:
+    with pytest.raises(UsageError, match=f"--ablation {ablation} stands for .*; leave out one of the two"):
+        configured(setting, ablation=ablation)
 
 
 def test_one_agent_plays_the_graph_single_in_training_and_evaluation(configured) -> None:

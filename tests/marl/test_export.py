@@ -21,7 +21,7 @@ from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.export import export, find
 from collab.marl.layout import MarlFolder
-from collab.marl.model_card import licence_of
+from collab.marl.model_card import licence_of, training_facts
 from collab.marl.summary import Record, RowCounts, Success
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
@@ -165,6 +165,12 @@ def test_it_is_there_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already"):
         export(find(str(tiny)), out, merge=False, dtype=None)
     assert not list(out.iterdir())
+
+
+def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+    for settings, told in ((["episodes=7"], "7 episodes"), (["episodes=null", "steps=50"], "50 steps")):
+        facts = training_facts(MarlFolder(tmp_path), configured(*settings), {}, 0, "shared")
+        assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
 def test_the_licence_is_what_the_base_says_of_itself(tmp_path: Path) -> None:

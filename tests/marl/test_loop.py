@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collab.config import Budget
-from collab.errors import RunFormatError, TrainingFailure, UsageError
+from collab.errors import Diverged, RunFormatError, UsageError
 from collab.learn.folder import RunFolder
 from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
@@ -135,7 +136,7 @@ def test_a_budget_stops_it_and_the_rest_follows(whole: MarlResult, schooled, tmp
     assert stopped.stopped is not None
     assert "budget" in stopped.stopped
     assert 0 < len(stopped.records) < 3
-    assert asyncio.run(resume(tmp_path / "run", device="cpu")).summary == whole.summary
+    assert asyncio.run(resume(tmp_path / "run", budget=Budget(tokens=10**9))).summary == whole.summary
 
 
 def test_a_trained_team_can_be_played(whole: MarlResult) -> None:
@@ -181,8 +182,13 @@ def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: P
 
 def test_a_loss_that_is_no_number_can_be_looked_into(schooled, tmp_path: Path) -> None:
     config = schooled("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")
-    with pytest.raises(TrainingFailure, match=r"loss|grad"):
+    anew = re.escape(f"--agents {tmp_path / 'run'}@epoch0 --set dpo.learning_rate=1e+29")
+    with pytest.raises(Diverged, match=rf"^epoch 1, step \d: (loss|grad_norm) is nan; .*{anew}"):
         run(config, tmp_path / "run")
+    begun = schooled("dpo.learning_rate=1e-5", agents=f"{tmp_path / 'run'}@epoch0")
+    assert {one.options["path"] for one in begun.run.agents.values()} == {
+        one.options["path"] for one in config.run.agents.values()
+    }
     assert (tmp_path / "run/epochs/1/rows/rows.json").exists()
     assert not (tmp_path / "run/epochs/1/epoch.json").exists()
 

@@ -72,6 +72,10 @@ def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Pa
     assert RunFolder(tmp_path / "whole/epochs/1/training").read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-4)
     again = dying(config, tmp_path / "again", monkeypatch, "rollout", "rows", "training", "checkpoint")
     assert again.summary == whole.summary
+    parts = ("rollout", "training", "evaluation")
+    assert all((record.spent[part].seconds or 0) > 0 for part in parts)
+    known = [again.records[1].spent[part].seconds is not None for part in parts]
+    assert known == [False, False, True]  # of the process that came to the end, only what it did as a whole
     assert same(tmp_path / "whole", tmp_path / "again")
 
 

@@ -15,6 +15,7 @@ from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError
+from collab.learn.data import read_data
 from collab.library import Library
 from collab.marl.layout import MarlFolder
 from collab.marl.row_store import own_rows, store, stored, trajectory_rows_of
@@ -198,6 +199,31 @@ def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat:
     assert len(rewarded_rows(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
 
 
+def test_steps_that_nobody_judged_are_counted(played: Record, chat: ChatTokenizer, configured) -> None:
+    labels = labels_of(played, dict.fromkeys([("ada", 0), ("ada", 1), ("ben", 0), ("ben", 1)], 0.9))
+    (first, *_), everything = labels.judged, played.trajectories.values()
+    known = replace(labels, judged={key: one for key, one in labels.judged.items() if key != first})
+    scribe = all_rows(played, chat, configured, "objective=rft").scribe
+    assert rewarded_rows(everything, labels, SPACE, scribe).counts("shared", []).unjudged == 0
+    made = rewarded_rows(everything, known, SPACE, scribe)
+    assert made.counts("shared", []).unjudged == 1
+    assert 0 < made.counts("shared", []).pairs < len(cells(played))
+
+
+def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
+    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    """Every pair is there twice, and older ones are those of this epoch."""
+    found = all_rows(played, chat, configured, "older=0.5")
+    found.made.rows["shared"] *= 2
+    for number in (1, 2):
+        counts = store(found.made, found.config, MarlFolder(tmp_path), number)["shared"]
+    data = read_data([MarlFolder(tmp_path).epoch(2).rows / "shared"], ["preference"])
+    assert counts.older == counts.pairs == len(found.made.rows["shared"])
+    assert (counts.repeated, counts.pairs + counts.older - counts.repeated) == (data.repeated, len(data.rows))
+    assert counts.repeated >= 3 * len(data.rows) > 0
+
+
 def whole_pair(played: Record) -> PreferencePair:
     """The first episode preferred to the second."""
     good, bad = ([ref for ref, _ in cells(played) if ref.trajectory == one] for one in played.trajectories)
@@ -217,6 +243,7 @@ def test_whole_trajectories_keep_all_replies_of_both_sides(
     for group, slots in found.config.groups.items():
         good, bad = (sum(ref.cell.agent in slots for ref in side) for side in (pair.chosen, pair.rejected))
         assert (counts[group].pairs, counts[group].replies) == (2, [(good, bad)] * 2)
+        assert counts[group].repeated == 0
         path = own_rows(found.config, MarlFolder(tmp_path), 1, group)
         read = trajectory_rows_of(path, stored(MarlFolder(tmp_path).epoch(1).rows)[group].replies)
         assert [(len(one.chosen), len(one.rejected)) for one in read] == [(good, bad)] * 2

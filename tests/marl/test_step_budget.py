@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from collab.api import resolved
 from collab.config import run_config
 from collab.library import Library
-from collab.marl.play import trajectories_of
+from collab.marl.play import rollout_report, trajectories_of
+from collab.marl.policy import Policy
+from collab.marl.record import Parts, record_of
 from collab.marl.step_budget import belonging, ended_by, has_enough
 from collab.resolve import with_prompts
-from collab.runs import start
+from collab.runs import start, stored_config
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
@@ -52,6 +54,43 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(library: Li
     assert sum(len(one.steps) for one in counted[:-1]) < 8 <= sum(len(one.steps) for one in counted)
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
+
+
+def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path) -> None:
+    """Every other episode breaks in its second step: its first one is recorded, and nobody learns from it."""
+    out = tmp_path / "run"
+    options = "environment.backends.fake.options"
+    broken = [f"{options}.fail_at=1", f"{options}.troubled=[TypeWord]", "tasks=[PressButton, TypeWord]"]
+
+    async def play() -> None:
+        planned = run_config(
+            library=library, env="corridor", graph="pair", agents="show", episodes=200, settings=[*broken]
+        )
+        run = with_prompts(await resolved(planned, once_per_task=False), library)
+        async with ended_by(out, 8, asyncio.Event()) as stop:
+            await start(run, library, out, stop=stop)
+
+    asyncio.run(play())
+    played, report = trajectories_of(out, 8), rollout_report(out, 8)
+    assert sum(len(one.steps) for one in played[:-1]) < 8 <= sum(len(one.steps) for one in played)
+    assert report.broken > 0
+    assert report.planned.episodes == len(played) + report.broken
+    parts = Parts(
+        run=stored_config(out),
+        played=played,
+        rollout=report,
+        labels=None,
+        pairs=None,
+        rows={},
+        trained={},
+        untrained={},
+        report=report,
+        measured={},
+    )
+    record = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5)
+    assert record.played is not None
+    assert (record.played.broken, record.played.episodes) == (report.broken, report.planned.episodes)
+    assert record.steps == sum(len(one.steps) for one in played)
 
 
 def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:

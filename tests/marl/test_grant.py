@@ -1,0 +1,43 @@
+"""A training goes on with the budget and on the device that it was begun with, unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import collab.marl.loop as training
+from collab.config import Budget
+from collab.errors import RunFormatError
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import resume, start
+from collab.marl.loop_state import Halted, Loop
+
+
+def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
+    seen: list[tuple[Budget, str]] = []
+
+    async def looked(loop: Loop, records: object) -> None:
+        seen.append((loop.budget, loop.device))
+        raise Halted("enough was seen")
+
+    monkeypatch.setattr(training, "_epochs", looked)
+    out, begun = tmp_path / "run", Budget(tokens=500)
+    config = configured(f"run.agents.*.options.path={tiny}")
+    asyncio.run(start(config, out, anyway=True, budget=begun, device="cpu"))
+    asyncio.run(resume(out))
+    asyncio.run(resume(out, budget=Budget(minutes=1), device="auto"))
+    asyncio.run(resume(out))
+    assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
+
+
+def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
+    folder = MarlFolder(tmp_path / "run")
+    folder.create({})
+    folder.file.write_text('{"format": 1}')
+    with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 2; .*begin another training"):
+        asyncio.run(resume(folder.path))
+    folder.write({"config": {}})
+    with pytest.raises(RunFormatError, match="does not say what may be spent"):
+        asyncio.run(resume(folder.path))

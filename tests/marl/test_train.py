@@ -1,0 +1,71 @@
+"""What is trained of an epoch's rows: what fits into the context, and nothing where none does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.learn.folder import RunFolder, write_json
+from collab.marl import school
+from collab.marl.epoch import run_epoch
+from collab.marl.loop_state import Loop
+from collab.marl.policy import first_policy
+from collab.marl.row_store import store
+from collab.marl.rows import Made
+from collab.marl.summary import Record
+from collab.marl.train import NO_PAIR, learn
+from collab.synth.rows import Row
+
+
+@pytest.fixture(scope="module")
+def preferences() -> list[Row]:
+    """Six rows of different replies."""
+    lessons = asyncio.run(school.lessons())[:6]
+    return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
+
+
+def learned(loop: Loop, rows: Sequence[Row]) -> tuple[dict[str, object], dict[str, str]]:
+    """What becomes of the one policy in epoch 1."""
+    made = Made(rows={"shared": list(rows)}, replies={"shared": []}, refused={"shared": {}})
+    store(made, loop.config, loop.folder, 1)
+    trained, untrained = asyncio.run(learn(loop, 1, first_policy(loop.config.run, loop.config.method)))
+    return dict(trained), untrained
+
+
+def test_rows_that_are_all_too_long_are_no_pair(
+    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+) -> None:
+    loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.context=16"), tmp_path)
+    for _ in range(2):  # and again, in a process that goes on
+        trained, untrained = learned(loop, preferences)
+        assert trained == {}
+        assert untrained["shared"].startswith(f"{NO_PAIR}: none of 6 fits into dpo.context=16, the longest has ")
+
+
+@pytest.mark.slow
+def test_a_step_is_as_large_as_what_fits(
+    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+) -> None:
+    """One row of three is too long; a step would have room for four, in passes of one."""
+    rows = [*preferences[:2], replace(preferences[2], reply="Press it. " * 2000)]
+    asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1")
+    loop = process(configured(*asked), tmp_path)
+    learned(loop, rows)
+    manifest = RunFolder(loop.folder.epoch(1).training("shared")).manifest()
+    assert (manifest["recipe"]["batch_rows"], manifest["data"]["dropped"]) == (2, {"preference": 1})
+
+
+def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, process, tmp_path: Path) -> None:
+    loop = process(configured(), tmp_path)
+    epoch = loop.folder.epoch(1)
+    folder = RunFolder(epoch.training("shared"))
+    (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
+    folder.final.mkdir()
+    write_json(epoch.record, Record(epoch=1, version=1, weights={}, hash="").model_dump(mode="json"))
+    policy = first_policy(loop.config.run, loop.config.method)
+    assert asyncio.run(run_epoch(loop, 1, policy)).epoch == 1
+    assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)
