@@ -31,6 +31,10 @@ _BY_OPTION = {
 }
 """Fields that `--set` does not reach → the option that says them; empty where they follow from others."""
 
+_OF_ORACLE = frozenset({"mistakes", "seats", "talk", "renamed", "two_steps"})
+_OF_MODELS = frozenset({"instructions", "sampling"})
+"""Settings that one kind of teacher takes, and the other would pass over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -101,6 +105,14 @@ def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
+    said = {setting.partition("=")[0].partition(".")[0] for setting in config.settings}
+    passed_over = sorted(said & (_OF_MODELS if config.teacher is None else _OF_ORACLE))
+    if passed_over:
+        whose = "a model" if config.teacher is None else "the oracle"
+        raise UsageError(
+            f"--set {', '.join(passed_over)}: is for {whose} as a teacher, and means nothing to {config.teacher_name}; "
+            "leave it out"
+        )
 
 
 def _levels(asked: Sequence[str]) -> list[str]:

@@ -101,6 +101,22 @@ def test_settings_neither_let_in_what_is_kept_nor_are_passed_over(setting: str, 
         built_in("androidworld", settings=[setting])
 
 
+@pytest.mark.parametrize("setting", ["mistakes=0.1", "seats=2", "talk=1", "renamed=0.3", "two_steps=0.5"])
+def test_a_model_is_given_no_setting_of_the_oracle(wanted: Wanted, setting: str):
+    name = setting.partition("=")[0]
+    with pytest.raises(UsageError, match=f"--set {name}: is for the oracle as a teacher, and means nothing to tutor"):
+        wanted(teacher="tutor", settings=[setting])
+    assert name in type(wanted(settings=[setting])).model_fields
+
+
+def test_the_oracle_is_given_no_setting_of_models(wanted: Wanted):
+    with pytest.raises(
+        UsageError, match="--set instructions, sampling: is for a model as a teacher, and means nothing"
+    ):
+        wanted(settings=["sampling.temperature=0.5", "elements=2", "instructions=3"])
+    assert wanted(teacher="tutor", settings=["elements=2", "instructions=3"]).instructions == 3
+
+
 def test_walks_teach_as_many_screens_as_were_asked_for(wanted: Wanted):
     units = units_of(wanted(screens=34, episodes=2))
     assert [unit.id for unit in units] == ["walk/0", "walk/1", "walk/2", "walk/3", "episode/0", "episode/1"]
