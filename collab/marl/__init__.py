@@ -13,8 +13,9 @@ there already is read, what was begun is gone on with, what is missing is made:
     DIR/epochs/1/graph.json      who hears whom in this epoch, drawn from seed and epoch before anybody plays
                  rollout/        an ordinary run of the policy of the epoch before; judgements and pairs lie beside it:
                  rollout/labels/marl, rollout/pairs/marl, rollout/proposals
-                 rows/           the pairs as preference rows, those of older epochs beside them
-                 training/       an ordinary `collab finetune --stage dpo` (per agent: one folder for each)
+                 rows/           what is learned (see `rows`), and pairs of older epochs beside it
+                 training/       an ordinary `collab finetune --stage dpo`, by objective "rft" `sft` (per agent: one
+                                 folder for each)
                  evaluation/     an ordinary evaluation on held-out seeds
                  epoch.json      written last: the epoch is over, and this is what came of it
 
