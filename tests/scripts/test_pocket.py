@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.config import EnvironmentDefinition, override
+from collab.config import AgentDefinition, EnvironmentDefinition, override
 from collab.learn.preset import load_preset
 from collab.library import Library, root
 from collab.resolve import build
@@ -25,6 +25,7 @@ while [[ $# -gt 0 ]]; do
   if [[ $1 == --out || $1 == --resume ]]; then folder=$2; fi
   shift
 done
+[[ -n ${folder:-} ]] || exit 0
 mkdir -p "$folder"
 if [[ $what != checkpoint ]]; then
   touch "$folder/$([[ $what == synth ]] && echo synth.json || echo finetune.json)"
@@ -161,6 +162,42 @@ def test_settings_are_ones_that_collab_knows(script: Script, tmp_path: Path) -> 
             assert {setting.partition("=")[0] for setting in settings} <= set(SynthConfig.model_fields)
         elif call[0] == "finetune":
             override(load_preset("pocket").recipe(option(call, "--stage")), settings)
+
+
+def test_every_stage_is_measured_as_it_will_play_and_stands_in_the_table(script: Script, tmp_path: Path) -> None:
+    done = script("evaluate_pocket.sh")
+    assert done.returncode == 0, done.stderr
+    *played, told = calls(tmp_path)
+    agent = Library().load("agents", "pocket", AgentDefinition)
+    folders: dict[str, dict[str, list[str]]] = {}
+    for call in played:
+        folder = Path(option(call, "--out") or "")
+        folders.setdefault(str(folder.parent), {})[folder.name] = call
+        assert (call[0], option(call, "--seeds")) == ("eval", "30,31,32")
+        settings = dict(call[place + 1].split("=") for place, word in enumerate(call) if word == "--set")
+        stage = folder.parent.name
+        alone = {"agents.*.sampling.temperature": "0"} if stage != "team" else {}
+        assert option(call, "--graph") == ("single" if alone else "team")
+        assert settings == {
+            "agents.*.options.path": {"untrained": "out here/blank", "team": "out here/dpo/final"}.get(
+                stage, f"out here/{stage}/final"
+            ),
+            "agents.*.prompt": agent.prompt,
+            "agents.*.history": str(agent.history),
+            "agents.*.context_tokens": str(agent.context_tokens),
+            "agents.*.sampling.max_tokens": str(agent.sampling.max_tokens),
+            **alone,
+        }
+    for parts in folders.values():
+        assert {name: option(call, "--split") for name, call in parts.items()} == {
+            **{split: split for split in ("new-seeds", "unseen-tasks", "unseen-app")},
+            "pages": None,
+        }
+        assert option(parts["pages"], "--env") == "mobile-miniwob"
+    assert told[:2] == ["runs", "table"]
+    rows = dict(word.lstrip("+").split("=") for word in told if "=" in word)
+    assert rows == {Path(folder).name: folder for folder in folders}
+    assert set(rows) == {"untrained", *STAGES[5:], "team"}
 
 
 def test_pages_are_those_of_the_rule() -> None:
