@@ -219,9 +219,14 @@ def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float, w
 
 def _sum(records: Iterable[Record], *parts: str) -> float | None:
     """Seconds of some parts over all epochs; None where one of them is not told."""
-    told = [record.spent[part].seconds for record in records for part in parts if part in record.spent]
+    told = [record.spent[part].seconds for record in records for part in parts if _has(record, part)]
     known = [seconds for seconds in told if seconds is not None]
     return sum(known) if len(known) == len(told) else None
+
+
+def _has(record: Record, part: str) -> bool:
+    """Whether an epoch had such a part; the team is not always measured before it is trained."""
+    return part in record.spent and (part != "evaluation" or record.success is not None)
 
 
 # --------------------------------------------------------------------------------------------------------- both
