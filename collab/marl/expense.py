@@ -36,6 +36,10 @@ class Range:
         """The ends added up."""
         return Range(low=self.low + other.low, high=self.high + other.high)
 
+    def or_(self, other: Range) -> Range:
+        """Around both."""
+        return Range(low=min(self.low, other.low), high=max(self.high, other.high))
+
 
 NOTHING = Range(low=0, high=0)
 
@@ -60,13 +64,13 @@ class Questions:
             usd=None if self.usd is None else _scaled(self.usd, steps),
         )
 
-    def plus(self, other: Questions) -> Questions:
-        """Both together; the price is known where both are."""
+    def or_(self, other: Questions) -> Questions:
+        """One of both, which is not known; the price is known where both are."""
         return Questions(
-            calls=self.calls.plus(other.calls),
-            prompt_tokens=self.prompt_tokens.plus(other.prompt_tokens),
-            completion_tokens=self.completion_tokens.plus(other.completion_tokens),
-            usd=None if self.usd is None or other.usd is None else self.usd.plus(other.usd),
+            calls=self.calls.or_(other.calls),
+            prompt_tokens=self.prompt_tokens.or_(other.prompt_tokens),
+            completion_tokens=self.completion_tokens.or_(other.completion_tokens),
+            usd=None if self.usd is None or other.usd is None else self.usd.or_(other.usd),
         )
 
 
@@ -120,6 +124,9 @@ async def critic_questions(choice: CriticChoice, name: str, case: Case) -> Quest
 async def adversary_questions(config: MarlConfig, prompts: Sequence[Prompt]) -> Questions | None:
     """What the adversary asks about a step, at most: of every cell, as often as it may try; at least nothing.
 
+    How few of them contrasts take over is not known: a rewarded cell that nothing can be set against falls to the
+    adversary, whatever its weight.
+
     Args:
         prompts: what the cells of the step read.
 
@@ -127,21 +134,24 @@ async def adversary_questions(config: MarlConfig, prompts: Sequence[Prompt]) -> 
         None where an adversary that is not known asks by other means than a model.
     """
     sources = config.method.pairs
-    share = sources.adversary / (sources.adversary + sources.contrast or 1)
-    return await _asked(config.erring, prompts, share * sources.attempts)
+    return await _asked(config.erring, prompts, sources.attempts if sources.adversary else 0)
 
 
-async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: float) -> Questions | None:
-    """Args: times: how often each prompt is asked at most, on average."""
+async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int) -> Questions | None:
+    """Of several in turn, each may be the one that is drawn every time, but only one is each time.
+
+    Args:
+        times: how often each prompt is asked at most.
+    """
     if choice.free or not times:
         return NONE_ASKED
     if choice.turns:
-        whole, found = sum(weight for _, weight in choice.turns), NONE_ASKED
+        found = NONE_ASKED
         for one, weight in choice.turns:
-            asked = await _asked(one, prompts, times * weight / whole)
+            asked = await _asked(one, prompts, times if weight else 0)
             if asked is None:
                 return None
-            found = found.plus(asked)
+            found = found.or_(asked)
         return found
     if choice.agent is None:
         return None

@@ -44,7 +44,8 @@ class Plan:
     judged: Range
     """Steps that the critic judges."""
     pairs: Range
-    """None, or one per cell of the rollouts; of whole trajectories one for every two episodes."""
+    """None, or one per cell of the rollouts; of whole trajectories one for every two episodes. Of rft, rewarded replies
+    that are learned with nothing to compare them with."""
     tokens: Range
     """Of the policies' calls, prompts and replies."""
     critic: Questions | None
@@ -54,7 +55,7 @@ class Plan:
     trained: Range
     """Tokens that training computes, over all passes."""
     memory: Range
-    """Bytes of one process that trains: of pairs as long as those that were tried, and as long as the context."""
+    """Bytes of one process that trains: of what is as long as what was tried, and as long as the context."""
     disk: Range
     """Bytes: recorded calls, one checkpoint per trained policy and epoch, and what one training goes on from."""
     play_s: Range
@@ -98,7 +99,7 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
     pairs, replied, slower = _learned(config, rolled, cells)
     seen = replied.times(method.dpo.epochs / (1 - method.older))
-    play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_pair * slower)
+    play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_item * slower)
     judge_s, pair_s = (None if one is None else rolled.times(one) for one in (tried.judge_s, tried.pair_s))
     critic, adversary = (None if one is None else one.of_steps(rolled) for one in (tried.critic, tried.adversary))
     return Plan(
@@ -110,7 +111,7 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
         tokens=played.times(cells * per_call),
         critic=critic,
         adversary=adversary,
-        trained=seen.times(tried.training.tokens_per_pair),
+        trained=seen.times(tried.training.tokens_per_item),
         memory=Range(low=tried.training.least.total, high=tried.training.most.total),
         disk=_disk(config, played.times(cells), tried),
         play_s=play_s,
@@ -154,8 +155,8 @@ def told(plan: Plan) -> str:
 def _learned(config: MarlConfig, rolled: Range, cells: int) -> tuple[Range, Range, float]:
     """Pairs, how many pairs of replies are trained with them, and how much slower than others of DPO, as a factor.
 
-    Of whole trajectories every reply is at most on one side, and is computed once more to weigh its pair. A rewarded
-    reply without a comparison is counted as a pair, which is more than it takes.
+    Of whole trajectories every reply is at most on one side, and is computed once more to weigh its pair. Where nothing
+    is compared, replies take the place of pairs, and what was tried were replies, too.
     """
     method = config.method
     if method.objective != "trajectory-dpo":

@@ -1,4 +1,4 @@
-"""One step of a training, really tried: played, judged and paired, and pairs like those of it really trained.
+"""One step of a training, really tried: played, judged and paired, and what is learned of it really trained.
 
 It happens in a temporary directory, with the policy and the environment of the training. A model behind critic or
 adversary is not asked; what it would be asked is put together and counted.
@@ -18,7 +18,7 @@ import numpy as np
 from collab.config import Budget, RunConfig
 from collab.credit.case import Case, cases
 from collab.errors import ModelFailure
-from collab.learn.examples import Ids, Pair, turn_end
+from collab.learn.examples import Example, Ids, Pair, turn_end
 from collab.learn.prepare import Task
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
@@ -28,6 +28,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Loop, Progress
 from collab.marl.play import trajectories_of
 from collab.marl.policy import Policy
+from collab.marl.train import rewarded_recipe
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import rebuild
 from collab.resolve import build_suite
@@ -115,6 +116,14 @@ def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: Ch
     return pairs
 
 
+def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Example]:
+    """The good sides of `likely_pairs`, to be learned alone."""
+    return [
+        Example(group="demonstration", ids=np.concatenate((pair.prompt, pair.chosen)), scored_from=len(pair.prompt))
+        for pair in likely_pairs(cells, prompts, chat)
+    ]
+
+
 async def _case(run: RunConfig, played: Trajectory) -> Case:
     suite = build_suite(run)
     try:
@@ -150,14 +159,17 @@ async def _judged(
 
 
 def _trained(config: MarlConfig, policy: Policy, step: Step, prompts: Sequence[Prompt], device: str) -> Forecast:
-    """Pairs like those of this step, trained for nothing; of policies that are trained apart, the first one's."""
+    """What might be learned of this step, trained for nothing; of policies that are trained apart, the first one's."""
     from collab.learn.forecast import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
     base = policy.of(slots)
     own = [(cell, read) for cell, read in zip(step.matrix.utterances, prompts, strict=True) if cell.agent in slots]
-    pairs = likely_pairs([cell for cell, _ in own], [read for _, read in own], ChatTokenizer(checkpoint(base)))
+    said, read, chat = [cell for cell, _ in own], [read for _, read in own], ChatTokenizer(checkpoint(base))
+    if method.objective == "rft":
+        task = Task(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(method.dpo))
+        return forecast(task, likely_replies(said, read, chat), device, processes=method.processes)
     task = Task(stage="dpo", base=base, preset=config.preset, recipe=method.dpo)
     if method.reference == "initial" and method.epochs > 1:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
-    return forecast(task, pairs, device, processes=method.processes)
+    return forecast(task, likely_pairs(said, read, chat), device, processes=method.processes)

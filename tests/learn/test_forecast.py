@@ -7,7 +7,7 @@ import pytest
 
 from collab.errors import ConfigError
 from collab.learn import clock
-from collab.learn.examples import encode_pairs
+from collab.learn.examples import encode_pairs, encode_replies
 from collab.learn.forecast import _filled, forecast
 from collab.learn.plan import Time, memory
 from collab.learn.prefix import packed_tokens
@@ -21,8 +21,8 @@ def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, 
     monkeypatch.setattr(clock, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
     few = list(encode_pairs(rows[:4], chat, 200).items)
     found = forecast(task, few, "cpu")
-    assert (found.seconds_per_pair, found.measured) == (1.5, True)
-    assert found.tokens_per_pair == packed_tokens([side for pair in few for side in pair.sides]) / 4
+    assert (found.seconds_per_item, found.measured) == (1.5, True)
+    assert found.tokens_per_item == packed_tokens([side for pair in few for side in pair.sides]) / 4
     whole = memory(prepare(task, rows))
     assert (found.least.weights, found.least.optimizer) == (whole.weights, whole.optimizer)
     scored, per_token = sum(2 * pair.scored for pair in few), found.least.activations
@@ -33,12 +33,33 @@ def test_time_is_per_pair_and_memory_of_a_whole_step(samples, base: Path, chat, 
     assert shared.most.activations == pytest.approx(halved.most.activations, rel=0.05)
 
 
+def test_replies_alone_take_less_than_pairs(samples, base: Path, chat, monkeypatch) -> None:
+    """No worse side is computed and no reference is held; of full weights that is half of them."""
+    rows = samples.rows(4, ["preference"])
+    monkeypatch.setattr(clock, "measure", lambda prepared, device, needed: Time(seconds=6.0, measured=True))
+    pairs = forecast(samples.task(base, "dpo"), list(encode_pairs(rows, chat, 200).items), "cpu")
+    task = samples.task(base, "sft", "levels=[demonstration]")
+    replies = [replace(one, group="demonstration") for one in encode_replies(rows, chat, 200).items]
+    found = forecast(task, replies, "cpu")
+    assert found.seconds_per_item == 1.5
+    assert found.tokens_per_item == max(map(len, replies)) < pairs.tokens_per_item, "all in one padded pass"
+    assert found.least.weights == pairs.least.weights // 2
+    assert found.least.activations < pairs.least.activations
+    assert 1.5 < found.most.activations / found.least.activations
+
+
 def test_states_that_are_made_up_share_nothing(samples, chat) -> None:
     pairs = list(encode_pairs(samples.rows(2, ["preference"]), chat, 200).items)
     filled = _filled(pairs, 6, 150)
     assert [len(pair) for pair in filled] == [150] * 6
     assert len({int(pair.prompt[0]) for pair in filled[::2]}) == 3
     assert len({pair.state for pair in filled}) == 6
+    replies = list(encode_replies(samples.rows(2, ["preference"]), chat, 200).items)
+    made = _filled(replies, 4, 150)
+    assert [len(one) for one in made] == [150] * 4
+    assert [one.scored for one in made] == [one.scored for one in (*replies, *replies)]
+    assert made[0].ids[-3:].tolist() == made[2].ids[-3:].tolist() == replies[0].ids[-3:].tolist()
+    assert made[0].ids[0] != made[2].ids[0]
 
 
 def test_pairs_that_do_not_fit_are_one_line(samples, base: Path, chat) -> None:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from collab.config import AgentDefinition, Part, SamplingDefinition
+from collab.learn.examples import Example, turn_end
 from collab.learn.forecast import Forecast
 from collab.learn.plan import Memory
+from collab.learn.prepare import Task
 from collab.library import Library
 from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, prices
 from collab.marl.plan import Plan, _until, plan, planned, told
-from collab.marl.probe import Probe
+from collab.marl.policy import Policy
+from collab.marl.probe import Probe, _trained
+from collab.marl.train import rewarded_recipe
+from collab.models.chat import ChatTokenizer
 from collab.preferences.adversaries import AdversaryChoice
 from collab.types import Prompt, Segment
 
 GIB = 1 << 30
 TRAINING = Forecast(
-    seconds_per_pair=0.5,
+    seconds_per_item=0.5,
     measured=True,
-    tokens_per_pair=100,
+    tokens_per_item=100,
     least=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=0),
     most=Memory(weights=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB),
     parameters=1000,
@@ -125,8 +131,8 @@ def test_prices_are_those_of_the_engine() -> None:
     assert cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
 
 
-def test_an_adversary_is_asked_for_its_share_of_the_cells(configured) -> None:
-    """Half of the pairs are its own, it may try three times, and one of two in turn asks a model: 3/4 call per cell."""
+def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configured) -> None:
+    """No cell may have a contrast, the model may be drawn each time, and each of its three tries may be in vain."""
     options = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     options |= {f"usd_per_million_{name}": 1 for name in ("prompt", "completion")}
     agent = AgentDefinition(kind="openai", options=options, sampling=SamplingDefinition(max_tokens=256))
@@ -135,18 +141,43 @@ def test_an_adversary_is_asked_for_its_share_of_the_cells(configured) -> None:
     mixture = AdversaryChoice(part=Part(kind="mixture"), turns=((asking, 1.0), (sampler, 1.0)))
     prompts = [Prompt(system="Rules.", shared=" Screen.", segments=(Segment(text=" You are ada."),))] * 4
 
-    def asked(choice: AdversaryChoice) -> Questions | None:
-        config = configured("pairs={adversary: 1, contrast: 1}").model_copy(update={"adversary": choice.told})
+    def asked(choice: AdversaryChoice, weight: int = 1) -> Questions | None:
+        pairs = f"pairs={{adversary: {weight}, contrast: 1}}"
+        config = configured(pairs).model_copy(update={"adversary": choice.told})
         return asyncio.run(adversary_questions(config, prompts))
 
     found = asked(mixture)
     assert found is not None
-    assert found.calls == Range(low=0, high=3 * 4 / 4)
-    assert found.completion_tokens.high == 3 * 256
+    assert found.calls == Range(low=0, high=3 * 4)
+    assert found.completion_tokens.high == 3 * 4 * 256
     assert found.usd is not None
     assert found.usd.high == pytest.approx((found.prompt_tokens.high + found.completion_tokens.high) / 1e6)
+    assert found == asked(asking), "whatever the weights"
+    assert asked(asking, weight=0) == NONE_ASKED
     assert asked(sampler) == NONE_ASKED
     assert asked(AdversaryChoice(part=Part(kind="somewhere.else:Adversary"))) is None
+
+
+def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the recipe that trains them: no worse side, no reference, no prefix that pairs would share."""
+    seen: list[tuple[Task, list[Example]]] = []
+
+    def forecast(task: Task, items: list[Example], *_: object, **__: object) -> Forecast:
+        seen.append((task, items))
+        return TRAINING
+
+    monkeypatch.setattr("collab.learn.forecast.forecast", forecast)
+    chat, prompt = ChatTokenizer(str(tiny)), Prompt(system="Rules.", shared=" Screen.", segments=())
+    cell = SimpleNamespace(agent="ada", text="Action: 1", prompt=SimpleNamespace(prefix="p"))
+    step = SimpleNamespace(matrix=SimpleNamespace(utterances=[cell]))
+    policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
+    config = configured("epochs=2", "reference=initial", ablation="rft")
+    assert _trained(config, policy, step, [prompt], "cpu") == TRAINING
+    ((task, (example,)),) = seen
+    assert (task.stage, task.recipe, task.reference) == ("sft", rewarded_recipe(config.method.dpo), None)
+    read, said = chat.prompt_ids(prompt).ids, chat.encode("Action: 1")
+    assert example.ids.tolist() == [*read, *said, turn_end(chat)]
+    assert (example.group, example.scored_from) == ("demonstration", len(read))
 
 
 @pytest.mark.slow
@@ -155,9 +186,9 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
     config = schooled()
     probe = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu")).probe
     assert (probe.calls, probe.critic, probe.adversary) == (4, NONE_ASKED, NONE_ASKED)
-    assert min(probe.seconds, probe.judge_s or 0, probe.pair_s or 0, probe.training.seconds_per_pair) > 0
+    assert min(probe.seconds, probe.judge_s or 0, probe.pair_s or 0, probe.training.seconds_per_item) > 0
     assert probe.training.measured
-    assert probe.training.tokens_per_pair > probe.prompt_tokens / probe.calls / 2
+    assert probe.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
     assert 0 < probe.training.least.total < probe.training.most.total
     monkeypatch.setenv("OPENAI_API_KEY", "nobody is asked")
     found = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
