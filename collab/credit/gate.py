@@ -1,10 +1,11 @@
-"""The gate before a critic's rewards are trained on: no critic without a calibration, none below a wanted AUC.
+"""The gate before a critic's rewards are trained on: no critic without a calibration, below a wanted AUC, or mute.
 
     found = last_calibration(Path("calibrations"), bench.digest)
     admit(found, 0.75, critic="critic-llm", kind="llm")
 
 A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
-measured of the first says nothing of it. The oracle needs none: it is exact by construction, for what it says is what
+measured of the first says nothing of it. An AUC is of the scores that were given, so it counts only where few are
+missing. The oracle needs none: it is exact by construction, for what it says is what
 the environment did, and the steps of a calibration have their worth from it.
 """
 
@@ -20,6 +21,9 @@ FOLDER = Path("calibrations")
 """Where calibrations are looked for, beneath the working directory."""
 EXACT = frozenset({"oracle"})
 """Kinds that need no calibration."""
+MOST_MISSING = 0.25
+"""Share of a calibration's cells that may be without a score. Where a critic keeps silent is not drawn at random, so
+the others say little of it; and what it leaves out is learned from by nobody."""
 
 
 def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
@@ -58,7 +62,8 @@ def admit(
         anyway: let it through whatever was found.
 
     Raises:
-        ConfigError: it has no calibration, its calibration knows no AUC, or one below `least_auc`; `least_auc` is none.
+        ConfigError: it has no calibration, its calibration knows no AUC, or one below `least_auc`, or lacks a larger
+            share of scores than `MOST_MISSING`; `least_auc` is none.
     """
     if not 0 <= least_auc <= 1:
         raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
@@ -80,6 +85,12 @@ def admit(
         raise ConfigError(
             f"critic {critic}: AUC {auc:.3f} in its calibration of {found.created}, at least {least_auc:g} is wanted; "
             f"use another critic, {otherwise}"
+        )
+    missing, cells = sum(found.numbers.missing.values()), found.numbers.cells
+    if missing > MOST_MISSING * cells:
+        raise ConfigError(
+            f"critic {critic}: gave {cells - missing} of {cells} scores in its calibration of {found.created}, at "
+            f"least {1 - MOST_MISSING:.0%} are wanted; see there why they are missing, use another critic, {otherwise}"
         )
 
 

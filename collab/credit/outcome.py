@@ -4,7 +4,8 @@
     OutcomeCritic(replay=True)      others too: by playing the episode again with each in the executed one's place
 
 What it claims. Of an executed action: that the episode it was part of succeeded or did not; not that this action
-helped or harmed. It is what is left when nobody re-assigns credit (CollabUIAgents, ablation "w/o CR"), cell by cell.
+helped or harmed. It re-assigns no credit; the ablation "w/o CR" (CollabUIAgents) asks no critic, but compares whole
+trajectories (`collab.credit.pairs_trajectory`).
 Of a replayed action: that the same instance, with this action in place of the executed one and every other executed
 action as it was, ends with success or does not. A 1 is exact. A 0 is weaker: the action may have been right and the
 actions behind it no longer fit. Where that replay comes to no end, nothing is claimed and the cell is missing.

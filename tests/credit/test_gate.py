@@ -79,6 +79,20 @@ def test_an_auc_that_is_high_enough_is_let_through() -> None:
     admit(low, 0.76, critic="critic-llm", kind="llm", anyway=True)
 
 
+def test_a_critic_that_hardly_answers_is_refused_however_right_it_is() -> None:
+    """Three of four scores are enough, one in twenty is not."""
+    some, few = (
+        replace(RECORD, numbers=replace(NUMBERS, cells=cells, missing={"prose": missing // 2, "mute": missing // 2}))
+        for cells, missing in ((80, 20), (80, 76))
+    )
+    admit(some, 0.7, critic="critic-llm", kind="llm")
+    with pytest.raises(ConfigError, match=r"critic-llm: gave 4 of 80 scores .*at least 75% are wanted.*--anyway") as told:
+        admit(few, 0.7, critic="critic-llm", kind="llm")
+    assert "\n" not in str(told.value)
+    admit(few, 0.7, critic="critic-llm", kind="llm", anyway=True)
+    admit(few, 0.7, critic="critic-oracle", kind="oracle")
+
+
 @pytest.mark.parametrize("found", [None, replace(RECORD, numbers=None)])
 def test_a_missing_one_is_refused_with_the_command_that_makes_it(found: CalibrationRecord | None) -> None:
     command = "collab critic calibrate --critic critic-llm --out calibrations/critic-llm"
