@@ -78,6 +78,10 @@ def _rows(name: str, rows: RowCounts) -> list[str]:
     lines = [f"left out {name}: {count} pairs: {why}" for why, count in rows.refused.items()]
     if rows.older:
         lines.append(f"older    {name}: {rows.older} rows of older epochs are mixed in")
+    if rows.repeated:
+        lines.append(f"repeated {name}: {rows.repeated} rows say what another one says, and are learned once")
+    if rows.unjudged:
+        lines.append(f"unjudged {name}: {rows.unjudged} steps that nobody could judge")
     if rows.retokenised:
         lines.append(f"tokens   {name}: {rows.retokenised} pairs in other tokens than were sampled")
     return lines

@@ -67,13 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     try:
         train_as_asked(RunFolder(asked.out), asked.device, lambda: is_alive(asked.while_alive))
-    except Diverged as error:
-        if world()[0] == 0:
-            sys.stderr.write(f"{DIVERGED}{error.what}\n")
-        return error.exit_code
     except CollabError as error:
         if world()[0] == 0:
-            sys.stderr.write(f"{ERROR}{error}\n")
+            why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"
+            os.write(2, f"{why}\n".encode())
         return 2 if isinstance(error, UsageError) else 1
     return 0
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
+from collab.cli.train_marl import Preset
+from collab.marl.config import presets
 from collab.models.tiny import make_tiny_checkpoint
 
 FILES = {
@@ -64,6 +66,11 @@ def test_what_cannot_be_done_is_one_line(
 ) -> None:
     given = () if "--resume" in arguments else ("--env", "corridor", "--library", library)
     assert said in refused(capsys, *given, *arguments)
+
+
+def test_the_help_names_all_presets() -> None:
+    (option,) = Preset.__metadata__
+    assert f"The method: {', '.join(presets())} or a YAML file." == option.help
 
 
 def test_a_critic_that_nobody_calibrated_is_refused(

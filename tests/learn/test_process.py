@@ -37,13 +37,13 @@ def test_it_trains_what_the_directory_says(prepared: Prepared, tmp_path: Path) -
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
-def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capsys) -> None:
+def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capfd) -> None:
     arguments = [str(tmp_path / "nowhere"), "--while-alive", "1"]
     assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    assert capfd.readouterr().err.startswith("error: ")
     changed = begin(replace(prepared, world=2), tmp_path / "run")
     assert main([str(changed.path), "--device", "cpu", "--while-alive", "1"]) == 2
-    assert "the number of processes changed" in capsys.readouterr().err
+    assert "the number of processes changed" in capfd.readouterr().err
     assert not RunFolder(changed.path).final.exists()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import collab.transfer.run as transferring
 from collab.config import Budget
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, UsageError
@@ -25,6 +26,7 @@ from collab.store.manifest import FILE as RUN_FILE
 from collab.transfer.config import TransferConfig, Wish
 from collab.transfer.configure import configure
 from collab.transfer.layout import TransferFolder
+from collab.transfer.parts import Work
 from collab.transfer.plan import plan
 from collab.transfer.run import TransferResult, resume, start
 
@@ -120,6 +122,21 @@ def put(library: Library, wish: Wish) -> TransferConfig:
 
 def run(config: TransferConfig, out: Path, **options: object) -> TransferResult:
     return asyncio.run(start(config, out, device="cpu", **options))
+
+
+def test_what_was_granted_is_granted_again(library: Library, tmp_path: Path, monkeypatch) -> None:
+    seen: list[tuple[Budget, str]] = []
+
+    async def looked(work: Work) -> str:
+        seen.append((work.budget, work.device))
+        return "enough was seen"
+
+    monkeypatch.setattr(transferring, "_all", looked)
+    begun = Budget(tokens=500)
+    run(put(library, PRESSES), tmp_path / "out", budget=begun)
+    for told in ({}, {"budget": Budget(minutes=1), "device": "auto"}, {}):
+        asyncio.run(resume(tmp_path / "out", **told))
+    assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
 
 
 def first_buttons() -> int:
