@@ -7,7 +7,8 @@
 This room only orders parts that can each be gone on with by themselves, and so it can be gone on with itself. What is
 there already is read, what was begun is gone on with, what is missing is made:
 
-    DIR/marl.json                the whole configuration, versions, digest of the base; at the end the summary
+    DIR/marl.json                the whole configuration, budget, device, versions, digest of the base; at the end the
+                                 summary
     DIR/lock                     held by the process that trains
     DIR/epochs/0/evaluation/     how the team does before any training
     DIR/epochs/1/graph.json      who hears whom in this epoch, drawn from seed and epoch before anybody plays
@@ -15,7 +16,7 @@ there already is read, what was begun is gone on with, what is missing is made:
                  rollout/labels/marl, rollout/pairs/marl, rollout/proposals
                  rows/           what is learned (see `rows`), and pairs of older epochs beside it
                  training/       an ordinary `collab finetune --stage dpo`, by objective "rft" `sft` (per agent: one
-                                 folder for each)
+                                 folder for each), by "trajectory-dpo" one that only this room makes
                  evaluation/     an ordinary evaluation on held-out seeds
                  epoch.json      written last: the epoch is over, and this is what came of it
 

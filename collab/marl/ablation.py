@@ -42,7 +42,7 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("objective=rft",),
     ),
     "no-edge-update": Ablation(
-        description="the declared graph in every epoch instead of edges drawn anew",
+        description="one graph in every epoch, the declared one or one draw of it, instead of edges drawn anew",
         settings=("edges=null",),
     ),
     "single-agent": Ablation(

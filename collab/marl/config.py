@@ -107,7 +107,8 @@ class Method(Definition):
     reference: Literal["initial", "previous"] = "initial"
     """What DPO compares with: the policy before any training, or that of the epoch before."""
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
-    """How each epoch's graph is drawn; None keeps the declared one (ablation "w/o edge update")."""
+    """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
+    seed (ablation "w/o edge update")."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
     least_auc: float | None = Field(default=0.7, ge=0, le=1)

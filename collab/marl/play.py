@@ -53,7 +53,7 @@ def rewired(config: MarlConfig, number: int, folder: EpochFolder, next_move: str
 
 
 def draw(config: MarlConfig, number: int) -> Dag:
-    """A random graph for an epoch; without an edge update, the declared one, the same in all epochs."""
+    """A random graph for an epoch; without an edge update the declared one, or one draw of it, for all epochs."""
     edges, graph, seed = config.method.edges, config.run.graph, config.run.seed
     if edges is None:
         return dag_of(graph, derive(seed, "edges", 0))
