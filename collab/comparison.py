@@ -27,14 +27,19 @@ class Comparison:
     second: Rate
     difference: float
     interval: tuple[float, float]
-    """95 % bootstrap interval of the paired difference."""
+    """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
 
 
-def compare(first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0) -> Comparison:
+def compare(
+    first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0, level: float = 0.95
+) -> Comparison:
     """Paired difference in success over equal (task, seed), with the interval of `bootstrap`.
 
     Exchanging the runs changes signs and nothing else: the bootstrap always draws in the direction in which the first
     pair that differs is won.
+
+    Args:
+        level: of the interval, in (0, 1); the lower end of one of 0.8 is exceeded with 90 %.
 
     Raises:
         UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, or
@@ -52,7 +57,7 @@ def compare(first: Report, second: Report, *, force: bool = False, draws: int = 
     by_task: dict[str, list[int]] = {}
     for (task, _, _), gain in zip(common, gains, strict=True):
         by_task.setdefault(task, []).append(gain * direction)
-    low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed)
+    low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
     return Comparison(
         pairs=len(common),
         tasks=len(by_task),
@@ -89,8 +94,10 @@ def check_result(report: Report, *, force: bool = False) -> None:
         )
 
 
-def bootstrap(gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of the mean gain over all pairs, tasks resampled before their instances.
+def bootstrap(
+    gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean gain over all pairs, tasks resampled before their instances.
 
     Instances of one task are alike: a team that can do it tends to solve them all. Each draw therefore takes as many
     tasks as there are, with replacement, and then, for every task taken, as many of its instances as it has, with
@@ -102,6 +109,7 @@ def bootstrap(gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int 
         gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise; no task is empty.
         draws: how many.
         seed: of the draws.
+        level: share of the draws within the interval.
     """
     import numpy
 
@@ -114,7 +122,7 @@ def bootstrap(gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int 
         total += drawn[:, 0] - drawn[:, 1]
         pairs += times * len(task)
     means = sorted(total / pairs)
-    cut = int(0.025 * draws)
+    cut = int((1 - level) / 2 * draws + 1e-6)  # 0.8 leaves a tenth on each side, which its binary form falls short of
     return float(means[cut]), float(means[draws - 1 - cut])
 
 

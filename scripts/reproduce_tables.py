@@ -76,7 +76,7 @@ def _place(plan: Plan, work: Path, units: Path, records: Records) -> Place:
 
 
 def _quick(work: Path) -> int:
-    """Train a little, and tell whether the team is better than before: exit code 0 when it is, 1 when not."""
+    """Train a little, and tell whether the team is better than before: exit code 0 when that is shown, 1 when not."""
     base = base_of(QUICK.agents, Library())
     place = Place(work=work / "quick" / base[:12], units=work / "quick" / base[:12] / "units", base=base)
     done = work_off(QUICK, place, read_all(place.units, QUICK))

@@ -26,6 +26,6 @@ transfer() {
   else
     rm -rf -- "$out/transfer"
     "$collab" transfer --mode continual --agents "$out/trained@best" --env "$second" --tasks "$second_tasks" \
-      --out "$out/transfer" "${evaluation[@]}" "$@"
+      --out "$out/transfer" ${evaluation[@]+"${evaluation[@]}"} "$@"  # bash 3.2 takes an empty list for an unset name
   fi
 }

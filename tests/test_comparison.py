@@ -158,3 +158,12 @@ def test_what_is_not_alike_is_refused() -> None:
         compare(fine, report(solved("A", 4, 4), environment="other"))
     with pytest.raises(UsageError, match="of fake version 1 and fake version 2; compare equal environments"):
         compare(fine, report(solved("A", 4, 4), version="2"), force=True)
+
+
+def test_a_level_leaves_as_much_on_both_sides() -> None:
+    """Of a mean of 400 pairs, half of them won, the standard error is 2.5 points: 1.28 and 1.96 of it."""
+    gains = [[1], [0]] * 200
+    assert bootstrap(gains, level=0.8) == pytest.approx((0.5 - 0.032, 0.5 + 0.032), abs=0.004)
+    assert bootstrap(gains) == bootstrap(gains, level=0.95) == pytest.approx((0.451, 0.549), abs=0.004)
+    low, high = bootstrap([[1]] + [[0]] * 9, draws=10, level=0.8)
+    assert low <= high

@@ -59,8 +59,11 @@ def _of_seed(result: EpisodeResult, seed: int | None) -> EpisodeResult:
     return result if seed is None else replace(result, seed=derive(result.seed, "training with seed", seed))
 
 
-def difference(plan: Plan, records: Records, first: Spot, second: Spot) -> Comparison | None:
+def difference(plan: Plan, records: Records, first: Spot, second: Spot, *, level: float = 0.95) -> Comparison | None:
     """Second minus first over the instances and run seeds that both have; None while one of them has none.
+
+    Args:
+        level: of the interval.
 
     Raises:
         UsageError: too many episodes broke, or they are of different environments.
@@ -70,7 +73,7 @@ def difference(plan: Plan, records: Records, first: Spot, second: Spot) -> Compa
     one, other = (_with(seeds, those) for those in (one, other))
     if not one or not other:
         return None
-    return compare(report(one, seeds), report(other, seeds))
+    return compare(report(one, seeds), report(other, seeds), level=level)
 
 
 def _common(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:

@@ -7,25 +7,31 @@ from evidence.figures import Spot, difference, rate_cell, table, time_table
 from evidence.plan import Plan
 from evidence.record import Records
 
+SURE = 0.9
+"""How sure it must be that the team is better: with so few episodes, a training that changes nothing wins some by chance."""
 BEFORE, AFTER = (Spot(arm=arm, phase="new-seeds") for arm in ("untrained-team", "full"))
 
 
 def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
-    """In words, and whether the trained team solved more of the same instances.
+    """In words, and whether the trained team is better: whether the lower bound of what it gained on the same instances,
+    one-sided with `SURE`, is above 0.
 
     Raises:
         ValueError: one of both was not measured.
         UsageError: too many episodes broke.
     """
     found = difference(plan, records, BEFORE, AFTER)
-    if found is None:
+    sure = difference(plan, records, BEFORE, AFTER, level=2 * SURE - 1)
+    if found is None or sure is None:
         raise ValueError("both teams must have been measured")
+    least, better = sure.interval[0], sure.interval[0] > 0
     rows = [[plan.arms[spot.arm].told, rate_cell(plan, records, spot)] for spot in (BEFORE, AFTER)]
     lines = [
         *table(["", "success in % [95 %] (episodes)"], rows),
         "",
-        f"difference in points {show_difference(found)}",
+        f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
+        f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {'better' if better else 'not shown better'}",
         "",
         *time_table(plan, records),
     ]
-    return "\n".join(lines), found.difference > 0
+    return "\n".join(lines), better

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from evidence.document import document, render
 from evidence.figures import MISSING, Spot, difference, difference_cell, rate_cell, seed_table, time_table
 from evidence.gather import placeless
 from evidence.goals import goal_table
-from evidence.plan import PLAN
+from evidence.plan import PLAN, QUICK
+from evidence.quick import verdict
 from evidence.record import LARGEST, UnitRecord, check_base, file_of, read, read_all, write
 from evidence.units import Unit, queue
 
@@ -179,6 +181,26 @@ def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict:
     first, *others = goal_table(PLAN, known)[2:]
     assert first.endswith(f"| {verdict} |")
     assert all(MISSING in line for line in others)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("0110" * 18, "1111" * 16 + "0110" * 2, "better"),
+        ("0110" * 18, "0110" * 18, "not shown better"),
+        ("0110" * 18, "0111" + "0110" * 17, "not shown better"),
+        ("0110" * 18, "1100" * 9 + "0111" * 1 + "0110" * 8, "not shown better"),
+    ],
+    ids=["half of all more", "nothing", "one more", "one more of many that differ"],
+)
+def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: str, said: str) -> None:
+    known = records(made("untrained-team", None, "new-seeds", before), made("full", 0, "new-seeds", after))
+    text, better = verdict(QUICK, known)
+    (line,) = (one for one in text.splitlines() if one.startswith("difference in points"))
+    assert re.search(
+        rf"95 % interval over 72 paired episodes of \d+ tasks; at least [+-]\d+\.\d with 90%: {said}$", line
+    )
+    assert better == (said == "better")
 
 
 def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -> None:

@@ -292,5 +292,5 @@ def test_after_a_little_training_the_team_is_better_than_before(
     """Under twenty minutes on two cores, by the policy that comes with the package."""
     assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0, capsys.readouterr().out
     told = capsys.readouterr().out
-    assert "difference in points +" in told
+    assert "with 90%: better" in told
     assert "| full method |" in told
