@@ -8,13 +8,14 @@ from evidence.plan import Plan
 from evidence.record import Records
 
 SURE = 0.9
-"""How sure it must be that the team is better: with so few episodes, a training that changes nothing wins some by chance."""
+"""How sure it must be that the team is better: with so few episodes, a training that changes nothing wins by chance."""
 BEFORE, AFTER = (Spot(arm=arm, phase="new-seeds") for arm in ("untrained-team", "full"))
 
 
 def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
-    """In words, and whether the trained team is better: whether the lower bound of what it gained on the same instances,
-    one-sided with `SURE`, is above 0.
+    """In words, and whether the trained team is shown to be better on the same instances.
+
+    It is where the lower bound of the difference, one-sided with `SURE`, lies above 0.
 
     Raises:
         ValueError: one of both was not measured.
@@ -25,12 +26,13 @@ def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
     if found is None or sure is None:
         raise ValueError("both teams must have been measured")
     least, better = sure.interval[0], sure.interval[0] > 0
+    shown = "better" if better else "not shown better"
     rows = [[plan.arms[spot.arm].told, rate_cell(plan, records, spot)] for spot in (BEFORE, AFTER)]
     lines = [
         *table(["", "success in % [95 %] (episodes)"], rows),
         "",
         f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
-        f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {'better' if better else 'not shown better'}",
+        f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {shown}",
         "",
         *time_table(plan, records),
     ]
