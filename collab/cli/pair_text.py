@@ -140,6 +140,8 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
     if result.left_out:
         say(f"left out {result.left_out} episodes that broke or are not finished")
+    if result.beyond:
+        say(f"left out {result.beyond} episodes beyond the steps that the training learns from")
     spent = result.spent
     cost = (
         f", {spent.calls} calls, {short(spent.prompt_tokens + spent.completion_tokens)} tokens" if spent.calls else ""
@@ -172,6 +174,7 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
         "missing": dict(result.missing),
         "spent": data(result.spent),
         "left_out": result.left_out,
+        "beyond": result.beyond,
         "stopped": result.stopped,
     }
 

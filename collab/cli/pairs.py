@@ -23,10 +23,12 @@ from collab.cli.pair_text import (
     say_sides,
 )
 from collab.cli.pairs_rebuild import rebuild
+from collab.cli.whole_text import say_whole, whole_data
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import StoredPairs
     from collab.credit.pairs_explained import Explained, Explainer, Side
+    from collab.credit.pairs_trajectory import Whole
     from collab.types import PreferencePair
 
 app = typer.Typer(help="Preference pairs: what a run prefers to what, and why.", no_args_is_help=True)
@@ -80,9 +82,13 @@ def list_pairs(
 
 @app.command("show")
 def show_pair(run: Run, id: Id, *, name: Name = None, as_json: options.Json = False) -> None:
-    """Show both replies of a pair, whole."""
+    """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
+    from collab.credit.pairs_trajectory import Whole
+
     stored, told = asyncio.run(_explained(run, id, name))
-    if as_json:
+    if isinstance(told, Whole):
+        _show_whole(run, stored, told, as_json)
+    elif as_json:
         emit(explained_data(run, stored, told) | {"screen": None, "prompt": None})
     else:
         say_sides(run, stored, told)
@@ -97,9 +103,13 @@ def explain_pair(
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the whole input that both sides answer.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Walk from a pair to the critic's words, the screen and the prompt."""
+    """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""
+    from collab.credit.pairs_trajectory import Whole
+
     stored, told = asyncio.run(_explained(run, id, name))
-    if as_json:
+    if isinstance(told, Whole):
+        _show_whole(run, stored, told, as_json)
+    elif as_json:
         emit(explained_data(run, stored, told))
     else:
         say_explained(run, stored, told, prompt=prompt)
@@ -161,12 +171,24 @@ def _sides(pair: PreferencePair, look: Explainer) -> tuple[Side, Side] | None:
         return None
 
 
-async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, Explained]:
+def _show_whole(run: Path, stored: StoredPairs, told: Whole, as_json: bool) -> None:
+    if as_json:
+        emit(whole_data(run, stored, told))
+    else:
+        say_whole(run, stored, told)
+
+
+async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs, Explained | Whole]:
     from collab.credit.pair_ids import find_pair
+    from collab.credit.pairs_trajectory import SOURCE, looked_up
     from collab.store.manifest import find_manifest
+    from collab.store.reader import RunReader
 
     find_manifest(run)
     stored, pair = find_pair(run, id, name)
+    if pair.source == SOURCE:
+        with RunReader(run) as reader:
+            return stored, looked_up(pair, reader)
     async with _explainer(run, stored) as look:
         return stored, look.explained(pair)
 

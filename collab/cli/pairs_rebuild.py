@@ -80,10 +80,11 @@ def rebuild(
 
     What is not said is as it was. Of a run without pairs they are made: the oracle judges and the sampler makes worse
     sides up, unless something else is said. Only what was never judged or answered before is asked. The same command
-    goes on where one was killed.
+    goes on where one was killed. Of a training's rollout the episodes count that the training learns from.
     """
     from collab.config import Budget
     from collab.credit.pair_ids import letters_of
+    from collab.marl.step_budget import counted_in
     from collab.preferences import rebuild as flow
     from collab.preferences.wish import Wish, sources_of
 
@@ -98,9 +99,12 @@ def rebuild(
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
     )
-    definitions, again = options.library(library), "the same command"
+    definitions, again, played = options.library(library), "the same command", counted_in(run)
     result: Rebuilt = work(
-        lambda watch, stop: flow.rebuild(wish, definitions, watch=watch, stop=stop), run, tell=describe, resume=again
+        lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
+        run,
+        tell=describe,
+        resume=again,
     )
     if as_json:
         emit(rebuilt_data(run, result))

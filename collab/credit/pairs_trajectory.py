@@ -1,6 +1,7 @@
 """Pairs of whole trajectories, by outcome alone: what is left of the method without credit re-assignment ("w/o CR").
 
     pairs = trajectory_pairs(trajectories, seed=0)
+    looked_up(pairs[0], reader).chosen.outcome
 
 One solved and one unsolved episode of the same task and epoch; the log-ratios of a side are summed over the reply
 tokens of all cells of all its steps, each under its own input. How the pairs are put together is open in
@@ -11,11 +12,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from collab.credit.pairs import Reply, pair_id
-from collab.errors import ConfigError
+from collab.errors import ConfigError, UsageError
 from collab.seeds import derive, generator
+from collab.store.reader import RunReader
 from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
+
+SOURCE = "trajectory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A pair of whole trajectories with what it rests on."""
+
+    pair: PreferencePair
+    chosen: Trajectory
+    """Solved …"""
+    rejected: Trajectory
+    """… and not."""
+
+
+def looked_up(pair: PreferencePair, reader: RunReader) -> Whole:
+    """The episodes that a pair compares.
+
+    Raises:
+        UnknownName: the run has no such episode.
+        UsageError: the run holds something else in its place.
+    """
+    solved, unsolved = (reader.trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
+    if not solved.success or unsolved.success or _pair(solved, unsolved).id != pair.id:
+        raise UsageError(
+            f"pair {pair.id[:12]}: {solved.id} or {unsolved.id} was played again since; make its pairs again"
+        )
+    return Whole(pair=pair, chosen=solved, rejected=unsolved)
 
 
 def trajectory_pairs(
@@ -63,8 +94,8 @@ def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
     policies = {cell.policy for _, cell in chosen}
     policy: PolicyRef | None = policies.pop() if len(policies) == 1 else None
     return PreferencePair(
-        id=pair_id("trajectory", chosen, rejected),
-        source="trajectory",
+        id=pair_id(SOURCE, chosen, rejected),
+        source=SOURCE,
         chosen=tuple(ref for ref, _ in chosen),
         rejected=tuple(ref for ref, _ in rejected),
         policy=policy,

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from collab.config import validate
 from collab.evaluation import Report, summarise
+from collab.marl.config import MarlConfig
+from collab.marl.layout import MarlFolder
 from collab.report import report_of
 from collab.resolve import plan_episodes
 from collab.runs import stored_config
@@ -57,6 +60,16 @@ def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
     """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
     found = _found(reader, steps)
     return (one for one in reader.trajectories() if found is None or one.id in found)
+
+
+def counted_in(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
+    """Takes from a reader of a run the episodes that count: of a training's rollout those that it learns from.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+    """
+    steps = _steps_wanted(run)
+    return lambda reader: counted(reader, steps)
 
 
 def report_of_counted(reader: RunReader, steps: int | None) -> Report:
@@ -115,6 +128,14 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event
                     reader.refresh()
     finally:
         stop.set()
+
+
+def _steps_wanted(run: Path) -> int | None:
+    """Of a training's rollout, which lies in `epochs/N/rollout` beneath it; None for all other runs."""
+    number, training = run.resolve().parent.name, MarlFolder(Path(*run.resolve().parts[:-3]))
+    if not (number.isdecimal() and training.epoch(int(number)).rollout == run.resolve() and training.file.exists()):
+        return None
+    return validate(MarlConfig, training.read()["config"], str(training.file)).method.steps
 
 
 def _found(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:

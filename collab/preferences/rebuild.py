@@ -30,7 +30,7 @@ from collab.preferences.wish import Plan, Wish, plan_of
 from collab.resolve import build_suite
 from collab.runs import stored_config
 from collab.store.reader import RunReader
-from collab.types import PreferencePair, Spent
+from collab.types import PreferencePair, Spent, Trajectory
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Progress:
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the work goes on."""
+Played = Callable[[RunReader], Iterable[Trajectory]]
+"""The episodes of a run that count, by task and number; finished ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,8 @@ class Rebuilt:
     """What critic and adversary cost now."""
     left_out: int
     """Episodes that broke or are not finished: nothing is paired of them."""
+    beyond: int
+    """Finished ones that do not count, once there are pairs; nothing is paired of them either."""
     stopped: str | None
     """Why it ended early; None when pairs are there. The same wish again goes on."""
 
@@ -97,11 +101,19 @@ async def stored_suite(run: Path) -> AsyncIterator[Suite]:
 
 
 async def rebuild(
-    wish: Wish, library: Library, *, watch: Watch = lambda progress: None, stop: asyncio.Event | None = None
+    wish: Wish,
+    library: Library,
+    *,
+    played: Played = RunReader.trajectories,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
 ) -> Rebuilt:
     """Judge what is not judged, ask the adversary what it was not asked, and store the pairs.
 
     What was judged or answered is written down as it comes; the same wish again goes on behind it.
+
+    Args:
+        played: what is judged and paired; all finished episodes, unless whoever made the run learns from some of them.
 
     Raises:
         UsageError: something does not fit; nothing was asked. Or the name holds other pairs.
@@ -118,6 +130,7 @@ async def rebuild(
                 plan=plan,
                 suite=suite,
                 reader=reader,
+                played=played,
                 concurrency=config.concurrency,
                 call_s=config.environment.limits.call_s,
                 stop=stop or asyncio.Event(),
@@ -134,9 +147,12 @@ class _Work:
     plan: Plan
     suite: Suite
     reader: RunReader
+    played: Played
     concurrency: int
     call_s: float
     stop: asyncio.Event
+    counted: int | None = None
+    """Episodes that were paired; None before."""
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=lambda: Meter(planned=0))
 
@@ -181,8 +197,7 @@ class _Work:
         self.progress.labelling = labelling
 
     def _cases(self, states: Rebuilder | None = None) -> Iterator[Case]:
-        played = self.reader.trajectories()
-        return (case for trajectory in played for case in cases(trajectory, self.suite.space, states))
+        return (case for trajectory in self.played(self.reader) for case in cases(trajectory, self.suite.space, states))
 
     async def _pair(self, labels: Labels) -> tuple[Paired, str | None]:
         """The pairs, and who was asked for worse sides."""
@@ -198,7 +213,7 @@ class _Work:
 
     async def _paired(self, labels: Labels, adversary: Adversary) -> Paired:
         return await pair_up(
-            self.reader.trajectories(),
+            self._counted(),
             labels,
             self.plan.recipe,
             space=self.suite.space,
@@ -207,6 +222,12 @@ class _Work:
             states=Rebuilder(self.suite),
             concurrency=self.concurrency,
         )
+
+    def _counted(self) -> Iterator[Trajectory]:
+        self.counted = 0
+        for one in self.played(self.reader):
+            self.counted += 1
+            yield one
 
     def _store(self, made: Paired, labels: Labels, who: str | None) -> tuple[str, bool]:
         """The name under which the pairs are stored, and whether they were not there before."""
@@ -231,6 +252,7 @@ class _Work:
         stopped: str | None = None,
     ) -> Rebuilt:
         labelling, adversary = self.progress.labelling, self.progress.adversary
+        finished = sum(one.state == "finished" for one in self.reader.episodes())
         return Rebuilt(
             stored=stored,
             new=new,
@@ -239,7 +261,8 @@ class _Work:
             asked=0 if adversary is None else adversary.answered,
             missing=missing or Counter(),
             spent=self.meter.spent,
-            left_out=sum(one.state != "finished" for one in self.reader.episodes()),
+            left_out=len(self.reader.episodes()) - finished,
+            beyond=0 if self.counted is None else finished - self.counted,
             stopped=stopped,
         )
 

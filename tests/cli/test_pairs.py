@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collab.cli.main import main
+from collab.credit.adversary import FREE
+from collab.credit.pair_store import read_pairs, write_pairs
+from collab.credit.pairing import Paired, Recipe
+from collab.credit.pairs import Pairing
+from collab.credit.pairs_trajectory import looked_up, trajectory_pairs
+from collab.errors import UsageError
+from collab.store.reader import RunReader
 
 REHEARSAL = "rehearsal: not a language model"
 LIBRARY = str(Path(__file__).parent / "library")
@@ -79,6 +88,55 @@ def test_list_shows_the_last_pairs_and_both_scores_of_a_contrast(collab: Command
     assert found["name"] == "oracle-2"
     assert all(row["worse_score"] <= 0.5 < row["score"] for row in found["pairs"])
     assert " > 0." in collab("list", "run")[1]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one task, four times solved and twice not, whose whole trajectories are set against each other."""
+    run = tmp_path_factory.mktemp("compared") / "run"
+    made = ["--env", "corridor", "--agents", "rehearsal", "--graph", "chain4", "--tasks", "PressButton"]
+    made += ["--episodes", "6", "--set", "graph.rounds=1", "--set", "agents.*.options.error_base=0.5"]
+    assert main(["rollout", *made, "--out", str(run), "--library", LIBRARY]) == 0
+    with RunReader(run) as reader:
+        pairing = Pairing(pairs=trajectory_pairs(reader.trajectories(), seed=0), counts=Counter(trajectory=2))
+    none = Counter[str]()
+    paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=FREE)
+    write_pairs(run, "marl", paired, recipe=Recipe(), labels=None, adversary=None)
+    return run
+
+
+@pytest.mark.parametrize("command", ["show", "explain"])
+def test_whole_trajectories_are_told_by_episode_and_outcome(
+    compared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    pair = read_pairs(compared, "marl").pairs[0]
+    better, worse = pair.chosen[0].trajectory, pair.rejected[0].trajectory
+    capsys.readouterr()
+    assert main(["pairs", command, str(compared), pair.id]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"pair     {pair.id}"
+    assert lines[2].startswith(
+        f"better   {better}, solved after {len(pair.chosen) // 4} steps with {len(pair.chosen)} "
+    )
+    assert lines[4] == f"         look: collab runs show {compared} --episode {better}"
+    assert lines[5].startswith(f"worse    {worse}, not solved after {len(pair.rejected) // 4} steps with ")
+    assert main(["pairs", command, str(compared), pair.id, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(told[side]["episode"], told[side]["outcome"]["success"]) for side in ("chosen", "rejected")] == [
+        (better, True),
+        (worse, False),
+    ]
+
+
+def test_trajectories_that_were_played_again_are_not_taken_for_those(compared: Path) -> None:
+    pair, other = read_pairs(compared, "marl").pairs
+    with RunReader(compared) as reader:
+        assert looked_up(pair, reader).pair == pair
+        with pytest.raises(UsageError, match="was played again since; make its pairs again"):
+            looked_up(replace(pair, id=other.id), reader)
+        with pytest.raises(UsageError, match="was played again since"):
+            looked_up(replace(pair, chosen=pair.rejected, rejected=pair.chosen), reader)
 
 
 def test_show_prints_both_replies_whole(collab: Command) -> None:

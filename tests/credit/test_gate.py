@@ -86,7 +86,9 @@ def test_a_critic_that_hardly_answers_is_refused_however_right_it_is() -> None:
         for cells, missing in ((80, 20), (80, 76))
     )
     admit(some, 0.7, critic="critic-llm", kind="llm")
-    with pytest.raises(ConfigError, match=r"critic-llm: gave 4 of 80 scores .*at least 75% are wanted.*--anyway") as told:
+    with pytest.raises(
+        ConfigError, match=r"critic-llm: gave 4 of 80 scores .*at least 75% are wanted.*--anyway"
+    ) as told:
         admit(few, 0.7, critic="critic-llm", kind="llm")
     assert "\n" not in str(told.value)
     admit(few, 0.7, critic="critic-llm", kind="llm", anyway=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 from hypothesis import given
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from collab.api import resolved
 from collab.config import run_config
 from collab.library import Library
+from collab.marl.layout import MarlFolder
 from collab.marl.play import rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
-from collab.marl.step_budget import belonging, ended_by, has_enough
+from collab.marl.step_budget import belonging, counted_in, ended_by, has_enough
 from collab.resolve import with_prompts
 from collab.runs import start, stored_config
+from collab.store.reader import RunReader
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
@@ -37,7 +40,9 @@ def test_the_shortest_beginning_with_enough_steps_belongs(lengths: list[int], st
     assert belonging({name: known[name] for name in known if name != without}, order, steps) is None
 
 
-def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(library: Library, tmp_path: Path) -> None:
+def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
+    library: Library, configured, tmp_path: Path
+) -> None:
     """Six hundred episodes of up to three steps are planned; a run of eight steps is over long before them."""
     out = tmp_path / "run"
 
@@ -54,6 +59,15 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(library: Li
     assert sum(len(one.steps) for one in counted[:-1]) < 8 <= sum(len(one.steps) for one in counted)
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
+    folder = MarlFolder(tmp_path / "training")
+    folder.create({"config": configured("steps=8").model_dump(mode="json")})
+    folder.epoch(1).path.mkdir(parents=True)
+    out.rename(folder.epoch(1).rollout)
+    for run, those in ((folder.epoch(1).rollout, counted), (tmp_path / "copy", everything)):
+        if not run.exists():
+            shutil.copytree(folder.epoch(1).rollout, run)
+        with RunReader(run) as reader:
+            assert [one.id for one in counted_in(run)(reader)] == [one.id for one in those]
 
 
 def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def executed_best(case: Case, cell: Utterance) -> float:
 
 def executed_worst(case: Case, cell: Utterance) -> float:
     return 0.2 if cell.action == case.executed else 0.6
+
+
+def test_only_episodes_that_count_are_judged_and_paired(run: Path, library: Library) -> None:
+    first = cases_of(run)[0].trajectory
+    result = asyncio.run(rebuild(Wish(run=run), library, played=lambda reader: islice(reader.trajectories(), 1)))
+    assert result.stored is not None
+    assert {pair.chosen[0].trajectory for pair in result.stored.pairs} == {first}
+    assert (result.judged, result.left_out, result.beyond) == (
+        sum(case.trajectory == first for case in cases_of(run)),
+        0,
+        3,
+    )
+    assert made(run, library).beyond == 0
 
 
 def test_a_run_without_pairs_is_judged_by_the_oracle_and_paired_with_the_sampler(run: Path, library: Library) -> None:
