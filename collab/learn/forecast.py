@@ -92,7 +92,7 @@ def _prepared(task: Task, items: Sequence[Any], *, processes: int, rows: int | N
     return ordered(task, base, Encoded(items=items), rows=None, processes=processes)
 
 
-def _filled(items: Sequence[Pair] | Sequence[Example], rows: int, length: int | None) -> list[Pair | Example]:
+def _filled(items: Sequence[Pair | Example], rows: int, length: int | None) -> list[Pair | Example]:
     """So many items of states that have nothing in common, each like the given one.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collab.config import validate
-from collab.errors import RunFormatError
+from collab.errors import RunFormatError, StoreFailure
 from collab.learn.folder import write_json
 from collab.learn.trajectories import TrajectoryRows
 from collab.marl.config import MarlConfig
@@ -44,8 +44,8 @@ def store(made: Made, config: MarlConfig, folder: MarlFolder, number: int) -> di
     counts = {}
     for group, rows in made.rows.items():
         older = _older(config, folder, number, group, len(rows))
-        _write(own_rows(config, folder, number, group), rows)
-        _write(epoch.rows / group / OLDER, older)
+        _write(own_rows(config, folder, number, group), rows, folder.resume)
+        _write(epoch.rows / group / OLDER, older, folder.resume)
         counts[group] = made.counts(group, older)
     with writing(epoch.rows, folder.resume):
         epoch.rows.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,19 @@ def _older(config: MarlConfig, folder: MarlFolder, number: int, group: str, own:
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
 
 
-def _write(path: Path, rows: Sequence[Row]) -> None:
+def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:
     """A file of rows; none where there are none."""
-    path.unlink(missing_ok=True)
-    if rows:
+    with writing(path.parent, next_move):
+        path.unlink(missing_ok=True)
+        if rows:
+            _write_all(path, rows)
+
+
+def _write_all(path: Path, rows: Sequence[Row]) -> None:
+    """OSError where they cannot be written: what a table advises is for a synthesis."""
+    try:
         with RowWriter(path) as out:
             for row in rows:
                 out.add(row)
+    except StoreFailure as failure:
+        raise failure.__cause__ or failure from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
 from collab.envs.fake import CorridorSuite
-from collab.errors import RunFormatError
+from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
 from collab.marl.layout import MarlFolder
@@ -29,6 +31,7 @@ from collab.synth.table import read_rows
 from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
 
 SPACE = CorridorSuite().space
+FILES = resource.RLIMIT_FSIZE
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +268,21 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
     changed = replace(played, trajectories={**played.trajectories, name: replace(one, steps=(step, *one.steps[1:]))})
     made = trajectory_rows([whole_pair(played)], Scribe.of(changed, found.scribe.chats, found.config))
     assert (made.rows["shared"], made.refused["shared"]) == ([], {EMPTY: 1})
+
+
+@pytest.mark.parametrize("blocked", ["full", "file"])
+def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
+    played: Record, chat: ChatTokenizer, configured, tmp_path: Path, blocked: str
+) -> None:
+    found, folder, before = all_rows(played, chat, configured), MarlFolder(tmp_path), resource.getrlimit(FILES)
+    if blocked == "full":
+        resource.setrlimit(FILES, (100, before[1]))
+    else:
+        folder.epoch(1).rows.mkdir(parents=True)
+        (folder.epoch(1).rows / "shared").touch()
+    try:
+        with pytest.raises(StoreFailure, match=rf"make room or fix the rights, then {re.escape(folder.resume)}$"):
+            store(found.made, found.config, folder, 1)
+    finally:
+        resource.setrlimit(FILES, before)
+    assert stored(folder.epoch(1).rows) is None
