@@ -190,6 +190,11 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
     assert probe.training.measured
     assert probe.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
     assert 0 < probe.training.least.total < probe.training.most.total
+    alone = asyncio.run(plan(schooled(ablation="rft"), Library(own=Path(config.library)), "cpu")).probe.training
+    assert alone.measured
+    assert alone.least.weights == probe.training.least.weights // 2, "no reference"
+    assert alone.tokens_per_item > probe.training.tokens_per_item, "nothing is shared"
+    assert 0 < alone.least.total < alone.most.total
     monkeypatch.setenv("OPENAI_API_KEY", "nobody is asked")
     found = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
     assert found.critic is not None
