@@ -47,12 +47,13 @@ def test_rows_that_are_all_too_long_are_no_pair(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["none", "prefix"])
 def test_a_step_is_as_large_as_what_fits(
-    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+    sharing: str, configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
 ) -> None:
     """One row of three is too long; a step would have room for four, in passes of one."""
     rows = [*preferences[:2], replace(preferences[2], reply="Press it. " * 2000)]
-    asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1")
+    asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1", f"dpo.sharing={sharing}")
     loop = process(configured(*asked), tmp_path)
     learned(loop, rows)
     manifest = RunFolder(loop.folder.epoch(1).training("shared")).manifest()

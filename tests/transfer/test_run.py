@@ -17,6 +17,7 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.marl import school
+from collab.marl.grant import Grant
 from collab.marl.hashing import epoch_hash
 from collab.marl.layout import MarlFolder
 from collab.marl.play import trajectories_of
@@ -206,7 +207,7 @@ def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_p
     told = config.model_dump(mode="json")
     for one in told["transferred"]:
         one["prompts"]["default"] = dict.fromkeys(one["prompts"]["default"], "other words")
-    folder.head.create({"config": told, "weights": {}})
+    folder.head.create({"config": told, "weights": {}, **Grant().head})
     with pytest.raises(UsageError, match="prompts/default is not what it was when the transfer began"):
         asyncio.run(resume(folder.path))
     with pytest.raises(RunFormatError, match=r"no transfer\.json in it, so it is no transfer"):
