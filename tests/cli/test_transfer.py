@@ -94,4 +94,4 @@ def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: lis
     shown = capsys.readouterr()
     assert json.loads(shown.out)["result"] is None
     assert f"go on with: {TransferFolder(out).resume}" in shown.err
-    assert main(["transfer", "--resume", str(out)]) == 0
+    assert main(["transfer", "--resume", str(out), "--budget", "tokens=1000000"]) == 0
