@@ -29,8 +29,7 @@ stage() {
   fi
 }
 rows() { stage "$1" synth synth.json card.md --env androidworld --teacher oracle --prompt pocket --set history=4 \
-  --set context_tokens=2048 --set max_tokens=128 --set mistakes=0.1 --set talk=0.4 --set renamed=0.35 \
-  --set two_steps=0.5 "${@:2}"; }
+  --set context_tokens=2048 --set max_tokens=128 --set mistakes=0.1 --set talk=0.15 "${@:2}"; }
 train() { stage "$1" finetune finetune.json final "${@:2}"; }
 
 home=$(dirname -- "${BASH_SOURCE[0]}")/..
@@ -51,14 +50,14 @@ echo "$recipe" > "$out/recipe"
 # more than all that can be asked about few. Preferences are the last touch, so few will do.
 rows rows --levels basic,instruction --episodes 1800 --screens 600 --set at_most=8000
 rows preferences --levels preference --episodes 720 --screens 0
-rows demonstrations --levels demonstration --episodes 18000 --screens 0 --set at_most=4500
+rows demonstrations --levels demonstration --episodes 21600 --screens 0 --set at_most=6000
 [[ -e $out/blank ]] ||
   "$collab" checkpoint new --data "$out/rows,$out/demonstrations" --preset pocket --seed "$seed" --out "$out/blank"
 train copy --stage copy --base "$out/blank"
 train basic --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
   --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.15}'
 train instruction --stage sft --base "$out/basic/final" --data "$out/rows" --levels instruction \
-  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.3}'
+  --set epochs=1 --set schedule=constant --set 'weights_by_level={instruction: 0.4}'
 train demonstration --stage sft --base "$out/instruction/final" --data "$out/rows,$out/demonstrations" \
-  --set order=mixed --set epochs=1 --set 'weights_by_level={basic: 0.03, instruction: 0.1}'
-train dpo --stage dpo --base "$out/demonstration/final" --data "$out/preferences" --set sharing=prefix --set anchor=1
+  --set order=mixed --set epochs=1 --set 'weights_by_level={basic: 0.04, instruction: 0.08}'
+train dpo --stage dpo --base "$out/demonstration/final" --data "$out/preferences" --set sharing=prefix
