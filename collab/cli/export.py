@@ -1,4 +1,4 @@
-"""`collab export`: trained weights as a directory that transformers and vLLM load."""
+"""`collab export`: trained weights as a directory in the form that transformers and vLLM read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def export(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write a policy as a directory that transformers and vLLM load, with a card and an agents file.
+    """Write a policy as a directory in the form that transformers and vLLM read, with a card and an agents file.
 
     A team whose agents have policies of their own becomes one directory per agent.
     """

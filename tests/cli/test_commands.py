@@ -17,7 +17,19 @@ from collab.models.fake_server import FakeServer
 LIBRARY = str(Path(__file__).parent / "library")
 
 COMMANDS = {
-    "": ["demo", "doctor", "eval", "export", "finetune", "rollout", "serve", "synth", "train-marl", "verify-resume"],
+    "": [
+        "demo",
+        "doctor",
+        "eval",
+        "export",
+        "finetune",
+        "rollout",
+        "serve",
+        "synth",
+        "train-marl",
+        "transfer",
+        "verify-resume",
+    ],
     "agents": ["check", "list"],
     "checkpoint": ["new"],
     "critic": ["calibrate"],
@@ -200,7 +212,7 @@ def test_agents_check_shows_the_hit_rate_of_the_prefix_cache(collab, tmp_path):
 
 def test_env_list(collab):
     assert "corridor" in collab("env", "list")[1]
-    assert list(read(collab("env", "list", "--json"))["corridor"]["backends"]) == ["fake", "slow", "broken"]
+    assert list(read(collab("env", "list", "--json"))["corridor"]["backends"]) == ["fake", "slow", "broken", "partly"]
 
 
 def test_env_tasks_can_be_chosen_by_tag(collab):
