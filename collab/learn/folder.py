@@ -15,7 +15,7 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure, UsageError
 from collab.models.layout import sha256
-from collab.store.files import sync_directory, write_atomic, writing
+from collab.store.files import read_json, sync_directory, write_atomic, writing
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import RunLock
 
@@ -78,12 +78,7 @@ class RunFolder:
         Raises:
             RunFormatError: there is no run, or another version wrote it.
         """
-        try:
-            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunFormatError(f"{self.path}: no finetune.json in it, so it is no fine-tuning run") from None
-        except (OSError, ValueError) as error:
-            raise RunFormatError(f"{self.manifest_path}: cannot be read: {error}") from None
+        manifest = read_json(self.manifest_path, f"{self.path}: no finetune.json in it, so it is no fine-tuning run")
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
         return manifest

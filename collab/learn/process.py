@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collab.errors import CollabError, Diverged, UsageError
+from collab.errors import CollabError, Diverged
 from collab.learn.data import read_data
 from collab.learn.finetune import Result, check_same, train
 from collab.learn.folder import RunFolder
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         if world()[0] == 0:
             why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"
             os.write(2, f"{why}\n".encode())
-        return 2 if isinstance(error, UsageError) else 1
+        return error.exit_code
     return 0
 
 

@@ -27,10 +27,7 @@ from collab.errors import UsageError
 from collab.learn.examples import IGNORED, Example, Part
 from collab.learn.head import score_labels_only
 from collab.learn.packed import packed_batch, share
-from collab.learn.shared_dpo import innermost
-
-PASSES = "passes"
-"""In a batch, which is a whole step: its forward passes."""
+from collab.learn.shared_dpo import PASSES, innermost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

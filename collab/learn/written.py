@@ -66,12 +66,27 @@ class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
         return found.loss / self.current_gradient_accumulation_steps
 
 
-class WrittenDpo(Written, DPOTrainer):  # type: ignore[misc]
-    """Preferences in a written order, as they were tokenised here."""
+class Tokenised(Written):
+    """Of trainers whose data are token ids already."""
 
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        """TRL would tokenise texts; these are token ids."""
+        """TRL would tokenise texts."""
         return dataset
+
+
+class WholeSteps(Tokenised):
+    """Of trainers whose batch is a whole step with all its forward passes."""
+
+    collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
+    """Makes a batch of a list with one step."""
+
+    def get_train_dataloader(self) -> Any:
+        """The written order, one step after the other."""
+        return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
+
+
+class WrittenDpo(Tokenised, DPOTrainer):  # type: ignore[misc]
+    """Preferences in a written order, as they were tokenised here."""
 
     def compute_loss(self, *rest: Any, **named: Any) -> Any:
         """TRL's; processes need not have equally many pairs."""
@@ -79,30 +94,14 @@ class WrittenDpo(Written, DPOTrainer):  # type: ignore[misc]
             return super().compute_loss(*rest, **named)
 
 
-class WrittenSharedDpo(Written, SharedPrefixDPOTrainer):
+class WrittenSharedDpo(WholeSteps, SharedPrefixDPOTrainer):
     """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
 
-    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        return dataset
-
-    def get_train_dataloader(self) -> Any:
-        """The written order, one step after the other, each with all its passes."""
-
-        def collate(found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
-            (parts,) = found
-            return {PASSES: [self.data_collator(at(part)) for part in parts]}
-
-        return DataLoader(list(self.steps), batch_size=1, collate_fn=collate)  # type: ignore[arg-type]
+    def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
+        """The forward passes of a step."""
+        (parts,) = found
+        return {PASSES: [self.data_collator(at(part)) for part in parts]}
 
 
-class WrittenTrajectoryDpo(Written, TrajectoryDPOTrainer):
-    """Whole trajectories in a written order, one step after the other."""
-
-    collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
-
-    def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        return dataset
-
-    def get_train_dataloader(self) -> Any:
-        """The written order, each step with all its passes."""
-        return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
+class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
+    """Whole trajectories in a written order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from collab.errors import RunFormatError, UsageError
 from collab.learn.folder import write_json
-from collab.store.files import writing
+from collab.store.files import read_json, writing
 from collab.store.lock import RunLock
 
 
@@ -48,12 +47,7 @@ class HeadFile:
         Raises:
             RunFormatError: it is not there, or another version wrote it.
         """
-        try:
-            head = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunFormatError(f"{self.path.parent}: no {self.path.name} in it, so it is no {self.noun}") from None
-        except (OSError, ValueError) as error:
-            raise RunFormatError(f"{self.path}: cannot be read: {error}") from None
+        head = read_json(self.path, f"{self.path.parent}: no {self.path.name} in it, so it is no {self.noun}")
         if not isinstance(head, dict) or head.get("format") != self.format:
             found = head.get("format") if isinstance(head, dict) else None
             raise RunFormatError(

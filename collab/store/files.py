@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from collab.errors import StoreFailure
+from collab.errors import RunFormatError, StoreFailure
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -27,6 +29,23 @@ def write_atomic(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_json(path: Path, absent: str) -> Any:
+    """What a JSON file holds.
+
+    Args:
+        absent: what to say where there is no such file.
+
+    Raises:
+        RunFormatError: it is not there, or cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFormatError(absent) from None
+    except (OSError, ValueError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}") from None
 
 
 def sync_directory(path: Path) -> None:
