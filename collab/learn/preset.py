@@ -95,6 +95,8 @@ class Recipe(Definition):
     warmup: Share = 0.03
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `muon`)."""
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     """Of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)

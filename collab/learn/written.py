@@ -15,6 +15,7 @@ from trl import DPOTrainer, SFTTrainer
 
 from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
+from collab.learn.muon import MuonAdamW
 from collab.learn.reading import read
 from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
 from collab.learn.trajectory_dpo import TrajectoryDPOTrainer
@@ -27,6 +28,18 @@ class Written:
     """Of each step, the forward passes of this process."""
     folder: RunFolder
     keep: int = 1
+    muon: bool = False
+
+    def create_optimizer(self: Any, model: Any = None) -> Any:
+        """Transformers' own AdamW, or Muon with the same settings."""
+        if self.muon and self.optimizer is None:
+            self.optimizer = MuonAdamW(
+                self.model if model is None else model,
+                lr=self.args.learning_rate,
+                weight_decay=self.args.weight_decay,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+            )
+        return self.optimizer if self.muon else super().create_optimizer(model)  # type: ignore[misc]
 
     def get_train_dataloader(self: Any) -> Any:
         """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""

@@ -324,7 +324,8 @@ def test_shared_prefixes_train_the_same(settings, samples, base: Path, tmp_path:
 @pytest.mark.parametrize(
     ("stage", "levels", "more"),
     [
-        ("sft", ["basic", "instruction"], []),
+        ("sft", ["basic", "instruction"], ["optimizer=muon"]),
+        pytest.param("sft", ["basic", "instruction"], [], marks=pytest.mark.slow),
         pytest.param("sft", ["basic"], ["lora={rank: 4, dropout: 0.1}", "precision=bfloat16"], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], [], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], ["lora={rank: 4}"], marks=pytest.mark.slow),
