@@ -24,6 +24,10 @@ epochs count from 0. Seeds are decimal texts, for they may not fit a double. Num
     GET /api/compare/episode?a&b&episode_a&episode_b&labels    EpisodePair   a and b: ids of runs
     GET /api/live?run&run…                            text/event-stream of `Growth`; without run: of all listed runs
 
+    GET /                                             static/index.html; states of the page live behind the "#"
+    GET /?token=…                                     sets the session's cookie and sends on to / (a "#…" is kept)
+    GET /static/{file}                                files of static/ as they are; needs no session
+
 `labels` names a labelling; without it the first of `labellings` is taken, and "" takes none. Episode ids hold slashes
 and anything else: encode them. An answer that is an error is {"error": "one line"} with 400 (does not fit), 401 (no
 session: open the printed address again), 403 (foreign host or origin), 404 (not there), 410 (was there, cannot be read
