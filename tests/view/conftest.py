@@ -1,0 +1,140 @@
+"""An overview made by hand, so that what is drawn and told of it can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from collab.view.shapes import (
+    EpochView,
+    GraphView,
+    Heat,
+    Measure,
+    Overview,
+    Rate,
+    RunRow,
+    RunView,
+    Spending,
+    TaskRate,
+    Trained,
+)
+
+AGENTS = ("ada", "ben")
+
+
+def rate(successes: int, episodes: int) -> Rate:
+    share = successes / episodes
+    return Rate(
+        successes=successes,
+        episodes=episodes,
+        value=share,
+        low=max(0.0, share - 0.1),
+        high=min(1.0, share + 0.1),
+    )
+
+
+def make_row(**changes: object) -> RunRow:
+    fields: dict[str, object] = {
+        "id": "marl",
+        "path": "runs/marl",
+        "kind": "training",
+        "unreadable": None,
+        "command": "train-marl",
+        "environment": "androidworld[simphone]",
+        "graph": "team",
+        "agents": "pocket",
+        "seed": "7",
+        "created": "2026-11-20T12:00:00.000Z",
+        "updated": None,
+        "status": "finished",
+        "privileged": False,
+        "planned": 2,
+        "done": 2,
+        "broken": 0,
+        "success": rate(30, 50),
+        "steps": 480,
+        "calls": 5760,
+        "prompt_tokens": 90000,
+        "completion_tokens": 8000,
+        "cost_usd": None,
+        "seconds": 61.5,
+        "problems": 0,
+    }
+    return RunRow(**(fields | changes))
+
+
+def make_epoch(number: int, **changes: object) -> EpochView:
+    fields: dict[str, object] = {
+        "epoch": number,
+        "over": True,
+        "played": rate(20 + number, 40),
+        "measured": rate(25 + number, 50),
+        "steps": 240,
+        "rewards": Heat(agents=AGENTS, rounds=2, rates=((0.25, 0.5), (0.75, None)), critic="oracle-1"),
+        "missing": {"not parsed": 3},
+        "agreement": 0.5 + 0.1 * number,
+        "entropy": 0.9 - 0.1 * number,
+        "ties": 4,
+        "failures": {"malformed": 2, "no_action": 1},
+        "pairs": {"adversary": 100 * number, "contrast": 40, "no source had anything worse": 7},
+        "older": 0,
+        "trained": (
+            Trained(
+                policy="shared",
+                measures=tuple(Measure(step=step, loss=0.7 / step, margin=0.1 * step) for step in range(1, 5)),
+                steps=4,
+                tokens=12345,
+                loss=0.175,
+                margin=0.4,
+                accuracy=0.875,
+                untrained=None,
+                alarm=None,
+            ),
+        ),
+        "spent": (
+            Spending(
+                part="rollout", seconds=20.0, calls=2880, prompt_tokens=40000, completion_tokens=4000, cost_usd=None
+            ),
+            Spending(
+                part="training", seconds=None, calls=0, prompt_tokens=12345, completion_tokens=None, cost_usd=None
+            ),
+        ),
+        "graph": GraphView(
+            agents=AGENTS, edges=(("ada", "ben"),), layers=(("ada",), ("ben",)), added=(), removed=(("ben", "ada"),)
+        ),
+        "runs": (),
+    }
+    return EpochView(**(fields | changes))
+
+
+@pytest.fixture
+def overview() -> Overview:
+    tasks = (
+        TaskRate(name="ContactsAddContact", difficulty="easy", success=rate(9, 10)),
+        TaskRate(name="ExpenseDeleteSingle", difficulty=None, success=rate(1, 10)),
+    )
+    return Overview(run=make_row(), labels=None, tasks=tasks, epochs=(make_epoch(1), make_epoch(2)), best=2)
+
+
+@pytest.fixture
+def one_epoch(overview: Overview) -> Overview:
+    run = make_row(kind="run", command="rollout", planned=50, done=50)
+    return replace(overview, run=run, epochs=(make_epoch(0, measured=None, trained=()),), best=None)
+
+
+@pytest.fixture
+def view_of() -> Callable[[Overview], RunView]:
+    def make(overview: Overview) -> RunView:
+        return RunView(
+            run=overview.run,
+            training=None,
+            parts=(),
+            versions={"python": "3.11.7", "collab": "0.1.0"},
+            labellings=(),
+            pair_sets=(),
+            config="{}",
+        )
+
+    return make
