@@ -1,0 +1,132 @@
+/** The page: reads where one is from the address, shows it, and follows runs that grow. */
+
+import { comparePage } from "./compare_page.js";
+import { failureNote } from "./crumbs.js";
+import { follow, forget } from "./data.js";
+import { button, fill, h, link } from "./dom.js";
+import { episodesPage } from "./episodes_page.js";
+import { findsPage } from "./finds_page.js";
+import { helpDialog } from "./help.js";
+import { listenToKeys, setKeys } from "./keys.js";
+import { overviewPage } from "./overview_page.js";
+import { readPlace, runsPlace, searchPlace } from "./place.js";
+import { runsPage } from "./runs_page.js";
+import { searchPage } from "./search_page.js";
+import { stepPage } from "./step_page.js";
+import { restoreTheme, themeButton } from "./theme.js";
+
+/**
+ * @typedef {object} Page
+ * @property {Element} element
+ * @property {string} title
+ * @property {string[]} runs that it shows; empty for all
+ * @property {import("./keys.js").Keys} keys
+ * @property {() => any} [refresh] draw anew what a growing run changed
+ */
+
+/** @type {Record<string, (place: import("./place.js").Place) => Promise<Page>>} */
+const PAGES = { runs: runsPage, overview: overviewPage, episodes: episodesPage, finds: findsPage, search: searchPage, step: stepPage, compare: comparePage };
+
+/** Milliseconds between two refreshes of a run that grows. */
+const CALM = 1000;
+
+const main = h("main", { id: "main", tabindex: -1 });
+const live = h("span", { class: "live", role: "status" });
+const words = h("input", { type: "search", id: "search", placeholder: "Search", "aria-label": "Search in this run", autocomplete: "off" });
+const searching = h("form", { role: "search", "aria-label": "Search", events: { submit: searched } }, words, h("kbd", { "aria-hidden": "true" }, "/"));
+
+/** @type {{page: Page | null, stop: () => void, turn: number, due: number | null}} */
+const now = { page: null, stop: () => undefined, turn: 0, due: null };
+
+function start() {
+  restoreTheme();
+  const help = helpDialog();
+  document.body.replaceChildren(link("#main", { class: "skip", id: "skip" }, "Skip to content"), topBar(help), main, help);
+  document.getElementById("skip")?.addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  listenToKeys({ "/": () => (searching.hidden ? document.getElementById("runs-words") : words)?.focus(), "?": () => help.showModal() });
+  addEventListener("hashchange", show);
+  show();
+}
+
+/** @param {HTMLDialogElement} help */
+function topBar(help) {
+  return h(
+    "header",
+    { class: "top" },
+    link(runsPlace(), { class: "brand" }, "Collab"),
+    searching,
+    live,
+    button("Keys", () => help.showModal(), { class: "quiet" }),
+    themeButton(),
+  );
+}
+
+/** @param {Event} event */
+function searched(event) {
+  event.preventDefault();
+  const run = runOfPlace();
+  if (run !== null) location.hash = searchPlace(run, words.value);
+}
+
+/** The run that is looked at; null where none is. */
+function runOfPlace() {
+  const { page, parts } = readPlace(location.hash);
+  return page === "runs" || page === "compare" || page === "unknown" ? null : parts[0];
+}
+
+/** Show what the address names. A page that was asked for earlier and comes later is not shown. */
+async function show() {
+  const turn = ++now.turn;
+  const place = readPlace(location.hash);
+  searching.hidden = runOfPlace() === null;
+  main.setAttribute("aria-busy", "true");
+  try {
+    const make = PAGES[place.page];
+    if (!make) throw new Error("There is no such page.");
+    const page = await make(place);
+    if (turn === now.turn) turnTo(page, place.page);
+  } catch (error) {
+    if (turn === now.turn) turnTo({ element: failureNote(error), title: "Collab", runs: [], keys: {} }, place.page);
+  }
+  main.removeAttribute("aria-busy");
+}
+
+/** @param {Page} page @param {string} name */
+function turnTo(page, name) {
+  const same = main.dataset.page === name;
+  const scroll = same ? scrollY : 0;
+  now.page = page;
+  main.dataset.page = name;
+  document.title = `${page.title} · Collab`;
+  fill(main, page.element);
+  scrollTo(0, scroll);
+  if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });
+  setKeys(page.keys);
+  now.stop();
+  now.stop = page.refresh ? follow(page.runs, grown, (connected) => fill(live, connected ? "live" : "not connected")) : () => undefined;
+  if (!page.refresh) fill(live);
+}
+
+/** @type {Map<string, string>} */
+const states = new Map();
+
+/** A run grew: draw anew, but not more often than is calm. The first word on a run says only how it is. @param {any} growth */
+function grown(growth) {
+  const known = states.get(growth.id);
+  states.set(growth.id, growth.state);
+  if (known === undefined || known === growth.state || now.due !== null) return;
+  now.due = setTimeout(async () => {
+    now.due = null;
+    forget();
+    try {
+      await now.page?.refresh?.();
+    } catch {
+      fill(live, "not connected");
+    }
+  }, CALM);
+}
+
+start();

@@ -1,0 +1,78 @@
+/** Small drawings that stand in lines and tables: shares, intervals, heat maps and bars of counts. */
+
+import { nameplate } from "./agents.js";
+import { h, property, s } from "./dom.js";
+import { amount, isKnown, percent } from "./figures.js";
+import { said } from "./words.js";
+
+/** A share with its interval on a line from 0 to 1. @param {number | null} share @param {number | null} [low] @param {number | null} [high] */
+export function intervalBar(share, low, high) {
+  if (!isKnown(share)) return null;
+  const x = (/** @type {any} */ value) => 2 + 96 * Number(value);
+  return s(
+    "svg",
+    { class: "interval", viewBox: "0 0 100 12", width: 100, height: 12, "aria-hidden": "true" },
+    s("line", { x1: 2, x2: 98, y1: 6, y2: 6, class: "rail" }),
+    isKnown(low) && isKnown(high) && s("line", { x1: x(low), x2: x(high), y1: 6, y2: 6, class: "spread" }),
+    s("circle", { cx: x(share), cy: 6, r: 3.5, class: "mean" }),
+  );
+}
+
+/** A bar as long as a share. @param {number | null} share @param {string} [tint] */
+export function shareBar(share, tint = "") {
+  return property(h("span", { class: `share ${tint}`, "aria-hidden": "true" }), "--share", isKnown(share) ? Number(share) : 0);
+}
+
+/**
+ * Agents × rounds, darker where the share is higher; the number stands in every cell.
+ * @param {import("./agents.js").Agent[]} agents @param {number} rounds
+ * @param {(agent: string, round: number) => number | null} share in [0, 1]; null where not known
+ * @param {string} caption
+ */
+export function heatMap(agents, rounds, share, caption) {
+  const columns = Array.from({ length: rounds }, (_, round) => round);
+  const cell = (/** @type {string} */ agent, /** @type {number} */ round) => {
+    const value = share(agent, round);
+    const shown = h("td", { class: isKnown(value) && Number(value) >= 0.55 ? "heat strong" : "heat" }, percent(value));
+    return property(shown, "--share", value ?? 0);
+  };
+  return h(
+    "div",
+    { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
+    h(
+      "table",
+      { class: "heatmap" },
+      h("caption", null, caption),
+      h("thead", null, h("tr", null, h("td", null), columns.map((round) => h("th", { scope: "col" }, `round ${round + 1}`)))),
+      h("tbody", null, agents.map((agent) => h("tr", null, h("th", { scope: "row" }, nameplate(agent)), columns.map((round) => cell(agent.name, round))))),
+    ),
+  );
+}
+
+/**
+ * Counts by name as a table with bars, most first.
+ * @param {Record<string, number>} counts @param {string} caption @param {string} noun heading of the names
+ */
+export function countTable(counts, caption, noun) {
+  const rows = Object.entries(counts).sort(([, one], [, other]) => other - one);
+  if (!rows.length) return null;
+  const most = Math.max(...rows.map(([, count]) => count), 1);
+  const row = (/** @type {[string, number]} */ [name, count]) =>
+    h("tr", null, h("th", { scope: "row" }, said(name)), h("td", { class: "number" }, amount(count)), h("td", { class: "bar" }, shareBar(count / most)));
+  return h(
+    "table",
+    { class: "counts" },
+    h("caption", null, caption),
+    h("thead", { class: "unseen" }, h("tr", null, h("th", { scope: "col" }, noun), h("th", { scope: "col" }, "count"), h("td", null))),
+    h("tbody", null, rows.map(row)),
+  );
+}
+
+/** Headline numbers. @param {[string, any, any?][]} entries name, value and what stands under it */
+export function tiles(entries) {
+  return h(
+    "dl",
+    { class: "tiles" },
+    entries.map(([name, value, under]) => h("div", null, h("dt", null, name), h("dd", null, value, under && h("small", null, under)))),
+  );
+}

@@ -1,0 +1,137 @@
+/** Lines over epochs, with intervals where they are known, and the same numbers as a table. */
+
+import { h, s } from "./dom.js";
+import { isKnown } from "./figures.js";
+import { linear, ticks, wholeTicks } from "./scale.js";
+
+/**
+ * @typedef {object} Series
+ * @property {string} name
+ * @property {string} [tint] class of its colour; without one it has the accent's
+ * @property {{x: number, y: number | null, low?: number | null, high?: number | null}[]} points y null: not known
+ */
+
+/**
+ * @typedef {object} ChartOptions
+ * @property {string} title
+ * @property {string} [xName] what x counts
+ * @property {[number, number]} [range] of y; otherwise that of the values
+ * @property {(value: number) => string} show a value
+ */
+
+const SIZE = { width: 360, height: 190, left: 46, right: 14, top: 12, bottom: 28 };
+const POINT_SHAPES = ["circle", "square", "diamond", "triangle"];
+
+/** @param {Series[]} series @param {ChartOptions} options */
+export function lineChart(series, options) {
+  const known = series.filter((one) => one.points.some((point) => isKnown(point.y)));
+  const heading = h("h3", null, options.title);
+  if (!known.length) return h("figure", { class: "chart" }, heading, h("p", { class: "muted" }, "Not recorded."));
+  return h(
+    "figure",
+    { class: "chart" },
+    heading,
+    drawing(known, options),
+    known.length > 1 && key(known),
+    h("details", null, h("summary", null, "Numbers"), numbers(known, options)),
+  );
+}
+
+/** @param {Series[]} series @param {ChartOptions} options */
+function drawing(series, options) {
+  const points = series.flatMap((one) => one.points.filter((point) => isKnown(point.y)));
+  const xs = points.map((point) => point.x);
+  const ys = points.flatMap((point) => [point.y, point.low, point.high].filter(isKnown).map(Number));
+  const marks = options.range ? ticks(...options.range) : ticks(Math.min(...ys), Math.max(...ys));
+  const [left, right] = [Math.min(...xs), Math.max(...xs)];
+  const alone = left === right;
+  const x = linear(alone ? left - 1 : left, alone ? right + 1 : right, SIZE.left + 8, SIZE.width - SIZE.right);
+  const y = linear(marks[0], marks[marks.length - 1], SIZE.height - SIZE.bottom, SIZE.top);
+  return s(
+    "svg",
+    { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": inWords(series, options), class: "plot" },
+    marks.map((mark) => yTick(mark, y(mark), options.show)),
+    wholeTicks(left, right).map((mark) => s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark)),
+    series.map((one, place) => line(one, place, x, y)),
+  );
+}
+
+/** @param {number} mark @param {number} y @param {(value: number) => string} show */
+function yTick(mark, y, show) {
+  return [
+    s("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y, y2: y, class: "grid" }),
+    s("text", { x: SIZE.left - 6, y, dy: "0.33em", "text-anchor": "end", class: "tick" }, show(mark)),
+  ];
+}
+
+/** @param {Series} one @param {number} place @param {(value: number) => number} x @param {(value: number) => number} y */
+function line(one, place, x, y) {
+  const points = one.points.filter((point) => isKnown(point.y));
+  const path = points.map((point, at) => `${at ? "L" : "M"} ${x(point.x)} ${y(Number(point.y))}`).join(" ");
+  const spread = points.filter((point) => isKnown(point.low) && isKnown(point.high));
+  const band = [...spread.map((point) => `${x(point.x)},${y(Number(point.high))}`), ...spread.reverse().map((point) => `${x(point.x)},${y(Number(point.low))}`)];
+  return s(
+    "g",
+    { class: `series ${one.tint ?? "accent"}` },
+    band.length > 2 && s("polygon", { points: band.join(" "), class: "band" }),
+    spread.map((point) => s("line", { x1: x(point.x), x2: x(point.x), y1: y(Number(point.low)), y2: y(Number(point.high)), class: "whisker" })),
+    s("path", { d: path, fill: "none", class: "stroke", "stroke-dasharray": ["", "6 3", "2 3", "8 3 2 3"][place % 4] || null }),
+    points.map((point) => pointShape(place, x(point.x), y(Number(point.y)))),
+  );
+}
+
+/** @param {number} place @param {number} x @param {number} y */
+function pointShape(place, x, y) {
+  const at = (/** @type {number[][]} */ corners) => s("polygon", { class: "point", points: corners.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ") });
+  switch (POINT_SHAPES[place % POINT_SHAPES.length]) {
+    case "square":
+      return at([[-3, -3], [3, -3], [3, 3], [-3, 3]]);
+    case "diamond":
+      return at([[0, -4.5], [4.5, 0], [0, 4.5], [-4.5, 0]]);
+    case "triangle":
+      return at([[0, -4.5], [4, 3], [-4, 3]]);
+    default:
+      return s("circle", { class: "point", cx: x, cy: y, r: 3.4 });
+  }
+}
+
+/** Which line is which. @param {Series[]} series */
+function key(series) {
+  const entry = (/** @type {Series} */ one, /** @type {number} */ place) =>
+    h(
+      "li",
+      null,
+      s("svg", { viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" }, s("g", { class: `series ${one.tint ?? "accent"}` },
+        s("line", { x1: 0, x2: 26, y1: 6, y2: 6, class: "stroke" }), pointShape(place, 13, 6))),
+      h("bdi", null, one.name),
+    );
+  return h("ul", { class: "key" }, series.map(entry));
+}
+
+/** @param {Series[]} series @param {ChartOptions} options */
+function numbers(series, options) {
+  const xs = [...new Set(series.flatMap((one) => one.points.map((point) => point.x)))].sort((one, other) => one - other);
+  const value = (/** @type {Series} */ one, /** @type {number} */ x) => {
+    const point = one.points.find((candidate) => candidate.x === x);
+    if (!point || !isKnown(point.y)) return "–";
+    const spread = isKnown(point.low) && isKnown(point.high) ? ` [${options.show(Number(point.low))}, ${options.show(Number(point.high))}]` : "";
+    return options.show(Number(point.y)) + spread;
+  };
+  return h(
+    "table",
+    null,
+    h("caption", { class: "unseen" }, options.title),
+    h("thead", null, h("tr", null, h("th", { scope: "col" }, options.xName ?? "epoch"), series.map((one) => h("th", { scope: "col" }, one.name)))),
+    h("tbody", null, xs.map((x) => h("tr", null, h("th", { scope: "row" }, x), series.map((one) => h("td", { class: "number" }, value(one, x)))))),
+  );
+}
+
+/** @param {Series[]} series @param {ChartOptions} options */
+function inWords(series, options) {
+  const told = series.map((one) => {
+    const points = one.points.filter((point) => isKnown(point.y));
+    const [first, last] = [points[0], points[points.length - 1]];
+    return `${one.name} from ${options.show(Number(first.y))} at ${first.x} to ${options.show(Number(last.y))} at ${last.x}`;
+  });
+  return `${options.title}: ${told.join("; ")}`;
+}

@@ -1,0 +1,92 @@
+/** One epoch closely: rewards by agent and round, pairs by cause, training, and what its parts took. */
+
+import { team } from "./agents.js";
+import { countTable, heatMap } from "./bars.js";
+import { lineChart } from "./chart.js";
+import { fill, h, link } from "./dom.js";
+import { amount, decimal, duration, money, percent } from "./figures.js";
+import { rateView } from "./outcome.js";
+import { overviewPlace } from "./place.js";
+import { plural, said } from "./words.js";
+
+/** @param {any[]} epochs `EpochView`s @param {number | null} best @param {boolean} trained whether it is a training */
+export function epochSection(epochs, best, trained) {
+  const body = h("div", { class: "epoch-body" });
+  const withPlay = epochs.filter((epoch) => epoch.played || epoch.rewards);
+  let chosen = withPlay[withPlay.length - 1] ?? epochs[epochs.length - 1];
+  const draw = () => fill(body, ...epochParts(chosen));
+  const changed = (/** @type {Event} */ event) => {
+    chosen = epochs.find((epoch) => String(epoch.epoch) === /** @type {HTMLSelectElement} */ (event.target).value);
+    draw();
+  };
+  draw();
+  const name = (/** @type {any} */ epoch) => `epoch ${epoch.epoch}${epoch.epoch === best ? ", best" : ""}${epoch.over ? "" : ", not over"}`;
+  const choice = h("select", { id: "epoch", "aria-label": "Which epoch", events: { change: changed } }, epochs.map((epoch) => h("option", { value: epoch.epoch, selected: epoch === chosen }, name(epoch))));
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "epoch-title" },
+    h("div", { class: "panel-head" }, h("h2", { id: "epoch-title" }, trained || epochs.length > 1 ? "One epoch" : "What happened"), epochs.length > 1 && choice),
+    body,
+  );
+}
+
+/** @param {any} epoch an `EpochView` */
+function epochParts(epoch) {
+  return [
+    h("dl", { class: "facts" }, epochFacts(epoch)),
+    h("div", { class: "charts" }, rewards(epoch), h("div", null, countTable(epoch.pairs, "Pairs by cause", "cause"), countTable(epoch.missing, "Cells without a score", "cause"), countTable(epoch.failures, "Replies without an action", "kind")), spending(epoch.spent)),
+    epoch.trained.length > 0 && h("div", { class: "charts" }, epoch.trained.map(trainedPolicy)),
+    epoch.runs.length > 0 && h("p", null, "Runs: ", epoch.runs.map((/** @type {any} */ part, /** @type {number} */ place) => [place > 0 && ", ", link(overviewPlace(part.id), null, `${part.role}, seed ${part.seed}`)])),
+  ];
+}
+
+/** @param {any} epoch */
+function epochFacts(epoch) {
+  const told = [
+    ["rollout", epoch.played && rateView(epoch.played)],
+    ["held-out seeds", epoch.measured && rateView(epoch.measured)],
+    ["steps", amount(epoch.steps)],
+    ["agreement", percent(epoch.agreement)],
+    ["entropy", `${decimal(epoch.entropy)} nats`],
+    ["ties", epoch.ties !== null && amount(epoch.ties)],
+    ["rows of older epochs", epoch.older !== null && amount(epoch.older)],
+  ].filter(([, value]) => value);
+  return told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));
+}
+
+/** @param {any} epoch */
+function rewards({ rewards: heat }) {
+  if (!heat) return h("p", { class: "muted" }, "No critic has judged it.");
+  const caption = heat.critic ? `Rewarded cells, by ${heat.critic}` : "Rewarded cells";
+  return heatMap(team(heat.agents), heat.rounds, (agent, round) => heat.rates[heat.agents.indexOf(agent)]?.[round] ?? null, caption);
+}
+
+/** @param {any[]} parts `Spending`s */
+function spending(parts) {
+  if (!parts.length) return null;
+  const head = ["part", "time", "calls", "prompt tokens", "reply tokens", "cost"];
+  const row = (/** @type {any} */ part) =>
+    h("tr", null, h("th", { scope: "row" }, said(part.part)), [duration(part.seconds), amount(part.calls), amount(part.prompt_tokens), amount(part.completion_tokens), money(part.cost_usd)].map((value) => h("td", { class: "number" }, value)));
+  return h(
+    "div",
+    { class: "scroll", role: "region", tabindex: 0, "aria-label": "What the parts took" },
+    h("table", { class: "rows" }, h("caption", null, "What the parts took"), h("thead", null, h("tr", null, head.map((name, place) => h("th", { scope: "col", class: place ? "number" : null }, name)))), h("tbody", null, parts.map(row))),
+  );
+}
+
+/** @param {any} one a `Trained` */
+function trainedPolicy(one) {
+  const points = (/** @type {string} */ key) => one.measures.map((/** @type {any} */ measure) => ({ x: measure.step, y: measure[key] }));
+  const told = one.untrained ? `not trained: ${one.untrained}` : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, accuracy ${percent(one.accuracy)}`;
+  return h(
+    "div",
+    { class: "trained" },
+    h("h3", null, "Policy ", said(one.policy)),
+    h("p", { class: "muted" }, said(told, 300)),
+    one.alarm && h("p", { class: "note" }, said(one.alarm, 300)),
+    one.measures.length > 0 && [
+      lineChart([{ name: "loss", points: points("loss") }], { title: "Loss", xName: "step", show: (value) => decimal(value, 3) }),
+      lineChart([{ name: "margin", points: points("margin") }], { title: "DPO margin", xName: "step", show: (value) => decimal(value, 3) }),
+    ],
+  );
+}

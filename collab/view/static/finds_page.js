@@ -1,0 +1,50 @@
+/** Steps that are worth looking at: the three jumps. */
+
+import { crumbs } from "./crumbs.js";
+import { getFinds, isReport } from "./data.js";
+import { h, link } from "./dom.js";
+import { findsPlace, overviewPlace, stepPlace } from "./place.js";
+import { plural, said } from "./words.js";
+
+/** @type {Record<string, [string, string]>} */
+const KINDS_OF_FINDS = {
+  "first-wrong": ["First wrong step", "Of every episode that was not solved, the first step that the critic does not reward."],
+  overruled: ["Vote overruled the best proposal", "Steps that are not rewarded, although some cell is."],
+  disagrees: ["Critic disagrees with outcome", "Solved episodes of which at most half is rewarded, and others that are rewarded throughout."],
+};
+
+/** Links to all three. @param {string} run */
+export function findLinks(run) {
+  if (isReport()) return null;
+  return h("nav", { class: "finds", "aria-label": "Steps worth looking at" }, h("span", { class: "muted" }, "Jump to"), Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind), { class: "chip" }, name)));
+}
+
+/** @param {import("./place.js").Place} place */
+export async function findsPage(place) {
+  const [id, kind = "first-wrong"] = place.parts;
+  const [name, meaning] = KINDS_OF_FINDS[kind] ?? [kind, ""];
+  const found = await getFinds(id, kind, place.query.get("labels"));
+  const element = h(
+    "div",
+    null,
+    crumbs([["Runs", "#/"], [id, overviewPlace(id)]]),
+    h("h1", null, name),
+    h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
+    findLinks(id),
+    h("p", { class: "muted", role: "status" }, told(found)),
+    h("ol", { class: "found" }, found.rows.map((/** @type {any} */ row) => h("li", null, findLine(row, found.labels)))),
+  );
+  return { element, title: name, runs: [], keys: {} };
+}
+
+/** @param {any} found a `Finds` */
+function told(found) {
+  if (found.judged === 0) return "No critic has judged a step of this run, so nothing can be found.";
+  return found.rows.length ? plural(found.rows.length, "step") : "No such step.";
+}
+
+/** @param {any} row a `Find` @param {string | null} labels */
+function findLine(row, labels) {
+  const cell = row.agent === null ? "" : ` · ${row.agent}, round ${row.round + 1}`;
+  return [link(stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }), null, said(row.episode, 100), ` step ${row.step}`), h("span", { class: "muted" }, said(cell, 80)), " ", said(row.note, 300)];
+}

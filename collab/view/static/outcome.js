@@ -1,0 +1,28 @@
+/** How episodes and runs ended, in a sign and a word; never by colour alone. */
+
+import { h } from "./dom.js";
+import { outcomeOf } from "./filter.js";
+import { percent } from "./figures.js";
+import { intervalBar } from "./bars.js";
+
+const OUTCOMES = { solved: "●", failed: "○", broken: "✕", unfinished: "…" };
+const OUTCOME_WORDS = { solved: "solved", failed: "not solved", broken: "broken", unfinished: "unfinished" };
+/** @type {Record<string, string>} */
+const STATUS_SIGNS = { running: "▶", finished: "■", stopped: "‖", dead: "✕" };
+
+/** @param {any} row an `EpisodeRow` */
+export function outcomeBadge(row) {
+  const outcome = outcomeOf(row);
+  return h("span", { class: `outcome ${outcome}` }, h("span", { "aria-hidden": "true" }, `${OUTCOMES[outcome]} `), OUTCOME_WORDS[outcome]);
+}
+
+/** @param {string} status */
+export function statusBadge(status) {
+  return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, `${STATUS_SIGNS[status] ?? "?"} `), status);
+}
+
+/** A success rate with its interval, drawn and in numbers. @param {any} rate a `Rate`, or null */
+export function rateView(rate) {
+  if (!rate || rate.value === null) return h("span", { class: "muted" }, "–");
+  return h("span", { class: "rate" }, h("strong", null, percent(rate.value)), intervalBar(rate.value, rate.low, rate.high), h("small", null, `${percent(rate.low)} – ${percent(rate.high)}, ${rate.successes}/${rate.episodes}`));
+}

@@ -1,0 +1,126 @@
+/** A run or a training in numbers: headlines, over epochs, one epoch closely, tasks, problems. */
+
+import { tiles } from "./bars.js";
+import { crumbs } from "./crumbs.js";
+import { getOverview, getProblems, getRun } from "./data.js";
+import { fill, h, link } from "./dom.js";
+import { epochSection } from "./epoch.js";
+import { amount, duration, isKnown, moment, money, percent } from "./figures.js";
+import { findLinks } from "./finds_page.js";
+import { graphsOverEpochs } from "./graphs_panel.js";
+import { rateView, statusBadge } from "./outcome.js";
+import { episodesPlace, overviewPlace } from "./place.js";
+import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
+import { trends } from "./trends.js";
+import { passage, plural, said } from "./words.js";
+
+/** @param {import("./place.js").Place} place */
+export async function overviewPage(place) {
+  const [id] = place.parts;
+  const view = await getRun(id);
+  if (view.run.unreadable) return unreadablePage(view);
+  const body = h("div");
+  const draw = async () => {
+    const found = await getOverview(id, null);
+    fill(body, ...sections(id, view, found, view.run.problems > 0 ? await getProblems(id) : null));
+  };
+  await draw();
+  return { element: h("div", { class: "overview" }, body), title: view.run.path, runs: [id], keys: {}, refresh: draw };
+}
+
+/** @param {any} view a `RunView` of which nothing can be read */
+function unreadablePage(view) {
+  const element = h("div", null, crumbs([["Runs", "#/"]]), h("h1", null, said(view.run.path)), h("p", { class: "note" }, said(view.run.unreadable, 600)));
+  return { element, title: view.run.path, runs: [], keys: {} };
+}
+
+/** @param {string} id @param {any} view a `RunView` @param {any} found an `Overview` @param {any} problems a `Problems`, or null */
+function sections(id, view, found, problems) {
+  const { run } = found;
+  const epochs = found.epochs;
+  return [
+    head(id, view, run),
+    headlines(run, epochs),
+    findLinks(id),
+    epochs.length > 1 && trends(epochs, run.kind === "training"),
+    epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training"),
+    graphsOverEpochs(epochs),
+    tasksSection(id, found.tasks),
+    problems && problemsSection(problems),
+    about(view),
+  ];
+}
+
+/** @param {string} id @param {any} view @param {any} run */
+function head(id, view, run) {
+  const trail = /** @type {[string, string][]} */ ([["Runs", "#/"]]);
+  if (view.training) trail.push([view.training, overviewPlace(view.training)]);
+  return h(
+    "header",
+    null,
+    crumbs(trail),
+    h("div", { class: "title-line" }, h("h1", null, said(run.path, 120)), statusBadge(run.status), link(episodesPlace(id), { class: "action" }, "Episodes")),
+    h("p", { class: "muted" }, run.kind === "training" ? "training" : said(run.command), " · ", said(run.environment), " · ", said(run.agents, 80), " on ", said(run.graph), ` · seed ${run.seed} · begun ${moment(run.created)}`),
+    run.privileged && h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
+  );
+}
+
+/** @param {any} run @param {any[]} epochs */
+function headlines(run, epochs) {
+  const last = epochs[epochs.length - 1];
+  const tokens = isKnown(run.prompt_tokens) ? run.prompt_tokens + (run.completion_tokens ?? 0) : null;
+  const planned = run.planned === null ? "" : ` of ${amount(run.planned)}`;
+  return tiles([
+    ["success", rateView(run.success), null],
+    [run.kind === "training" ? "epochs" : "episodes", `${amount(run.done)}${planned}`, run.broken > 0 && `${run.broken} broken`],
+    ["steps", amount(run.steps), null],
+    ["agreement", percent(last?.agreement), isKnown(last?.entropy) && `entropy ${last.entropy.toFixed(2)} nats`],
+    ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
+    ["cost", money(run.cost_usd), null],
+    ["time", duration(run.seconds), null],
+  ]);
+}
+
+/** @param {string} id @param {any[]} tasks */
+function tasksSection(id, tasks) {
+  if (!tasks.length) return null;
+  let order = { key: /** @type {string | null} */ (null), descending: false };
+  const holder = h("div");
+  const sorted = (/** @type {string} */ key) => {
+    order = nextOrder(order, key);
+    draw();
+  };
+  const columns = [
+    { name: "Task", key: "name", heads: true, show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name }), null, said(task.name)) },
+    { name: "Difficulty", key: "difficulty", show: (/** @type {any} */ task) => said(task.difficulty ?? "–") },
+    { name: "Success", key: "success", value: (/** @type {any} */ task) => task.success.value, show: (/** @type {any} */ task) => rateView(task.success) },
+  ];
+  const draw = () => redraw(holder, () => sortableTable("Success by task", columns, sortedRows(tasks, columns, order), order, sorted));
+  draw();
+  return h("section", { class: "panel", "aria-labelledby": "tasks-title" }, h("h2", { id: "tasks-title" }, "Tasks"), holder);
+}
+
+/** @param {any} problems */
+function problemsSection({ problems }) {
+  const where = (/** @type {any} */ one) => (one.line === null ? one.file : `${one.file}, line ${one.line}`);
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "problems-title" },
+    h("h2", { id: "problems-title" }, "What cannot be read"),
+    h("p", { class: "muted" }, `${plural(problems.length, "thing")}; all else is shown.`),
+    h("ul", { class: "problems" }, problems.slice(0, 100).map((/** @type {any} */ one) => h("li", null, h("code", null, said(where(one))), " ", said(one.reason, 300)))),
+  );
+}
+
+/** @param {any} view */
+function about(view) {
+  const versions = Object.entries(view.versions).map(([name, version]) => h("div", null, h("dt", null, said(name)), h("dd", null, said(String(version)))));
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "about-title" },
+    h("h2", { id: "about-title" }, "How it was made"),
+    view.parts.length > 0 && h("details", null, h("summary", null, `${plural(view.parts.length, "run")} of this training`), h("ul", null, view.parts.map((/** @type {any} */ part) => h("li", null, link(overviewPlace(part.id), null, `epoch ${part.epoch}, ${part.role}, seed ${part.seed}`))))),
+    versions.length > 0 && h("details", null, h("summary", null, "Versions"), h("dl", { class: "facts" }, versions)),
+    view.config && h("details", null, h("summary", null, "Configuration"), passage(view.config, { limit: 20000, label: "Configuration" })),
+  );
+}

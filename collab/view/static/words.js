@@ -1,0 +1,48 @@
+/** Texts from outside: isolated from the line around them, and cut where they are endless. */
+
+import { button, fill, h } from "./dom.js";
+
+const LONG_TEXT = 2000;
+
+/**
+ * A short text from outside on a line of ours, whatever its direction of writing.
+ * @param {string | null | undefined} value
+ * @param {number} [limit] characters that are shown
+ */
+export function said(value, limit = 200) {
+  const text = value ?? "";
+  const shown = clipped(text, limit);
+  return h("bdi", { class: "said", title: shown === text ? null : clipped(text, 1000) }, shown);
+}
+
+/**
+ * A long text from outside with its line breaks; what is beyond the limit is shown when asked for.
+ * @param {string | null | undefined} value
+ * @param {{limit?: number, label?: string}} [options] label: what it is, for screen readers
+ */
+export function passage(value, { limit = LONG_TEXT, label } = {}) {
+  const text = value ?? "";
+  const block = h("pre", { class: "passage", dir: "auto", "aria-label": label, role: label ? "group" : null });
+  if (text.length <= limit) {
+    fill(block, text);
+    return block;
+  }
+  const whole = button(`Show all ${text.length.toLocaleString("en")} characters`, () => fill(block, text), { class: "quiet" });
+  fill(block, clipped(text, limit), "\n", whole);
+  return block;
+}
+
+/**
+ * The beginning of a text, never half a character of it.
+ * @param {string} text @param {number} limit
+ */
+export function clipped(text, limit) {
+  if (text.length <= limit) return text;
+  const end = text.charCodeAt(limit - 2);
+  return `${text.slice(0, end >= 0xd800 && end <= 0xdbff ? limit - 2 : limit - 1)}…`;
+}
+
+/** "1 step", "2 steps". @param {number} count @param {string} noun @param {string} [many] */
+export function plural(count, noun, many) {
+  return `${count.toLocaleString("en")} ${count === 1 ? noun : (many ?? `${noun}s`)}`;
+}
