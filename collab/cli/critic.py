@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
-from collab.cli.watch import short, work
+from collab.cli.output import data, emit, say, table
+from collab.cli.watch import end_early, short, work
 
 if TYPE_CHECKING:
     from collab.calibrating.configure import CalibrationConfig
@@ -178,9 +178,7 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
         )
     elif result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
-    if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with: {again}")
-        raise typer.Exit(1)
+    end_early(result.stopped, again)
 
 
 def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, say, table
-from collab.cli.watch import clock, short, work
+from collab.cli.watch import clock, end_early, short, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -213,9 +213,7 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
         emit(result_data(result))
     elif result.report is not None:
         _show(result, result.report)
-    if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with: {again}")
-        raise typer.Exit(1)
+    end_early(result.stopped, again)
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
         note(f"{count} of {result.report.units} walks and episodes broke ({why}); make them again with: {again}")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
+from collab.cli import training_options as training
 from collab.cli.output import data, emit, note, say
 from collab.cli.training_text import below, describe, news, result_data, show_result
-from collab.cli.watch import work
+from collab.cli.watch import end_early, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -20,31 +21,6 @@ if TYPE_CHECKING:
     from collab.marl.config import MarlConfig
     from collab.marl.loop import MarlResult
 
-HOW = "How it is trained"
-"""A heading in the help."""
-
-AUTO = "auto"
-"""Where to train unless said otherwise."""
-
-Preset = Annotated[
-    str,
-    typer.Option(
-        "--preset",
-        metavar="NAME|FILE",
-        help="The method: collab, paper, qwen2.5-0.5b or a YAML file.",
-        rich_help_panel=HOW,
-    ),
-]
-AblationName = Annotated[
-    str | None,
-    typer.Option(
-        "--ablation",
-        metavar="NAME",
-        help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
-        "adversary-pairs, contrast-pairs, mixed-pairs, anchor or no-anchor.",
-        rich_help_panel=HOW,
-    ),
-]
 Split = Annotated[
     str,
     typer.Option(
@@ -54,58 +30,13 @@ Split = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=options.LIMITS)
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        metavar="DIR",
-        help="Go on with a training that was stopped or killed.",
-        rich_help_panel=options.LIMITS,
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="a=b",
-        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run: run.graph.rounds=2. "
-        "May be repeated.",
-        rich_help_panel=HOW,
-    ),
-]
 OnlyPlan = Annotated[
     bool,
     typer.Option(
         "--plan",
         help="Print calls, tokens, memory, disk, time and money with ranges; train nothing.",
-        rich_help_panel=HOW,
+        rich_help_panel=training.HOW,
     ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="auto (a GPU if there is one) or cpu; with --resume as before unless given.",
-        show_default=AUTO,
-        rich_help_panel=HOW,
-    ),
-]
-Calibrations = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibrations",
-        metavar="DIR",
-        help="Where calibrations of the critic lie; default: calibrations/.",
-        rich_help_panel=HOW,
-    ),
-]
-Anyway = Annotated[
-    bool,
-    typer.Option("--anyway", help="Let the critic judge, whatever is known of it.", rich_help_panel=HOW),
 ]
 Agents = Annotated[
     str | None,
@@ -124,19 +55,19 @@ def train_marl(
     env: options.Environment = "androidworld",
     graph: options.Graph = "team",
     agents: Agents = None,
-    preset: Preset = "collab",
-    ablation: AblationName = None,
-    settings: Settings = None,
+    preset: training.Preset = "collab",
+    ablation: training.AblationName = None,
+    settings: training.Settings = None,
     tasks: options.Tasks = None,
     split: Split = "train",
     seed: options.Seed = 0,
     backend: options.Backend = None,
-    out: Out = None,
-    resume: Resume = None,
+    out: training.Out = None,
+    resume: training.Resume = None,
     plan: OnlyPlan = False,
-    calibrations: Calibrations = None,
-    anyway: Anyway = False,
-    device: Device = None,
+    calibrations: training.Calibrations = None,
+    anyway: training.Anyway = False,
+    device: training.Device = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -170,9 +101,9 @@ def train_marl(
         settings=settings or (),
     )
     if plan:
-        _show_plan(config, definitions, device or AUTO, as_json)
+        _show_plan(config, definitions, device or training.AUTO, as_json)
     else:
-        _finish(_begin(config, out, limit, device or AUTO, calibrations=calibrations, anyway=anyway), as_json)
+        _finish(_begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway), as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -195,8 +126,7 @@ def _refuse_graph(context: typer.Context, ablation: str | None, graph: str) -> N
     from collab.marl.ablation import ABLATIONS
 
     own = ABLATIONS[ablation].graph if ablation in ABLATIONS else None
-    source = context.get_parameter_source("graph")
-    if own not in (None, graph) and source is not None and source.name == "COMMANDLINE":
+    if own not in (None, graph) and options.said(context, ["graph"]):
         raise UsageError(f"--ablation {ablation} plays the graph {own}; leave out --graph {graph}")
 
 
@@ -208,17 +138,13 @@ def _begin(
 ) -> MarlResult:
     from collab.credit.gate import FOLDER
     from collab.errors import UsageError
-    from collab.marl.gate import admitted
     from collab.marl.layout import MarlFolder
     from collab.marl.loop import start
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    calibrations = FOLDER if calibrations is None else calibrations
-    known = asyncio.run(admitted(config, calibrations=calibrations, anyway=anyway))
-    note(f"critic {config.method.critic}: {known}")
     begin = functools.partial(
-        start, config, out, calibrations=calibrations, anyway=anyway, budget=budget, device=device
+        start, config, out, calibrations=calibrations or FOLDER, anyway=anyway, budget=budget, device=device, tell=note
     )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{method.epochs} epochs of {config.size} of {config.run.environment_name}"
@@ -265,11 +191,8 @@ def _finish(result: MarlResult, as_json: bool) -> None:
     """Print how a training went; one that stopped early ends the command with exit code 1."""
     from collab.marl.layout import MarlFolder
 
-    again = MarlFolder(result.path).resume
     if as_json:
         emit(result_data(result))
     else:
         show_result(result)
-    if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with: {again}")
-        raise typer.Exit(1)
+    end_early(result.stopped, MarlFolder(result.path).resume)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from collab.cli import options
-from collab.cli import train_marl as training
+from collab.cli import training_options as training
 from collab.cli.output import data, emit, note
 from collab.cli.transfer_text import describe, result_data, show_plan, show_result
-from collab.cli.watch import work
+from collab.cli.watch import end_early, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 FREE = {"resume", "plan", "device", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
-TRAINS = ("preset", "seed", "calibrations", "anyway", "device")
+TRAINS = ("preset", "ablation", "seed", "calibrations", "anyway", "device")
 """Parameters that say how training goes on."""
 NO_SPLIT = "none"
 
@@ -93,15 +94,6 @@ OnlyPlan = Annotated[
     bool,
     typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),
 ]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        metavar="DIR",
-        help="Go on with a transfer that was stopped or killed.",
-        rich_help_panel=options.LIMITS,
-    ),
-]
 
 
 def transfer(
@@ -118,13 +110,14 @@ def transfer(
     seeds: Seeds = None,
     episodes: Episodes = None,
     preset: training.Preset = "collab",
+    ablation: training.AblationName = None,
     settings: training.Settings = None,
     seed: Seed = 0,
     calibrations: training.Calibrations = None,
     anyway: training.Anyway = False,
     device: training.Device = None,
     out: training.Out = None,
-    resume: Resume = None,
+    resume: training.Resume = None,
     plan: OnlyPlan = False,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
@@ -155,6 +148,7 @@ def transfer(
         episodes=episodes,
         concurrency=concurrency,
         preset=preset,
+        ablation=ablation,
         seed=seed,
         settings=tuple(settings or ()),
         **({} if seeds is None else {"seeds": tuple(options.seeds("--seeds", seeds))}),
@@ -213,22 +207,19 @@ def _begin(
 ) -> TransferResult:
     from collab.credit.gate import FOLDER
     from collab.errors import UsageError
-    from collab.marl.gate import admitted
     from collab.transfer.layout import TransferFolder
     from collab.transfer.run import start
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    place = FOLDER if calibrations is None else calibrations
-    if config.training is not None:
-        known = asyncio.run(admitted(config.training, calibrations=place, anyway=anyway))
-        note(f"critic {config.training.method.critic}: {known}")
+    begin = functools.partial(
+        start, config, out, calibrations=calibrations or FOLDER, anyway=anyway, budget=budget, device=device, tell=note
+    )
+    how = "" if config.training is None else f", trained by {config.training.called}"
     return work(
-        lambda watch, stop: start(
-            config, out, calibrations=place, anyway=anyway, budget=budget, device=device, watch=watch, stop=stop
-        ),
+        lambda watch, stop: begin(watch=watch, stop=stop),
         out,
-        opening=f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}, in {out}",
+        opening=f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}{how}, in {out}",
         tell=describe,
         resume=TransferFolder(out).resume,
     )
@@ -270,6 +261,4 @@ def _finish(result: TransferResult, *, as_json: bool) -> None:
         emit(result_data(result))
     else:
         show_result(result)
-    if result.stopped is not None:
-        note(f"stopped: {result.stopped}; go on with: {TransferFolder(result.path).resume}")
-        raise typer.Exit(1)
+    end_early(result.stopped, TransferFolder(result.path).resume)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import typer
+
 from collab.cli.output import note
 from collab.errors import RunError
 
@@ -64,6 +66,21 @@ def work(
         return asyncio.run(_work(job, opening, _Telling(tell or describe, below, news)))
     except KeyboardInterrupt:
         raise RunError(f"interrupted; go on with: {resume or resume_command(run)}") from None
+
+
+def end_early(stopped: str | None, resume: str) -> None:
+    """End the command with exit code 1 where its work stopped before its end.
+
+    Args:
+        stopped: why; None when it did not.
+        resume: what to type to go on.
+
+    Raises:
+        typer.Exit: it stopped.
+    """
+    if stopped is not None:
+        note(f"stopped: {stopped}; go on with: {resume}")
+        raise typer.Exit(1)
 
 
 def resume_command(run: Path) -> str:

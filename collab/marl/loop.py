@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.config import Budget, validate
+from collab.config import Budget, RunConfig, validate
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
@@ -51,6 +51,7 @@ async def start(
     anyway: bool = False,
     budget: Budget | None = None,
     device: str = "auto",
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> MarlResult:
@@ -61,6 +62,7 @@ async def start(
         anyway: let the critic judge, whatever is known of it.
         budget: what may be spent; None for no limit. `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
+        tell: takes what is known of the critic, in a line, before anything is begun.
 
     Raises:
         UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
@@ -69,9 +71,10 @@ async def start(
     """
     check_installed()
     check_device(device)
-    check_processes(config.method.processes, device)
+    check_processes(config.method.processes, device, config.method.parallelism)
     grant, base = Grant(budget=budget or Budget(), device=device), base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
+    tell(f"critic {config.method.critic}: {calibration}")
     folder = MarlFolder(out)
     folder.create(
         {
@@ -111,7 +114,7 @@ async def resume(
     grant = granted(head, str(folder.file), budget=budget, device=device)
     check_device(grant.device)
     config = validate(MarlConfig, head["config"], str(folder.file))
-    check_processes(config.method.processes, grant.device)
+    check_processes(config.method.processes, grant.device, config.method.parallelism)
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
     return await _run(config, folder, grant, watch, stop)
@@ -122,6 +125,12 @@ def base_digests(config: MarlConfig) -> dict[str, str]:
     policy = first_policy(config.run, config.method)
     known = {path: weights_digest(Path(checkpoint(path))) for path in set(policy.weights.values())}
     return {slot: known[path] for slot, path in policy.weights.items()}
+
+
+def changed_prompt(run: RunConfig, library: Library) -> str | None:
+    """The first prompt of a run whose texts are others in the library by now; None when all are the same."""
+    there = with_prompts(run, library).prompts
+    return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
 
 
 async def _run(
@@ -182,9 +191,8 @@ def _finish(loop: Loop, records: list[Record]) -> Summary:
 
 def _check_prompts(config: MarlConfig, folder: MarlFolder, library: Library) -> None:
     """Refuse to train one team on two prompts: rollouts read them from the library."""
-    names = with_prompts(config.run, library).prompts
-    changed = [name for name, texts in config.run.prompts.items() if names.get(name) != texts]
-    if changed:
+    changed = changed_prompt(config.run, library)
+    if changed is not None:
         raise UsageError(
-            f"{folder.path}: prompts/{changed[0]} is not what it was when the training began; restore it, or train anew"
+            f"{folder.path}: prompts/{changed} is not what it was when the training began; restore it, or train anew"
         )

@@ -51,6 +51,8 @@ class Wish:
     """Episodes at once."""
     preset: str = "collab"
     """Continual: the method."""
+    ablation: str | None = None
+    """Continual: what is changed of it, see `collab.marl.ablation`; None for nothing."""
     seed: int = 0
     """Continual: of the training."""
     settings: tuple[str, ...] = ()

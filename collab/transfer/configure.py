@@ -10,11 +10,12 @@ from collab.api import resolved
 from collab.config import RunConfig, run_config, validate
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
+from collab.marl.ablation import ABLATIONS
 from collab.marl.config import MarlConfig, load_method
 from collab.marl.configure import RUN
 from collab.marl.configure import configure as configure_training
 from collab.marl.layout import MarlFolder
-from collab.marl.loop import base_digests
+from collab.marl.loop import base_digests, changed_prompt
 from collab.marl.policy import PolicyName, agents_of, parse_policy, trained_agents
 from collab.resolve import with_prompts
 from collab.splits.choose import whole
@@ -133,11 +134,10 @@ async def _first(wish: Wish, source: Source) -> list[RunConfig]:
     }
     split = None if measured.split is None else measured.split.name
     run = await resolved(measured.model_copy(update=own), once_per_task=wish.episodes is None, split=split)
-    played = with_prompts(run, source.library)
-    changed = [prompt for prompt, texts in played.prompts.items() if measured.prompts.get(prompt) != texts]
-    if changed:
-        raise UsageError(f"prompts/{changed[0]} is not what it was when {source.name.run} was trained; restore it")
-    return _seeded(played, wish.seeds)
+    changed = changed_prompt(run, source.library)
+    if changed is not None:
+        raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
+    return _seeded(run, wish.seeds)
 
 
 async def _training(library: Library, wish: Wish) -> MarlConfig:
@@ -149,6 +149,7 @@ async def _training(library: Library, wish: Wish) -> MarlConfig:
         env=wish.env,
         graph=wish.graph,
         agents=wish.agents,
+        ablation=wish.ablation,
         backend=wish.backend,
         tasks=wish.tasks,
         split=None if wish.split is None else TRAIN,
@@ -181,6 +182,11 @@ def _check_wish(wish: Wish) -> None:
         )
     if wish.split == TRAIN:
         raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
+    if wish.ablation in ABLATIONS and ABLATIONS[wish.ablation].graph is not None:
+        raise UsageError(
+            f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
+            f"like that (collab train-marl --ablation {wish.ablation}) and name it with --agents"
+        )
     told = {one.partition("=")[0] for one in wish.settings}
     for name, option in (("run.seed", "--seeds"), ("run.tasks", "--tasks"), ("run.episodes", "--episodes")):
         if name in told:

@@ -64,6 +64,8 @@ class Outcome(Definition):
     """Δ_generalization of every team but the base."""
     gained: Difference | None = None
     forgetting: Difference | None = None
+    method: str | None = None
+    """How the team was trained in the second environment: preset and ablation."""
     epoch: int | None = None
     """Epoch of the second training that was chosen; 0 means that none was better than the transferred team."""
 
@@ -97,9 +99,16 @@ def forgetting(before: Report, after: Report) -> Comparison:
 
 
 def outcome_of(
-    played: Played, *, mode: Mode, agents: str, base: str, seeds: Sequence[int], epoch: int | None = None
+    played: Played,
+    *,
+    mode: Mode,
+    agents: str,
+    base: str,
+    seeds: Sequence[int],
+    epoch: int | None = None,
+    method: str | None = None,
 ) -> Told:
-    """Compare what was played.
+    """Compare what was played; names and numbers as `Outcome` has them.
 
     Raises:
         UsageError: something is no result or cannot be compared; see `collab.tables.tabulate`.
@@ -121,6 +130,7 @@ def outcome_of(
         },
         gained=Difference.of(compare(second["transferred"], second["continued"])) if first else None,
         forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
+        method=method,
         epoch=epoch,
     )
     return Told(outcome=outcome, markdown=_told(outcome, tables))
@@ -139,7 +149,8 @@ def _measured(table: Table, reports: Mapping[Arm, Report]) -> Measured:
 
 
 def _told(outcome: Outcome, tables: Mapping[Place, Table]) -> str:
-    lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.", ""]
+    how = f" Trained in the second environment by {outcome.method}." if outcome.method else ""
+    lines = [f"# Transfer, {outcome.mode}", "", f"Team {outcome.agents}, base {outcome.base}.{how}", ""]
     for place, table in tables.items():
         lines += [f"## The {place} environment", "", markdown(table), ""]
     for arm, difference in outcome.generalization.items():

@@ -15,9 +15,9 @@ from collab.learn.prepare import check_device, check_installed
 from collab.library import checkpoint
 from collab.marl.gate import admitted
 from collab.marl.grant import Grant, granted
+from collab.marl.loop import changed_prompt
 from collab.models.layout import weights_digest
 from collab.report import RecordedRun, recorded_run
-from collab.resolve import with_prompts
 from collab.store.manifest import now
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.layout import TransferFolder, parts_after, parts_before
@@ -47,6 +47,7 @@ async def start(
     anyway: bool = False,
     budget: Budget | None = None,
     device: str = "auto",
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
@@ -60,7 +61,8 @@ async def start(
     check_device(device)
     if config.training is not None:
         check_installed()
-        await admitted(config.training, calibrations=calibrations, anyway=anyway)
+        known = await admitted(config.training, calibrations=calibrations, anyway=anyway)
+        tell(f"critic {config.training.method.critic}: {known}")
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
     folder.head.create(
         {
@@ -157,11 +159,10 @@ async def _run(
 def _check_prompts(config: TransferConfig, folder: TransferFolder) -> None:
     """Refuse to compare teams under two prompts: runs read them from the library."""
     for run, own in ((config.transferred[0], config.library), *((one, config.first_library) for one in config.first)):
-        now_there = with_prompts(run, library_of(own)).prompts
-        changed = [name for name, texts in run.prompts.items() if now_there.get(name) != texts]
-        if changed:
+        changed = changed_prompt(run, library_of(own))
+        if changed is not None:
             raise UsageError(
-                f"{folder.path}: prompts/{changed[0]} is not what it was when the transfer began; "
+                f"{folder.path}: prompts/{changed} is not what it was when the transfer began; "
                 "restore it, or begin anew"
             )
 
@@ -196,4 +197,5 @@ def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
         base=config.base_name,
         seeds=config.seeds,
         epoch=None if config.training is None else best_epoch(folder),
+        method=None if config.training is None else config.training.called,
     )

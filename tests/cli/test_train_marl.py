@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.cli.train_marl import Preset
+from collab.cli.training_options import AblationName, Preset
+from collab.marl.ablation import ABLATIONS
 from collab.marl.config import presets
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -68,9 +69,12 @@ def test_what_cannot_be_done_is_one_line(
     assert said in refused(capsys, *given, *arguments)
 
 
-def test_the_help_names_all_presets() -> None:
+def test_the_help_names_all_presets_and_ablations() -> None:
     (option,) = Preset.__metadata__
     assert f"The method: {', '.join(presets())} or a YAML file." == option.help
+    (option,) = AblationName.__metadata__
+    *names, last = ABLATIONS
+    assert option.help.endswith(f": {', '.join(names)} or {last}.")
 
 
 def test_a_critic_that_nobody_calibrated_is_refused(

@@ -48,6 +48,8 @@ def asked(library: Path) -> list[str]:
         (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "x"), "write whole numbers"),
         (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "1"), "1 is a seed for training"),
         (("--mode", "direct", "--preset", "paper", "--anyway"), "trains nothing; leave out --preset, --anyway"),
+        (("--mode", "direct", "--ablation", "rft"), "trains nothing; leave out --ablation"),
+        (("--resume", "nowhere", "--ablation", "rft"), "as it is; leave out --ablation"),
         (("--resume", "nowhere"), "no transfer.json"),
         (("--resume", "nowhere", "--plan"), "no transfer.json"),
         (("--resume", "nowhere", "--env", "street", "--set", "a=1"), "as it is; leave out --env, --set"),

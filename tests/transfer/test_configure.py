@@ -80,6 +80,16 @@ def test_continual_trains_from_the_team_and_measures_at_home(library: Library, w
     assert TransferConfig.model_validate_json(config.model_dump_json()) == config
 
 
+def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(library: Library, wish: Wish) -> None:
+    whole, changed = put(library, wish), put(library, wish, ablation="rft")
+    assert whole.training is not None
+    assert changed.training is not None
+    assert (whole.training.called, changed.training.called) == ("collab", "collab, ablation rft")
+    assert changed.training.method == whole.training.method.model_copy(update={"objective": "rft"})
+    apart = {"training"}
+    assert changed.model_dump(exclude=apart) == whole.model_dump(exclude=apart)
+
+
 def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library, wish: Wish) -> None:
     config = put(library, wish, episodes=None, tasks=("PressButton", "TypeWord"))
     assert [run.episodes for run in (*config.base, *config.transferred)] == [2] * 4
@@ -103,6 +113,10 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"seed": 33}, "choose another --seed"),
         ({"graph": "alone"}, "was trained as ada, ben, the graph has ada"),
         ({"agents": "nowhere@best"}, r"no marl\.json"),
+        ({"ablation": "no-rc"}, "no ablation called 'no-rc'; did you mean no-cr"),
+        ({"ablation": "anchor"}, "--ablation anchor: changes nothing"),
+        ({"ablation": "rft", "settings": ("objective=dpo",)}, "--set objective=dpo: --ablation rft stands for"),
+        ({"ablation": "single-agent"}, "a team goes elsewhere as it was trained"),
     ],
 )
 def test_what_does_not_fit_is_refused(library: Library, wish: Wish, changes: dict[str, Any], said: str) -> None:

@@ -68,8 +68,10 @@ def test_forgetting_is_what_was_solved_before_less_what_is_solved_after() -> Non
 
 
 def test_an_outcome_tells_every_rate_and_difference() -> None:
-    told = outcome_of(played(), mode="continual", agents="a@best", base="a@epoch0", seeds=[30], epoch=2)
+    names = {"agents": "a@best", "base": "a@epoch0", "method": "collab, ablation rft"}
+    told = outcome_of(played(), mode="continual", seeds=[30], epoch=2, **names)
     outcome = told.outcome
+    assert "Team a@best, base a@epoch0. Trained in the second environment by collab, ablation rft.\n" in told.markdown
     assert {arm: one.successes for arm, one in outcome.second.success.items()} == {
         "base": 1,
         "transferred": 3,

@@ -1,0 +1,79 @@
+"""Options of commands that train a team, described once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collab.cli.options import LIMITS
+
+HOW = "How it is trained"
+"""A heading in the help."""
+
+AUTO = "auto"
+"""Where to train unless said otherwise."""
+
+Preset = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="NAME|FILE",
+        help="The method: collab, paper, qwen2.5-0.5b or a YAML file.",
+        rich_help_panel=HOW,
+    ),
+]
+AblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        metavar="NAME",
+        help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
+        "adversary-pairs, contrast-pairs, mixed-pairs, anchor or no-anchor.",
+        rich_help_panel=HOW,
+    ),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a=b",
+        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run: run.graph.rounds=2. "
+        "May be repeated.",
+        rich_help_panel=HOW,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto (a GPU if there is one) or cpu; with --resume as before unless given.",
+        show_default=AUTO,
+        rich_help_panel=HOW,
+    ),
+]
+Calibrations = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrations",
+        metavar="DIR",
+        help="Where calibrations of the critic lie; default: calibrations/.",
+        rich_help_panel=HOW,
+    ),
+]
+Anyway = Annotated[
+    bool,
+    typer.Option("--anyway", help="Let the critic judge, whatever is known of it.", rich_help_panel=HOW),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with what was stopped or killed there.",
+        rich_help_panel=LIMITS,
+    ),
+]
