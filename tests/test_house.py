@@ -42,9 +42,9 @@ ORDER = (
         "graphs",
     ),
     *("vote", "recorder", "rollout", "collector"),
-    *("credit", "synth", "learn", "loop", "evaluation", "comparison", "report", "tables", "view"),
+    *("credit", "synth", "learn", "loop", "evaluation", "comparison", "report", "tables"),
     *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api"),
-    *("marl", "transfer", "cli"),
+    *("marl", "transfer", "view", "cli"),
 )
 """A room imports only rooms that stand before it."""
 

@@ -83,9 +83,7 @@ class Case:
     @property
     def digest(self) -> str:
         """SHA-256 of goal, screen, edges and all replies: an episode that was played again gives other cases."""
-        said = [[cell.agent, cell.round, cell.text] for cell in self.matrix]
-        whole = json.dumps([self.task.goal, self.observation.digest, self.matrix.edges, said])
-        return hashlib.sha256(whole.encode()).hexdigest()
+        return case_digest(self.task.goal, self.observation, self.matrix)
 
     def heard(self, cell: CellRef) -> tuple[Utterance, ...]:
         """What stood in a cell's prompt, in conversation order; KeyError when there is no such cell."""
@@ -98,6 +96,13 @@ class Case:
             if cell.action is not None:
                 found.setdefault(cell.action, []).append(cell)
         return {action: tuple(cells) for action, cells in found.items()}
+
+
+def case_digest(goal: str, observation: Observation, matrix: ActionMatrix) -> str:
+    """See `Case.digest`."""
+    said = [[cell.agent, cell.round, cell.text] for cell in matrix]
+    whole = json.dumps([goal, observation.digest, matrix.edges, said])
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def cases(trajectory: Trajectory, space: ActionSpace, states: States | None = None) -> Iterator[Case]:

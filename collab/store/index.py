@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import secrets
 import sqlite3
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,8 @@ _COMMIT_S = 0.5
 """How long rows wait for their commit: a commit per step would cost more than the step."""
 _BUSY_S = 0.1
 """How long a commit waits for readers before it is put off."""
+_FAR_BEHIND = 500
+"""Lines of a log that take longer to read than a spare index takes to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +61,22 @@ class Index:
         self._committed = time.monotonic()
 
     @classmethod
-    def load(cls, directory: Path, *, trust: bool = True) -> Index:
-        """The whole run in memory: its own index as far as it goes, the rest from the log. Changes nothing on disk.
+    def load(cls, directory: Path, *, trust: bool = True, spare: Path | None = None) -> Index:
+        """The whole run in memory: its own index as far as it goes, the rest from the log. Changes nothing in the run.
 
         Args:
-            trust: whether to use the run's own index; False reads all from the log.
+            trust: whether to use an index that is there; False reads all from the log.
+            spare: file outside the run for an index of a run whose own is missing, unfit or far behind its log: read
+                where it goes further, written where much had to be read from the log. One that cannot be written is
+                done without.
 
         Raises:
             RunFormatError: a newer major version wrote a part of the log.
             OSError: the log cannot be read.
         """
-        index = cls(_connect(":memory:"))
-        if not (trust and _copy(directory, index.connection)):
-            index.connection.close()
-            index = cls(_connect(":memory:"))
-            index.connection.executescript(f"{tables.SCHEMA} PRAGMA user_version = {tables.VERSION};")
-        index.update(directory)
+        index = _loaded(directory, [directory / FILE, *([spare] if spare else [])] if trust else [])
+        if index.update(directory) >= _FAR_BEHIND and spare is not None:
+            index._spare(spare)
         return index
 
     def update(self, directory: Path) -> int:
@@ -120,6 +124,16 @@ class Index:
         self.connection.close()
         return Index(connection)
 
+    def _spare(self, path: Path) -> None:
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.closing(_connect(str(beside))) as connection:
+                self.connection.backup(connection)
+            beside.replace(path)
+        except (OSError, sqlite3.Error):
+            beside.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Commit and close."""
         try:
@@ -165,9 +179,31 @@ def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _copy(directory: Path, into: sqlite3.Connection) -> bool:
-    """Copy the run's own index; False when there is none that fits the log."""
-    path = directory / FILE
+def _loaded(directory: Path, candidates: Sequence[Path]) -> Index:
+    """A copy in memory of the index that goes furthest, the first of equals; an empty one where none fits the log."""
+    best, furthest = None, -1
+    for path in candidates:
+        connection = _connect(":memory:")
+        goes = _consumed(connection) if _copy(directory, path, connection) else -1
+        if goes > furthest:
+            if best is not None:
+                best.close()
+            best, furthest = connection, goes
+        else:
+            connection.close()
+    if best is None:
+        best = _connect(":memory:")
+        best.executescript(f"{tables.SCHEMA} PRAGMA user_version = {tables.VERSION};")
+    return Index(best)
+
+
+def _consumed(connection: sqlite3.Connection) -> int:
+    """Bytes of the log that an index knows."""
+    return int(connection.execute("SELECT coalesce(sum(consumed), 0) FROM segments").fetchone()[0])
+
+
+def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
+    """Copy an index; False when there is none that fits the log of the run."""
     if not path.is_file():
         return False
     try:

@@ -50,15 +50,19 @@ class _Disagreement(RunFormatError):
 class RunReader:
     """A run as data. Safe to use from several threads.
 
+    Args:
+        spare: where an index may be kept, outside the run, if its own is of no use; see `Index.load`.
+
     Raises:
         RunFormatError: the directory is no run, cannot be read, or is of a newer major version.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, spare: Path | None = None) -> None:
         self.directory = directory
+        self._spare = spare
         self._mutex = threading.RLock()
         try:
-            self.index = Index.load(directory)
+            self.index = Index.load(directory, spare=spare)
         except OSError as error:
             raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror or error}") from None
         self._head_problem: Problem | None = None
@@ -136,6 +140,14 @@ class RunReader:
         """
         return self._whole(lambda: self._trajectory(id))
 
+    def head(self, id: str) -> Trajectory:
+        """An episode without its steps: its task, and how it ended, with the last screen. Reads two lines of the log.
+
+        Raises:
+            UnknownName: the run has no such episode.
+        """
+        return self._whole(lambda: self._trajectory(id, steps=False))
+
     def step(self, id: str, step: int) -> Step:
         """One step of an episode; UnknownName when there is none."""
         sql = "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?"
@@ -210,7 +222,7 @@ class RunReader:
             self._head_problem = Problem(file=FILE, line=None, reason=f"{error}; its copy in the log is used")
             return found[0].manifest
 
-    def _trajectory(self, id: str) -> Trajectory:
+    def _trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
         rows = self.query(
             "SELECT key, start_segment, start_offset, start_length, end_segment, end_offset, end_length FROM episodes"
             " WHERE trajectory = ?",
@@ -219,11 +231,12 @@ class RunReader:
         if not rows:
             raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
         key, *places = rows[0]
-        places_of_steps = self.query("SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step", key)
+        sql = "SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step"
+        places_of_steps = self.query(sql, key) if steps else []
         start = self._event(Place(*places[:3]), EpisodeStarted)
-        steps = tuple(self._event(Place(*row), StepRecorded).step for row in places_of_steps)
+        played = tuple(self._event(Place(*row), StepRecorded).step for row in places_of_steps)
         end = self._event(Place(*places[3:]), EpisodeFinished) if places[3] is not None else None
-        return _trajectory(start, steps, end)
+        return _trajectory(start, played, end)
 
     def _whole(self, get: Callable[[], _T]) -> _T:
         """What `get` returns; when index and log disagree, the log is right and is indexed anew."""
@@ -232,7 +245,7 @@ class RunReader:
                 return get()
             except _Disagreement:
                 self.index.close()
-                self.index = Index.load(self.directory, trust=False)
+                self.index = Index.load(self.directory, trust=False, spare=self._spare)
                 return get()
 
     def _event(self, place: Place, kind: type[_E]) -> _E:

@@ -22,7 +22,7 @@ from collab.store.layers import layers
 from collab.store.log import Place
 from collab.types import Action, Label, Point, Target
 
-VERSION = 4
+VERSION = 5
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -40,7 +40,7 @@ CREATE TABLE episodes (
 );
 CREATE TABLE steps (
     key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
-    no_action INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER, abstained INTEGER,
+    words TEXT, effect TEXT, no_action INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER, abstained INTEGER,
     privileged INTEGER, deliberation_s REAL, environment_s REAL,
     PRIMARY KEY (key, step)
 ) WITHOUT ROWID;
@@ -183,6 +183,8 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         *_at(place),
         _plain(step.observation.title),
         _describe(step.executed),
+        _plain(step.history.action),
+        _plain(step.history.effect),
         step.no_action,
         sum(number == 0 for number in ballots.values()) / len(cells) if cells else None,
         step.vote.entropy,

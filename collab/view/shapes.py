@@ -317,7 +317,7 @@ class EpisodeFilter:
     """Only episodes whose mean agreement is at most this: the disputed ones."""
     q: str = ""
     """Occurs in id or goal, whatever the case."""
-    sort: Literal["order", "task", "steps", "score", "agreement", "entropy", "seconds", "updated"] = "order"
+    sort: Literal["order", "task", "steps", "score", "agreement", "entropy", "seconds"] = "order"
     """order: epoch, task, number."""
     descending: bool = False
     offset: int = 0
@@ -425,7 +425,9 @@ class StepRow:
     step: int
     title: str
     action: str
-    """In words of the log: "click [3]"; empty when nothing was executed."""
+    """In words, its element by label: 'tap icon "Save"'; empty when nothing was executed."""
+    effect: str
+    """What the screen did, as later prompts tell it."""
     no_action: bool
     agreement: float | None
     """None without cells."""
@@ -476,13 +478,14 @@ class Hit:
     agent: str | None
     round: int | None
     """None where it is about the whole episode or step."""
-    where: Literal["task", "goal", "app", "error", "screen", "action", "proposal", "pair"]
+    where: Literal["task", "goal", "app", "error", "screen", "action", "effect", "proposal", "pair"]
+    """proposal: what one cell proposed, in words of the log: "click [3]"."""
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """What was found: tasks, goals, apps, errors, titles of screens, actions, first letters of pairs' ids."""
+    """What was found: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
 
     q: str
     rows: Sequence[Hit]

@@ -1,0 +1,42 @@
+"""Answers as JSON bytes: ASCII, so that whatever was recorded arrives as it was, and no number that JSON lacks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from collab.view.shapes import CUT, Text
+
+SHORT = 300
+"""Characters of a text in a table, a label or an argument."""
+
+
+def encoded(value: Any) -> bytes:
+    """A value of dataclasses, mappings, sequences and scalars as JSON."""
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def text(whole: str) -> Text:
+    """A text, cut where it is long."""
+    return Text(text=whole[:CUT], cut=max(0, len(whole) - CUT))
+
+
+def short(whole: str) -> str:
+    """The beginning of a text."""
+    return whole if len(whole) <= SHORT else f"{whole[: SHORT - 1]}…"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(one) for one in value]

@@ -1,0 +1,200 @@
+"""Episodes in one line each, those that pass a filter, and one with its steps in lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from collab.errors import UnknownName
+from collab.types import Trajectory
+from collab.view import answer
+from collab.view.finds import Worth, worths
+from collab.view.pool import Opened
+from collab.view.roots import Root
+from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Episodes, EpisodeView, Facet, StepRow
+
+_ROWS = """
+SELECT trajectory, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason,
+    error, error_message, coalesce(present, 0), max_steps, seconds, agreement, entropy, coalesce(ties, 0),
+    coalesce(unread, 0), privileged OR coalesce(taught, 0)
+FROM episodes
+LEFT JOIN (
+    SELECT key, count(*) AS present, avg(agreement) AS agreement, avg(entropy) AS entropy, total(tie) AS ties,
+        max(privileged) AS taught
+    FROM steps GROUP BY key
+) USING (key)
+LEFT JOIN (SELECT key, count(*) AS unread FROM cells WHERE action IS NULL GROUP BY key) USING (key)
+ORDER BY epoch, task, episode, trajectory
+"""
+
+_STEPS = """
+SELECT step, title, words, effect, no_action, agreement, entropy, tie,
+    (SELECT count(*) FROM cells WHERE cells.key = steps.key AND cells.step = steps.step AND cells.action IS NULL)
+FROM steps JOIN episodes USING (key) WHERE trajectory = ? ORDER BY step
+"""
+
+_OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
+    "solved": lambda one: one.success is True,
+    "failed": lambda one: one.success is False,
+    "broken": lambda one: one.state == "failed",
+    "unfinished": lambda one: one.state == "unfinished",
+}
+
+
+def rows_of(root: Root, run: Opened) -> list[EpisodeRow]:
+    """All episodes of a run, by epoch, task and number."""
+    return run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ROWS)])
+
+
+def row_of(root: Root, run: Opened, episode: str) -> EpisodeRow:
+    """One of them; UnknownName when the run has no such episode."""
+    found = next((one for one in rows_of(root, run) if one.id == episode), None)
+    if found is None:
+        raise UnknownName(f"{root.path}: no episode {episode[:80]!r}")
+    return found
+
+
+def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> Episodes:
+    """The episodes that pass, in order, and what all could be filtered by."""
+    passing = [one for one in rows if _passes(one, wanted)]
+    if wanted.sort != "order":
+        passing.sort(key=lambda one: _rank(one, wanted.sort))
+    if wanted.descending:
+        passing.reverse()
+    limit = max(1, min(wanted.limit, 1000))
+    return Episodes(
+        total=len(passing),
+        offset=wanted.offset,
+        rows=passing[max(0, wanted.offset) :][:limit],
+        tasks=_facets(one.task for one in rows),
+        apps=_facets(app for one in rows for app in one.apps),
+        difficulties=_facets(one.difficulty for one in rows),
+        errors=_facets(one.error for one in rows),
+        epochs=sorted(_facets(str(one.epoch) for one in rows), key=lambda facet: int(facet.value)),
+    )
+
+
+def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> EpisodeView:
+    """An episode with its steps.
+
+    Args:
+        labels: whose scores to show; None for none.
+    """
+    row = row_of(root, run, episode)
+    order = [one.id for one in rows_of(root, run)]
+    place = order.index(episode)
+    (summary,) = [one for one in run.reader.episodes() if one.id == episode]
+    head: Trajectory = run.reader.head(episode)
+    return EpisodeView(
+        row=row,
+        goal=answer.text(head.task.goal),
+        params=answer.text(json.dumps(head.task.params, ensure_ascii=False, indent=1, default=str)),
+        labels=labels,
+        steps=step_rows(run, episode, labels),
+        missing=summary.missing,
+        final=head.final is not None,
+        previous=EpisodeKey(run=root.id, episode=order[place - 1]) if place else None,
+        next=EpisodeKey(run=root.id, episode=order[place + 1]) if place + 1 < len(order) else None,
+    )
+
+
+def step_rows(run: Opened, episode: str, labels: str | None) -> list[StepRow]:
+    """The steps of an episode in one line each; `labels` as in `episode_view`."""
+    judged = {} if labels is None else {one.step: one for one in worths(run, labels, episode)}
+    paired = _paired(run, episode)
+    return [_step(row, judged.get(row[0]), paired.get(row[0], 0)) for row in run.reader.query(_STEPS, episode)]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
+    (id, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason), rest = row[:12], row[12:]
+    error, message, steps, max_steps, seconds, agreement, entropy, ties, failures, privileged = rest
+    finished = state == "finished"
+    return EpisodeRow(
+        run=run,
+        id=id,
+        task=task,
+        goal=goal,
+        difficulty=difficulty,
+        apps=[app for app in apps.split(", ") if app],
+        epoch=epoch,
+        episode=episode,
+        seed=seed,
+        state=state,
+        success=bool(success) if finished else None,
+        score=score if finished else None,
+        reason=reason if finished else None,
+        error=error if state == "failed" else None,
+        error_message=answer.short(message or "") if state == "failed" else None,
+        steps=steps,
+        max_steps=int(max_steps),
+        seconds=seconds,
+        agreement=agreement,
+        entropy=entropy,
+        ties=int(ties),
+        failures=failures,
+        privileged=bool(privileged),
+    )
+
+
+def _step(row: tuple[Any, ...], worth: Worth | None, pairs: int) -> StepRow:
+    step, title, action, effect, no_action, agreement, entropy, tie, failures = row
+    return StepRow(
+        step=step,
+        title=title,
+        action=action or "",
+        effect=effect or "",
+        no_action=bool(no_action),
+        agreement=agreement,
+        entropy=entropy,
+        tie=bool(tie),
+        failures=failures,
+        score=worth.score if worth else None,
+        overruled=worth is not None and worth.overruled,
+        pairs=pairs,
+    )
+
+
+def _paired(run: Opened, episode: str) -> dict[int, int]:
+    """Step → how many pairs of the last set it is a side of."""
+    last = run.beside.pair_sets()[-1:]
+    if not last:
+        return {}
+    return dict(
+        run.reader.query(
+            "SELECT step, count(*) FROM sides JOIN pair_lines ON pair_lines.rowid = line"
+            " WHERE trajectory = ? AND pairs = ? GROUP BY step",
+            *(episode, *last),
+        )
+    )
+
+
+def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
+    words = wanted.q.casefold()
+    return (
+        wanted.task in (None, "", one.task)
+        and (not wanted.app or wanted.app in one.apps)
+        and wanted.difficulty in (None, "", one.difficulty)
+        and wanted.epoch in (None, one.epoch)
+        and wanted.error in (None, "", one.error)
+        and (wanted.outcome is None or _OUTCOMES[wanted.outcome](one))
+        and (wanted.min_steps is None or one.steps >= wanted.min_steps)
+        and (wanted.max_steps is None or one.steps <= wanted.max_steps)
+        and (wanted.max_agreement is None or (one.agreement is not None and one.agreement <= wanted.max_agreement))
+        and (not words or words in one.id.casefold() or words in one.goal.casefold())
+    )
+
+
+def _rank(one: EpisodeRow, sort: str) -> tuple[bool, Any]:
+    """What is not known comes last."""
+    value = getattr(one, sort)
+    return value is None, value if value is not None else 0
+
+
+def _facets(values: Iterable[str | None]) -> list[Facet]:
+    counts = Counter(value for value in values if value is not None)
+    return [Facet(value=value, episodes=count) for value, count in sorted(counts.items())]

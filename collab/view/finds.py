@@ -1,0 +1,177 @@
+"""Steps worth looking at: where a critic, the vote and the outcome do not agree; and where words stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from collab.view.pool import Opened
+from collab.view.roots import Root
+from collab.view.shapes import EpisodeRow, Find, Finds, Hit
+
+HALF = 0.5
+"""A score above it is rewarded (`collab.types.CellReward.reward`)."""
+MOST_HITS = 100
+
+_WORTHS = """
+SELECT scored.trajectory, scored.step, cells.agent, cells.round, cells.ballot, scored.score
+FROM scored
+JOIN episodes ON episodes.trajectory = scored.trajectory
+JOIN cells ON cells.key = episodes.key AND cells.step = scored.step
+    AND cells.agent = scored.agent AND cells.round = scored.round
+WHERE scored.labels = ? AND scored.score IS NOT NULL {where}
+ORDER BY episodes.epoch, episodes.task, episodes.episode, scored.trajectory, scored.step, cells.position
+"""
+
+_SEARCH = """
+SELECT trajectory, NULL, NULL, NULL, 'task', trajectory FROM episodes WHERE trajectory LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, NULL, NULL, NULL, 'goal', goal FROM episodes WHERE goal LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, NULL, NULL, NULL, 'app', apps FROM episodes WHERE apps LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, error_step, NULL, NULL, 'error', error || ': ' || substr(error_message, 1, 300)
+    FROM episodes WHERE error LIKE :like ESCAPE '\\' OR error_message LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'screen', title
+    FROM steps JOIN episodes USING (key) WHERE title LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'action', words
+    FROM steps JOIN episodes USING (key) WHERE words LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, NULL, NULL, 'effect', effect
+    FROM steps JOIN episodes USING (key) WHERE effect LIKE :like ESCAPE '\\'
+UNION ALL SELECT trajectory, step, agent, round, 'proposal', cells.action
+    FROM cells JOIN episodes USING (key) WHERE cells.action LIKE :like ESCAPE '\\'
+LIMIT :most
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a critic's scores say about a step."""
+
+    episode: str
+    step: int
+    score: float | None
+    """Mean over the scored cells that proposed what was executed; None where none of them has one."""
+    best: tuple[str, int]
+    """The cell with the highest score, the first of equals."""
+    best_score: float
+
+    @property
+    def overruled(self) -> bool:
+        """Whether a proposal that is rewarded lost to one that is not."""
+        return self.score is not None and self.score <= HALF < self.best_score
+
+
+def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
+    """Of every step with a score, in the order of the episodes; of one episode or of all."""
+    run.beside.labellings()  # reads what is new, so that the query below sees it
+    if episode is not None:
+        return list(_worths(run, labels, "AND scored.trajectory = ?", episode))
+    return run.kept(f"worths {labels}", lambda: list(_worths(run, labels, "")))
+
+
+def worth(episode: str, step: int, cells: Sequence[tuple[str, int, int | None, float]]) -> Worth | None:
+    """Of one step; None without a score.
+
+    Args:
+        cells: agent, round, ballot (0 for what was executed, None without an action) and score, in conversation order.
+    """
+    if not cells:
+        return None
+    winners = [score for *_, ballot, score in cells if ballot == 0]
+    agent, round, _, best = max(cells, key=lambda cell: cell[3])  # the first of equals
+    mean = math.fsum(winners) / len(winners) if winners else None
+    return Worth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
+
+
+def finds(
+    root: Root,
+    run: Opened,
+    rows: Sequence[EpisodeRow],
+    kind: Literal["first-wrong", "overruled", "disagrees"],
+    labels: str | None,
+) -> Finds:
+    """Steps of one kind; see `collab.view.shapes.Finds`.
+
+    Args:
+        rows: of all episodes of the run.
+        labels: whose scores; None finds nothing.
+    """
+    judged = [] if labels is None else worths(run, labels)
+    scored = [one for one in judged if one.score is not None]
+    by_episode = {episode: list(steps) for episode, steps in groupby(scored, key=lambda one: one.episode)}
+    if kind == "overruled":
+        found = [_find(root, one, one.best, _overruled(one)) for one in scored if one.overruled]
+    else:
+        pick = _first_wrong if kind == "first-wrong" else _disagreement
+        picked = (pick(row, by_episode.get(row.id, [])) for row in rows)
+        found = [_find(root, one, None, note) for one, note in filter(None, picked)]
+    return Finds(kind=kind, labels=labels, judged=len(scored), rows=found)
+
+
+def hits(root: Root, run: Opened, words: str, most: int) -> list[Hit]:
+    """Where words stand in what the index knows; at most so many."""
+    if not words.strip():
+        return []
+    like = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    rows = run.reader.query(_SEARCH.replace(":like", "?1").replace(":most", "?2"), f"%{like}%", most)
+    found = [_hit(root, *row) for row in rows]
+    return [*found, *_pair_hits(root, run, like)][:most]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _worths(run: Opened, labels: str, where: str, *values: object) -> Iterator[Worth]:
+    rows = run.reader.query(_WORTHS.format(where=where), labels, *values)
+    for (episode, step), group in groupby(rows, key=lambda row: row[:2]):
+        found = worth(episode, step, [row[2:] for row in group])
+        if found is not None:
+            yield found
+
+
+def _first_wrong(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+    if row.success is not False:
+        return None
+    return next(((one, f"scored {one.score:.2f}, not rewarded") for one in _unrewarded(steps)), None)
+
+
+def _disagreement(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
+    if row.success is None or not steps:
+        return None
+    wrong = list(_unrewarded(steps))
+    if row.success and 2 * len(wrong) >= len(steps):
+        return wrong[0], f"solved, but {len(wrong)} of {len(steps)} judged steps are not rewarded"
+    if not row.success and not wrong:
+        return steps[-1], f"not solved, but all {len(steps)} judged steps are rewarded"
+    return None
+
+
+def _unrewarded(steps: Iterable[Worth]) -> Iterator[Worth]:
+    return (one for one in steps if one.score is not None and one.score <= HALF)
+
+
+def _overruled(one: Worth) -> str:
+    agent, round = one.best
+    return f"{agent}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
+
+
+def _find(root: Root, one: Worth, cell: tuple[str, int] | None, note: str) -> Find:
+    agent, round = cell or (None, None)
+    return Find(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
+
+
+def _hit(root: Root, episode: str, step: int | None, agent: str | None, round: int | None, *found: Any) -> Hit:
+    where, text = found
+    return Hit(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
+
+
+def _pair_hits(root: Root, run: Opened, like: str) -> list[Hit]:
+    if len(like) < 4 or not run.beside.pair_sets():
+        return []
+    rows = run.reader.query(
+        "SELECT trajectory, min(step), id FROM pair_lines JOIN sides ON line = pair_lines.rowid"
+        " WHERE id LIKE ? ESCAPE '\\' GROUP BY pair_lines.rowid, trajectory LIMIT 20",
+        f"{like}%",
+    )
+    return [_hit(root, episode, step, None, None, "pair", id) for episode, step, id in rows]

@@ -1,0 +1,203 @@
+"""Runs and trainings in one line each, and where they belong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collab.errors import CollabError, RunFormatError
+from collab.evaluation import Rate as Counted
+from collab.marl.layout import MarlFolder
+from collab.marl.summary import Record, Success, best_of, read_record
+from collab.report import report_of
+from collab.store.cost import costs_of
+from collab.store.lock import owner
+from collab.store.reader import RunReader
+from collab.view.pool import Opened
+from collab.view.roots import Root
+from collab.view.shapes import Problem, Rate, RunRow, Status
+
+NO_RATE = Rate(successes=0, episodes=0, value=None, low=None, high=None)
+
+
+def rate(counted: Counted) -> Rate:
+    """A rate as it is answered."""
+    if not counted.episodes:
+        return NO_RATE
+    low, high = counted.interval
+    return Rate(successes=counted.successes, episodes=counted.episodes, value=counted.value, low=low, high=high)
+
+
+def rate_of(success: Success | None) -> Rate | None:
+    """A recorded rate as it is answered."""
+    if success is None:
+        return None
+    value = success.value if success.episodes else None
+    return Rate(successes=success.successes, episodes=success.episodes, value=value, low=success.low, high=success.high)
+
+
+def run_row(root: Root, run: Opened) -> RunRow:
+    """A run in one line."""
+    reader = run.reader
+    manifest, report, whole = reader.manifest, report_of(reader), costs_of(reader).whole
+    (updated, seconds, over) = reader.query(
+        "SELECT max(updated), total(seconds), total(state != 'unfinished') FROM episodes"
+    )[0]
+    return RunRow(
+        id=root.id,
+        path=str(root.path),
+        kind="run",
+        unreadable=None,
+        command=manifest.command,
+        environment=manifest.environment,
+        graph=manifest.graph,
+        agents=manifest.agents,
+        seed=str(manifest.seed),
+        created=manifest.created,
+        updated=updated,
+        status=reader.status,
+        privileged=report.privileged,
+        planned=manifest.planned,
+        done=int(over),
+        broken=report.broken,
+        success=rate(report.planned),
+        steps=reader.query("SELECT count(*) FROM steps")[0][0],
+        calls=whole.calls,
+        prompt_tokens=_count(whole.prompt_tokens.known),
+        completion_tokens=_count(whole.completion_tokens.known),
+        cost_usd=whole.usd.known,
+        seconds=seconds,
+        problems=len(reader.problems),
+    )
+
+
+def unreadable_row(root: Root, why: CollabError) -> RunRow:
+    """A run or training of which nothing can be read."""
+    return RunRow(
+        id=root.id,
+        path=str(root.path),
+        kind=root.kind,
+        unreadable=str(why),
+        command="",
+        environment="",
+        graph="",
+        agents="",
+        seed="",
+        created="",
+        updated=None,
+        status="dead",
+        privileged=False,
+        planned=None,
+        done=0,
+        broken=0,
+        success=NO_RATE,
+        steps=0,
+        calls=0,
+        prompt_tokens=None,
+        completion_tokens=None,
+        cost_usd=None,
+        seconds=0.0,
+        problems=1,
+    )
+
+
+def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
+    """A training in one line.
+
+    Args:
+        parts: its runs, by epoch; what they took is added up.
+    """
+    (head, unread), (records, problems) = head_of(root.path), records_of(root.path)
+    run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
+    empty = unreadable_row(root, CollabError())
+    first = parts[0] if parts else empty
+    return replace(
+        empty,
+        unreadable=None,
+        command="train-marl",
+        environment=first.environment or _named(run, "environment_name"),
+        graph=first.graph or _named(run, "graph_name"),
+        agents=first.agents,
+        seed=str(run.get("seed", "")),
+        created=str(head.get("created", "")),
+        updated=max((one.updated for one in parts if one.updated), default=None),
+        status=_status(root.path, head, parts),
+        privileged=any(one.privileged for one in parts),
+        planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
+        done=max((one.epoch for one in records), default=0),
+        broken=sum(one.broken for one in parts),
+        success=_success(records, parts),
+        steps=sum(one.steps for one in parts),
+        calls=sum(one.calls for one in parts),
+        prompt_tokens=_sum([one.prompt_tokens for one in parts]),
+        completion_tokens=_sum([one.completion_tokens for one in parts]),
+        cost_usd=_total([one.cost_usd for one in parts]),
+        seconds=math.fsum(one.seconds for one in parts),
+        problems=len(unread) + len(problems) + sum(one.problems for one in parts),
+    )
+
+
+def head_of(training: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """`marl.json`; empty, with the reason, where it cannot be read."""
+    try:
+        return MarlFolder(training).read(), []
+    except RunFormatError as error:
+        return {}, [Problem(file=MarlFolder(training).file.name, line=None, reason=str(error))]
+
+
+def records_of(training: Path) -> tuple[list[Record], list[Problem]]:
+    """Records of all epochs that are over, by epoch, and those that cannot be read."""
+    records: list[Record] = []
+    problems: list[Problem] = []
+    for path in sorted((training / "epochs").glob("*/epoch.json")):
+        try:
+            records.append(read_record(path))
+        except CollabError as error:
+            problems.append(Problem(file=str(path.relative_to(training)), line=None, reason=str(error)))
+    return sorted(records, key=lambda one: one.epoch), problems
+
+
+def config_text(root: Root, reader: RunReader | None) -> str:
+    """The whole configuration of a run or, without a reader, of a training."""
+    content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
+    return json.dumps(content, indent=2, ensure_ascii=False, default=str)
+
+
+def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Status:
+    if owner(path) is not None:
+        return "running"
+    if head.get("summary"):
+        return "finished"
+    return "dead" if parts and parts[-1].status == "dead" else "stopped"
+
+
+def _success(records: Sequence[Record], parts: Sequence[RunRow]) -> Rate:
+    best = best_of(records)
+    found = next((rate_of(one.success) for one in records if one.epoch == best), None)
+    return found or (parts[-1].success if parts else NO_RATE)
+
+
+def _named(config: Mapping[str, Any], name: str) -> str:
+    return str(config.get(name) or "")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(total: float | None) -> int | None:
+    return None if total is None else int(total)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    told = [one for one in counts if one is not None]
+    return sum(told) if told else None
+
+
+def _total(costs: Sequence[float | None]) -> float | None:
+    told = [one for one in costs if one is not None]
+    return math.fsum(told) if told else None

@@ -1,0 +1,200 @@
+"""One step whole: what was seen, said, voted, done, judged and learned from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from collab.envs.actions import SPACES
+from collab.prompts.parse import read_reply
+from collab.store.layers import layers
+from collab.types import CellRef, Observation, PreferencePair, ReplyRef, Step, Trajectory
+from collab.view import answer
+from collab.view.cells import cell_view
+from collab.view.changes import changes
+from collab.view.finds import worth
+from collab.view.pool import Opened
+from collab.view.roots import Root
+from collab.view.screens import action_view, screen_view
+from collab.view.shapes import Edge
+from collab.view.step_shapes import (
+    ActionView,
+    BallotView,
+    CellKey,
+    Changes,
+    Message,
+    PairView,
+    ReplyKey,
+    StepView,
+    VoteView,
+)
+from collab.view.verdicts import Judged, judged
+
+_SIDES = 50
+"""Replies of a side that are named; pairs of whole trajectories have as many as steps."""
+
+
+def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | None) -> StepView:
+    """A step of an episode.
+
+    Args:
+        labels: whose scores to show; None for none.
+
+    Raises:
+        UnknownName: there is no such episode or step.
+    """
+    one, head = run.reader.step(episode, step), run.reader.head(episode)
+    told = judged(run, labels, episode, head.task.goal, one)
+    pairs = run.beside.pairs_of(episode, step)
+    before, behind, count = _around(run, episode, step)
+    depths = layers(one.matrix.agents, one.matrix.edges)
+    effect = one.history.effect
+    return StepView(
+        run=root.id,
+        episode=episode,
+        step=step,
+        steps=count,
+        previous=before,
+        next=behind,
+        task=head.task.name,
+        goal=answer.text(head.task.goal),
+        screen=screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
+        summary=answer.text(one.summary),
+        agents=one.matrix.agents,
+        rounds=one.matrix.rounds,
+        edges=one.matrix.edges,
+        layers=graph_layers(one.matrix.agents, one.matrix.edges),
+        messages=_messages(one),
+        cells=[
+            cell_view(
+                cell,
+                one,
+                layer=depths.get(cell.agent),
+                judged=told,
+                pairs=_sides_of(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
+            )
+            for cell in one.matrix
+        ],
+        vote=_vote(one, told),
+        executed=None if one.executed is None else action_view(one.executed, one.observation),
+        no_action=one.no_action,
+        effect=answer.text(effect),
+        terminated=one.terminated,
+        truncated=one.truncated,
+        deliberation_s=one.deliberation_s,
+        environment_s=one.environment_s,
+        changes=_changes(run, one, head, behind, count),
+        labels=labels,
+        labellings=run.beside.labellings(),
+        critic=told.critic,
+        unjudged=told.unjudged,
+        pairs=[_pair(name, pair, one.observation) for name, pair in pairs],
+    )
+
+
+def graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
+    """Agents that can speak at the same time, first to last."""
+    depths = layers(tuple(agents), tuple((speaker, hearer) for speaker, hearer in edges))
+    found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for agent in agents:
+        if agent in depths:
+            found[depths[agent]].append(agent)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _around(run: Opened, episode: str, step: int) -> tuple[int | None, int | None, int]:
+    """The nearest readable steps, and how many the episode has."""
+    rows = run.reader.query(
+        "SELECT (SELECT max(step) FROM steps WHERE steps.key = episodes.key AND step < ?),"
+        " (SELECT min(step) FROM steps WHERE steps.key = episodes.key AND step > ?),"
+        " max(coalesce(steps, 0), (SELECT max(step) + 1 FROM steps WHERE steps.key = episodes.key))"
+        " FROM episodes WHERE trajectory = ?",
+        *(step, step, episode),
+    )
+    before, behind, count = rows[0]
+    return before, behind, count
+
+
+def _changes(run: Opened, step: Step, head: Trajectory, behind: int | None, count: int) -> Changes | None:
+    if behind == step.index + 1:
+        return changes(step.observation, run.reader.step(head.id, behind).observation)
+    if step.index + 1 == count and head.final is not None:
+        return changes(step.observation, head.final)
+    return None
+
+
+def _messages(step: Step) -> list[Message]:
+    return [
+        Message(speaker=said.agent, said=said.round, hearer=cell.agent, round=cell.round)
+        for cell in step.matrix
+        for said in cell.heard
+    ]
+
+
+def _vote(step: Step, told: Judged) -> VoteView:
+    vote, cells = step.vote, len(step.matrix.utterances)
+    ballots = [(number, cell) for number, ballot in enumerate(vote.ballots) for cell in ballot.cells]
+    order = [cell.cell for cell in step.matrix]
+    voted: Mapping[CellRef, int] = {cell: number for number, cell in ballots}
+    scores = {cell: told.score(cell) for cell in order}
+    found = worth(
+        "", step.index, [(*cell, voted.get(cell), score) for cell, score in scores.items() if score is not None]
+    )
+    return VoteView(
+        ballots=[
+            BallotView(
+                action=action_view(ballot.action, step.observation),
+                cells=[_key(cell) for cell in ballot.cells],
+                score=_mean([scores.get(cell) for cell in ballot.cells]),
+            )
+            for ballot in vote.ballots
+        ],
+        abstained=[_key(cell) for cell in vote.abstained],
+        representative=None if vote.representative is None else _key(vote.representative),
+        entropy=vote.entropy,
+        tie=vote.tie,
+        agreement=len(vote.ballots[0].cells) / cells if vote.ballots and cells else (0.0 if cells else None),
+        overruled=_key(CellRef(*found.best)) if found is not None and found.overruled else None,
+    )
+
+
+def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView:
+    return PairView(
+        id=pair.id,
+        set=name,
+        source=pair.source,
+        chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
+        rejected=[_reply(one) for one in pair.rejected[:_SIDES]],
+        synthetic=None if pair.synthetic is None else answer.text(pair.synthetic),
+        synthetic_action=_read(pair.synthetic, observation),
+        adversary=pair.adversary,
+        critic=pair.critic,
+    )
+
+
+def _read(synthetic: str | None, observation: Observation) -> ActionView | None:
+    space = SPACES.get(observation.space)
+    if synthetic is None or space is None:
+        return None
+    action = read_reply(synthetic, space, observation).action
+    return None if action is None else action_view(action, observation)
+
+
+def _sides_of(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
+    return [pair.id for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
+
+
+def _reply(one: ReplyRef) -> ReplyKey:
+    return ReplyKey(episode=one.trajectory, step=one.step, agent=one.cell.agent, round=one.cell.round)
+
+
+def _key(cell: CellRef) -> CellKey:
+    return CellKey(agent=cell.agent, round=cell.round)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [one for one in scores if one is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -1,0 +1,254 @@
+"""A training in numbers: the records of its epochs, and what the runs and logs beside them add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from collab.errors import RunFormatError
+from collab.learn.folder import RunFolder
+from collab.marl.layout import EpochFolder, MarlFolder
+from collab.marl.summary import Record, best_of
+from collab.marl.summary import Trained as RecordedTrained
+from collab.store.files import read_json
+from collab.view.overview import epochs_of, graph_view, tasks_of, with_differences
+from collab.view.pool import Opened
+from collab.view.roots import Root
+from collab.view.runs import rate_of, records_of
+from collab.view.shapes import (
+    EpochView,
+    GraphView,
+    Heat,
+    Measure,
+    Overview,
+    PartRow,
+    RunRow,
+    Spending,
+    TaskRate,
+    Trained,
+)
+
+_MEASURES = 200
+"""Of a policy and an epoch that are shown."""
+LABELS = "marl"
+"""Name of the judgements of a rollout (`collab.marl.judge`)."""
+
+
+Open: TypeAlias = Callable[[Path], AbstractContextManager[Opened]]
+"""How a run is opened."""
+
+
+def overview(root: Root, row: RunRow, parts: Sequence[Root], open_run: Open) -> Overview:
+    """A training in numbers.
+
+    Args:
+        row: of the training.
+        parts: its runs.
+    """
+    records, _ = records_of(root.path)
+    known = {record.epoch: record for record in records}
+    numbers = sorted({*known, *(part.epoch for part in parts)})
+    epochs = [
+        _epoch(root.path, number, known.get(number), [part for part in parts if part.epoch == number], open_run)
+        for number in numbers
+    ]
+    return Overview(
+        run=row, labels=None, tasks=_tasks(parts, open_run), epochs=with_differences(epochs), best=best_of(records)
+    )
+
+
+def part_row(part: Root, seed: str) -> PartRow:
+    """A run of a training; `seed` is the run's."""
+    return PartRow(id=part.id, epoch=part.epoch, role=part.role, seed=seed)
+
+
+def part_rows(parts: Sequence[Root], open_run: Open) -> list[PartRow]:
+    """The runs of a training; those that cannot be read are among its problems."""
+    return list(_part_rows(parts, open_run))
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _epoch(root: Path, number: int, record: Record | None, parts: Sequence[Root], open_run: Open) -> EpochView:
+    folder = MarlFolder(root).epoch(number)
+    played = _played(parts, open_run)
+    epoch = replace(
+        played or _empty(number),
+        epoch=number,
+        over=record is not None,
+        graph=_graph(folder, played),
+        runs=part_rows(parts, open_run),
+        trained=_in_training(folder),
+    )
+    return epoch if record is None else _recorded(epoch, record, folder)
+
+
+def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochView:
+    """What the record of an epoch says counts; what it does not say is left as it was seen."""
+    pairs = record.pairs
+    left = {"not judged": pairs.unjudged, "not tried": pairs.untried}
+    causes = {**pairs.refused, **pairs.failed, **{cause: count for cause, count in left.items() if count}}
+    critic = epoch.rewards.critic if epoch.rewards else None
+    return replace(
+        epoch,
+        played=rate_of(record.played),
+        measured=rate_of(record.success),
+        steps=record.steps or epoch.steps,
+        rewards=_heat(record.rewards, critic),
+        missing=record.missing,
+        agreement=record.agreement,
+        pairs={**pairs.counts, **causes},
+        older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
+        trained=[
+            *(_trained(policy, one, folder) for policy, one in sorted(record.trained.items())),
+            *(_untrained(policy, why) for policy, why in sorted(record.untrained.items())),
+        ],
+        spent=[
+            Spending(
+                part=part,
+                seconds=one.seconds,
+                calls=one.calls,
+                prompt_tokens=one.prompt_tokens,
+                completion_tokens=one.completion_tokens,
+                cost_usd=one.cost_usd,
+            )
+            for part, one in record.spent.items()
+        ],
+    )
+
+
+def _played(parts: Sequence[Root], open_run: Open) -> EpochView | None:
+    """The rollout in numbers; None where there is none that can be read."""
+    for part in parts:
+        if part.role == "rollout":
+            try:
+                with open_run(part.path) as run:
+                    labels = LABELS if LABELS in run.beside.labellings() else None
+                    return next(iter(epochs_of(run, labels)), None)
+            except RunFormatError:
+                return None
+    return None
+
+
+def _tasks(parts: Sequence[Root], open_run: Open) -> list[TaskRate]:
+    rollouts = [part for part in parts if part.role == "rollout"]
+    for part in reversed(rollouts):
+        try:
+            with open_run(part.path) as run:
+                return tasks_of(run.reader)
+        except RunFormatError:
+            continue
+    return []
+
+
+def _part_rows(parts: Sequence[Root], open_run: Open) -> Iterator[PartRow]:
+    for part in parts:
+        try:
+            with open_run(part.path) as run:
+                yield part_row(part, str(run.reader.manifest.seed))
+        except RunFormatError:
+            continue
+
+
+def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:
+    """As it was drawn, else as it was played."""
+    try:
+        content = read_json(folder.graph, "")
+        return graph_view(content["slots"], [(speaker, hearer) for speaker, hearer in content["edges"]])
+    except (RunFormatError, LookupError, TypeError, ValueError):
+        return None if played is None else played.graph
+
+
+def _in_training(folder: EpochFolder) -> list[Trained]:
+    """Policies of which there are measures, while the epoch is not over."""
+    base = folder.training("shared")
+    found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
+    found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
+    return [_measured(policy, _metrics(path)) for policy, path in found]
+
+
+def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
+    last: Mapping[str, Any] = lines[-1] if lines else {}
+    return Trained(
+        policy=policy,
+        measures=_thinned(lines),
+        steps=int(last.get("step", 0)),
+        tokens=int(last.get("tokens", 0)),
+        loss=last.get("loss"),
+        margin=last.get("margin"),
+        accuracy=last.get("preference_accuracy"),
+        untrained=None,
+        alarm=last.get("alarm"),
+    )
+
+
+def _trained(policy: str, one: RecordedTrained, folder: EpochFolder) -> Trained:
+    return Trained(
+        policy=policy,
+        measures=_thinned(_metrics(folder.training(policy))),
+        steps=one.steps,
+        tokens=one.tokens,
+        loss=one.loss,
+        margin=one.margin,
+        accuracy=one.accuracy,
+        untrained=None,
+        alarm=one.alarm,
+    )
+
+
+def _untrained(policy: str, why: str) -> Trained:
+    return Trained(
+        policy=policy, measures=(), steps=0, tokens=0, loss=None, margin=None, accuracy=None, untrained=why, alarm=None
+    )
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    """Lines that tell a loss; a log that cannot be read has none."""
+    try:
+        lines = RunFolder(folder).read_metrics()
+    except (OSError, ValueError):
+        return []
+    return [line for line in lines if isinstance(line, dict) and isinstance(line.get("loss"), int | float)]
+
+
+def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """Evenly spread, the first and the last among them."""
+    most = min(len(lines), _MEASURES)
+    places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
+    return [
+        Measure(step=int(lines[place].get("step", place)), loss=lines[place]["loss"], margin=lines[place].get("margin"))
+        for place in sorted(places)
+    ]
+
+
+def _heat(rewards: Mapping[str, Sequence[float | None]], critic: str | None) -> Heat | None:
+    if not rewards:
+        return None
+    rounds = max(len(row) for row in rewards.values())
+    return Heat(agents=list(rewards), rounds=rounds, rates=list(rewards.values()), critic=critic)
+
+
+def _empty(number: int) -> EpochView:
+    return EpochView(
+        epoch=number,
+        over=False,
+        played=None,
+        measured=None,
+        steps=0,
+        rewards=None,
+        missing={},
+        agreement=None,
+        entropy=None,
+        ties=None,
+        failures={},
+        pairs={},
+        older=None,
+        trained=(),
+        spent=(),
+        graph=None,
+        runs=(),
+    )
