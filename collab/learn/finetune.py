@@ -20,6 +20,7 @@ from collab.learn.folder import RunFolder
 from collab.learn.order import of_process
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
+from collab.learn.sharded import check_checkpoint
 
 if TYPE_CHECKING:
     from collab.learn.watch import Watcher
@@ -119,6 +120,8 @@ def _train(
 
     rank, processes = world()
     checkpoint = folder.checkpoint()
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
     if rank == 0 and checkpoint is not None:
         folder.check_whole(checkpoint)
     try:
@@ -137,7 +140,7 @@ def _train(
     with quiet():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     final = None if watcher.stopped else folder.final
-    if final is not None and rank == 0:
+    if final is not None:
         write_result(trainer, prepared, folder)
     trainer.accelerator.wait_for_everyone()
     lines = folder.read_metrics()

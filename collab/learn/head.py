@@ -31,7 +31,7 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
     Args:
         model: the innermost causal LM, after `add_fused_lm_head`.
         context: what its passes are computed within. A model that mixed precision was prepared for before (TRL's
-            reference) would lose it here; autocast gives it back.
+            reference) would lose it here, and one that is sharded never had it; autocast gives it back.
     """
     model.forward = MethodType(_forward_over(model.forward, is_plain(model), context), model)
 
@@ -47,9 +47,9 @@ def _forward_over(theirs: Callable[..., Any], plain: bool, context: Context) -> 
         if not fused_lm_head or labels is None:
             return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
         kwargs.pop("attention_mask", None)
-        if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
-            return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
         with context():
+            if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
+                return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
             hidden = self.base_model(*args, **kwargs).last_hidden_state
             return _score(hidden, labels, self.get_output_embeddings())
 

@@ -1,7 +1,7 @@
-"""A run trained by several processes: each holds the whole model and computes its share of every step.
+"""A run trained by several processes: each computes its share of every step, with the whole model or a part of it.
 
     prepared = prepare(task, rows, processes=8)
-    result = launch(prepared, begin(prepared, out))
+    result = launch(prepared, begin(prepared, out), parallelism="fsdp")
 
 They are started by `accelerate launch` with one of the configurations in `accelerate/`, over all GPUs of this machine
 or, with device "cpu", over its processors. This process trains nothing: it watches the metrics that they write, asks
@@ -11,11 +11,12 @@ directory, the same checkpoints. If this process dies, they stop with a checkpoi
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from collab.learn.finetune import LOWER, Result
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Prepared
 from collab.learn.process import DIVERGED, ERROR, STOP
+from collab.learn.sharded import Parallelism
 from collab.store.files import writing
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def launch(
     watch: Callable[[Any], None] = lambda progress: None,
     stopping: Callable[[], bool] = lambda: False,
     device: str = "auto",
+    parallelism: Parallelism = "ddp",
 ) -> Result:
     """Train to the end, or until asked to stop, by as many processes as the run was prepared for.
 
@@ -52,6 +55,7 @@ def launch(
         watch: called with every logged step.
         stopping: asked twice a second; True stops with a checkpoint after the step at hand.
         device: "auto" takes the GPUs when there are any, or "cpu".
+        parallelism: what each process holds; see `collab.learn.sharded`.
 
     Raises:
         UsageError: there are fewer GPUs than processes, or the run cannot be trained.
@@ -59,9 +63,9 @@ def launch(
         TrainingFailure: the processes failed; their reason is the message.
         StoreFailure: nothing can be written.
     """
-    check_processes(prepared.world, device)
+    check_processes(prepared.world, device, parallelism)
     _give_back_gpus()
-    started = _started(prepared.world, folder, device)
+    started = _started(command(prepared.world, folder.path, device, parallelism), folder, device)
     try:
         code = _watched(started, prepared, folder, watch, stopping)
     finally:
@@ -74,24 +78,27 @@ def launch(
     return _result(prepared, folder)
 
 
-def command(processes: int, out: Path, device: str) -> list[str]:
+def command(processes: int, out: Path, device: str, parallelism: Parallelism = "ddp") -> list[str]:
     """What is run."""
-    config = CONFIGS / ("gpus.yaml" if _gpus(device) else "cpus.yaml")
+    machines = "gpus" if _gpus(device) else "cpus"
+    names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
-        *("--config_file", str(config), "--num_processes", str(processes), "--main_process_port", "0"),
+        *("--config_file", str(CONFIGS / f"{names[parallelism]}.yaml"), "--main_process_port", "0"),
+        *("--num_processes", str(processes)),
         *("-m", "collab.learn.process", str(out), "--device", device, "--while-alive", str(os.getpid())),
     ]
 
 
-def _started(processes: int, folder: RunFolder, device: str) -> subprocess.Popen[bytes]:
+def _started(words: Sequence[str], folder: RunFolder, device: str) -> subprocess.Popen[bytes]:
     with writing(folder.path, folder.resume):
         (folder.path / STOP).unlink(missing_ok=True)
         log = (folder.path / LOG).open("wb")
     with log:
         # In a session of their own: Ctrl-C is for this process, which lets them end with a checkpoint.
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # what is sharded lies where torch finds room
         return subprocess.Popen(
-            command(processes, folder.path, device), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **hidden}
         )
 
 
@@ -173,9 +180,13 @@ def _gpus(device: str) -> int:
     return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
 
 
-def check_processes(processes: int, device: str) -> None:
-    """UsageError where several processes would have to share a GPU."""
+def check_processes(processes: int, device: str, parallelism: Parallelism = "ddp") -> None:
+    """UsageError where several processes would have to share a GPU, or DeepSpeed has none or is not installed."""
     gpus = _gpus(device) if processes > 1 else 0
+    if processes > 1 and parallelism.startswith("zero") and not (gpus and importlib.util.find_spec("deepspeed")):
+        raise UsageError(
+            f"parallelism: {parallelism} needs GPUs and DeepSpeed here (pip install deepspeed); use parallelism=fsdp"
+        )
     if 0 < gpus < processes:
         raise UsageError(
             f"{processes} processes, but this machine has {gpus} GPUs; each process needs its own: train with at most "

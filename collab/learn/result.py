@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collab.learn.folder import RunFolder, saving, sync_files, write_json
+from collab.learn.sharded import whole_model
 from collab.models.chat import quiet_transformers
 from collab.models.layout import weights_digest, write_layout
 from collab.store.files import sync_directory
@@ -16,7 +17,7 @@ CARD = "card.json"
 
 
 def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
-    """Write `OUT/final` under a temporary name and rename it.
+    """Write `OUT/final` under a temporary name and rename it; all processes call this, and the first one writes.
 
     With LoRA it is the adapter alone, or (`lora.merge`) the base with the adapter added to its weights.
 
@@ -26,7 +27,9 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
     import torch
 
     recipe = prepared.task.recipe
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    model = whole_model(trainer, prepared)
+    if not trainer.is_world_process_zero():
+        return
     if recipe.lora is not None and recipe.lora.merge:
         model = model.merge_and_unload()
     model = model.to(getattr(torch, recipe.saved))

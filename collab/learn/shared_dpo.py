@@ -28,6 +28,7 @@ from trl import DPOTrainer
 
 from collab.errors import ConfigError, UsageError
 from collab.learn.packed import packed_batch, share
+from collab.learn.sharded import gathered
 from collab.seeds import derive, generator
 
 PASSES = "passes"
@@ -98,7 +99,7 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
 
     Raises:
         ConfigError: the model or the configuration rules sharing out; the message says why.
-        UsageError: the model is split over processes.
+        UsageError: the model is split over processes by DeepSpeed.
     """
 
     data_collator: Any
@@ -174,15 +175,14 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
         """Switch models and collator to packed rows, once."""
         if self._sharing:
             return
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            raise UsageError(
-                "prefixes are not shared by models that are split over processes; use MULTI_GPU or one GPU"
-            )
+        if self.is_deepspeed_enabled:
+            raise UsageError("prefixes are not shared with DeepSpeed; use FSDP, MULTI_GPU or one GPU")
         reason = self._obstacle()
         if reason is not None:
             raise ConfigError(f"prefixes cannot be shared in this training: {reason}; use sharing: none")
         for model in filter(None, (self.model, self.ref_model)):
-            share(innermost(model), self.accelerator.autocast)
+            with gathered(model):
+                share(innermost(model), self.accelerator.autocast)
         self.data_collator = Packing(self.data_collator)
         self._sharing = True
 

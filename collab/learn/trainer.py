@@ -11,7 +11,7 @@ import torch
 from transformers import PrinterCallback
 from trl import DPOConfig, SFTConfig
 
-from collab.errors import ConfigError, UsageError
+from collab.errors import ConfigError
 from collab.learn.base import load_tokenizer, load_weights
 from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
@@ -19,6 +19,7 @@ from collab.learn.folder import RunFolder
 from collab.learn.head import score_labels_only
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
+from collab.learn.sharded import check_split, computing, shard_as_said
 from collab.learn.shared_dpo import innermost
 from collab.learn.trajectory_dpo import collate_trajectories
 from collab.learn.written import WrittenDpo, WrittenSft, WrittenSharedDpo, WrittenTrajectoryDpo
@@ -40,14 +41,10 @@ def trainer_of(
     Raises:
         ConfigError: the weights cannot be loaded.
         ConfigError: the recipe shares prefixes and the model cannot.
-        UsageError: the launcher splits the model over processes.
+        UsageError: the launcher splits the model over processes in a way that does not go with the recipe.
     """
-    if any(os.environ.get(name) == "true" for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")):
-        raise UsageError(
-            "this launcher splits the model over processes (FSDP or DeepSpeed), which is not supported; "
-            "every process holds the whole model: use distributed_type MULTI_GPU, and LoRA where memory is short"
-        )
     task, recipe, base = prepared.task, prepared.task.recipe, prepared.base
+    check_split(recipe)
     options = {
         **settings(recipe),
         "output_dir": str(folder.partial),
@@ -98,7 +95,7 @@ def sft_trainer(
         peft_config=_adapter(model, recipe),
     )
     trainer.prompt_weight = weight
-    score_labels_only(innermost(trainer.model))
+    score_labels_only(innermost(trainer.model), computing(trainer))
     trainer.muon = recipe.optimizer == "muon"
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -125,7 +122,7 @@ def dpo_trainer(
         peft_config=_adapter(model, recipe),
     )
     if recipe.sharing == "none":
-        score_labels_only(innermost(trainer.model))
+        score_labels_only(innermost(trainer.model), computing(trainer))
     if recipe.sharing == "none" and trainer.ref_model is not None:
         # TRL has prepared the reference already, so mixed precision must be asked for again.
         score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
@@ -189,6 +186,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def _as_said(config: Any) -> None:
     """The recipe and the launcher alone decide: no precision from the environment, one GPU per process."""
+    shard_as_said(config)
     config.mixed_precision = "bf16" if config.bf16 else "no"
     config._n_gpu = min(config.n_gpu, 1)
 

@@ -29,6 +29,7 @@ from collab.credit.pairs import Sources
 from collab.critics import CriticDefinition
 from collab.errors import ConfigError
 from collab.learn.preset import DpoRecipe
+from collab.learn.sharded import Parallelism, obstacle
 from collab.library import presets_in, read_preset
 from collab.preferences.adversaries import AdversaryChoice, Asked, choice_told
 from collab.preferences.parties import CriticChoice
@@ -128,8 +129,10 @@ class Method(Definition):
     determinism: Literal["fast", "exact"] = "fast"
     """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
     processes: int = Field(default=1, ge=1)
-    """Processes that train a policy together, each with the whole model, and a GPU of its own where there are any.
-    Playing and judging stay in one. Fewer train where an epoch has fewer rows."""
+    """Processes that train a policy together, each with a GPU of its own where there are any. Playing and judging stay
+    in one. Fewer train where an epoch has fewer rows."""
+    parallelism: Parallelism = "ddp"
+    """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.learn.sharded`)."""
 
     @field_validator("dpo")
     @classmethod
@@ -152,6 +155,18 @@ class Method(Definition):
             raise ValueError(
                 f"processes: {self.processes}, but whole trajectories are trained by one process; set processes=1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _split(self) -> Method:
+        if self.parallelism != "ddp" and self.processes == 1:
+            raise ValueError(
+                f"parallelism: {self.parallelism} divides a model among processes; set processes above 1, or "
+                "parallelism=ddp"
+            )
+        reason = obstacle(self.dpo, self.parallelism)
+        if reason is not None:
+            raise ValueError(reason)
         return self
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from collab.errors import Diverged
 from collab.learn.data import read_data
 from collab.learn.examples import NothingFits
-from collab.learn.finetune import begin, check_same, train
+from collab.learn.finetune import Result, begin, check_same, train
 from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
@@ -134,13 +134,26 @@ def _train(loop: Loop, folder: RunFolder, number: int, group: str, policy: Polic
         check_same(prepared, folder.manifest())
     else:
         folder = begin(prepared, folder.path)
-    run = train if prepared.world == 1 else launch
     try:
-        result = run(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+        result = _run(prepared, folder, loop)
     except Diverged as lost:
         raise Diverged(f"epoch {number}, {lost.what}", _anew(loop, number)) from None
     if result.final is None:
         raise Halted(f"stopped after step {result.step} of {result.steps} of {folder.path}")
+
+
+def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
+    """Train here, or by others; raises as they do."""
+    if prepared.world == 1:
+        return train(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+    return launch(
+        prepared,
+        folder,
+        watch=loop.inner,
+        stopping=loop.stopping,
+        device=loop.device,
+        parallelism=loop.config.method.parallelism,
+    )
 
 
 def _anew(loop: Loop, number: int) -> str:

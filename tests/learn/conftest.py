@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import types
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collab.config import override
-from collab.learn.prepare import Task
+from collab.learn.data import read_data
+from collab.learn.prepare import Prepared, Task, prepare
 from collab.learn.preset import Recipe, Stage, load_preset
 from collab.models.chat import ChatTokenizer
 from collab.models.tiny import make_tiny_checkpoint
@@ -65,6 +67,20 @@ def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> Task:
     return Task(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
 
 
+def _states(base: Path, place: Path, processes: int, *settings: str) -> Prepared:
+    """A training by so many processes of states with 3, 1 and 2 pairs, whose rows lie in that directory."""
+    rows = []
+    for state, size in enumerate((3, 1, 2)):
+        own = _row(state, "preference", words=20)
+        headers = [(Segment(text=f"\nYou are number {number}."),) for number in range(size)]
+        rows += [replace(own, prompt=replace(own.prompt, segments=header)) for header in headers]
+    if not place.exists():
+        _write(place, rows)
+    options = ["sharing=prefix", "anchor=0.5", "batch_rows=6", "rows_at_once=4", "epochs=3", "learning_rate=1e-3"]
+    task = replace(_task(base, "dpo", *options, *settings), data=(str(place),))
+    return prepare(task, read_data([place], ["preference"]).rows, processes=processes)
+
+
 def _write(folder: Path, written: Sequence[Row]) -> Path:
     """Rows as the Parquet files of a data directory."""
     for level in dict.fromkeys(one.level for one in written):
@@ -78,7 +94,7 @@ def _write(folder: Path, written: Sequence[Row]) -> Path:
 @pytest.fixture(scope="session")
 def samples() -> types.SimpleNamespace:
     """What makes rows, recipes, tasks and data directories."""
-    return types.SimpleNamespace(row=_row, rows=_rows, recipe=_recipe, task=_task, write=_write)
+    return types.SimpleNamespace(row=_row, rows=_rows, recipe=_recipe, task=_task, states=_states, write=_write)
 
 
 @pytest.fixture(scope="session")

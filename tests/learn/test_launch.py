@@ -1,36 +1,19 @@
 """Several processes over gloo: the losses of one process, whatever each of them has; and how they fail."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
 from collab.errors import Diverged, TrainingFailure, UsageError
 from collab.learn import launch as launching
-from collab.learn.data import read_data
 from collab.learn.finetune import begin, train
-from collab.learn.launch import CONFIGS, LOG, command, launch
-from collab.learn.prepare import Prepared, prepare
+from collab.learn.launch import CONFIGS, LOG, check_processes, command, launch
 from collab.learn.process import DIVERGED, ERROR, STOP
-from collab.types import Segment
-
-
-def prepared_for(samples, base: Path, place: Path, processes: int, *settings: str) -> Prepared:
-    """States of 3, 1 and 2 pairs, whose rows lie in a directory."""
-    rows = []
-    for state, size in enumerate((3, 1, 2)):
-        own = samples.row(state, "preference", words=20)
-        headers = [(Segment(text=f"\nYou are number {number}."),) for number in range(size)]
-        rows += [replace(own, prompt=replace(own.prompt, segments=header)) for header in headers]
-    if not place.exists():
-        samples.write(place, rows)
-    options = ["sharing=prefix", "anchor=0.5", "batch_rows=6", "rows_at_once=4", "epochs=3", "learning_rate=1e-3"]
-    task = replace(samples.task(base, "dpo", *options, *settings), data=(str(place),))
-    return prepare(task, read_data([place], ["preference"]).rows, processes=processes)
 
 
 def test_what_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,22 +21,29 @@ def test_what_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     assert str(CONFIGS / "cpus.yaml") in words
     assert words[words.index("--num_processes") + 1] == "2"
+    assert str(CONFIGS / "fsdp-cpus.yaml") in command(2, Path("out"), "cpu", "fsdp")
     monkeypatch.setattr(launching, "_gpus", lambda device: 8)
-    assert str(CONFIGS / "gpus.yaml") in command(8, Path("out"), "auto")
+    names = {"ddp": "gpus", "fsdp": "fsdp-gpus", "zero2": "zero2", "zero3": "zero3"}
+    for parallelism, name in names.items():
+        assert str(CONFIGS / f"{name}.yaml") in command(8, Path("out"), "auto", parallelism)
 
 
 def test_configurations_say_whether_they_were_run() -> None:
     for path in CONFIGS.glob("*.yaml"):
         head = path.read_text(encoding="utf-8").split("\n", 2)[0:2]
-        assert ("never run" in " ".join(head)) == (path.name != "cpus.yaml"), path
-        assert yaml.safe_load(path.read_text(encoding="utf-8"))["distributed_type"] == "MULTI_GPU"
+        assert ("never run" in " ".join(head)) == (not path.stem.endswith("cpus")), path
+        kind = {"fsdp": "FSDP", "zero": "DEEPSPEED"}.get(path.stem[:4], "MULTI_GPU")
+        assert yaml.safe_load(path.read_text(encoding="utf-8"))["distributed_type"] == kind
+        assert load_config_from_file(str(path)).num_processes == (2 if path.stem.endswith("cpus") else 8)
 
 
 def test_more_processes_than_gpus_are_refused(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(launching, "_gpus", lambda device: 1)
-    prepared = prepared_for(samples, base, tmp_path / "data", 2)
+    prepared = samples.states(base, tmp_path / "data", 2)
     with pytest.raises(UsageError, match="2 processes, but this machine has 1 GPUs"):
         launch(prepared, begin(prepared, tmp_path / "out"))
+    with pytest.raises(UsageError, match="zero2 needs GPUs and DeepSpeed here"):
+        check_processes(2, "cpu", "zero2")
 
 
 def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
@@ -62,7 +52,7 @@ def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) 
         f"import sys; print('noise'); print({ERROR!r} + 'step 3: loss is nan'); print('ChildFailedError'); sys.exit(1)"
     )
     monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", said])
-    prepared = prepared_for(samples, base, tmp_path / "data", 2)
+    prepared = samples.states(base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
     with pytest.raises(TrainingFailure, match=r"out: the processes that train failed: step 3: loss is nan \(all they"):
         launch(prepared, folder, device="cpu")
@@ -81,10 +71,10 @@ def test_two_processes_train_what_one_trains(samples, base: Path, tmp_path: Path
     """Through `accelerate launch`, six steps over unequal states, stopped in between: equal losses and weights."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     settings = ["save_every=2"]
-    alone = prepared_for(samples, base, tmp_path / "data", 1, *settings)
+    alone = samples.states(base, tmp_path / "data", 1, *settings)
     lone = begin(alone, tmp_path / "one")
     train(alone, lone, device="cpu")
-    both = prepared_for(samples, base, tmp_path / "data", 2, *settings)
+    both = samples.states(base, tmp_path / "data", 2, *settings)
     assert [sorted(step.rows) for step in both.steps] == [sorted(step.rows) for step in alone.steps]
     assert {len(step.parts) for step in both.steps} == {2}
     folder, seen = begin(both, tmp_path / "two"), []

@@ -27,6 +27,8 @@ def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path
     [
         (["processes=0"], "processes"),
         (["objective=trajectory-dpo", "processes=2"], "whole trajectories are trained by one process; set processes=1"),
+        (["parallelism=fsdp"], "divides a model among processes; set processes above 1"),
+        (["parallelism=zero2", "processes=2"], "DeepSpeed .zero2. would take a step after each; use sharing=none"),
     ],
 )
 def test_what_cannot_be_divided_is_one_line(settings: list[str], said: str, configured) -> None:

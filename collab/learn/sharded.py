@@ -1,0 +1,141 @@
+"""A model that is split over the processes that train it: each holds its share of weights, gradients and optimizer.
+
+The launcher decides (`collab.learn.launch`, or `accelerate launch` by hand with one of the files in `accelerate/`):
+
+    ddp             every process holds the whole model
+    fsdp            PyTorch's fully sharded data parallelism, its second version, as accelerate applies it: per layer
+    zero2, zero3    DeepSpeed, which splits optimizer and gradients, or weights, too
+
+Numbers are computed as in one process: weights are gathered in the type that they are held in, and autocast decides
+what is computed in what, not a policy of FSDP's, which would round log-probabilities to bfloat16. Checkpoints to resume
+from and results are whole.
+
+accelerate 1.15 offers FSDP on accelerators alone. Nothing in it needs one, so on a processor it is told that there is
+one: that is how two processes over gloo try out what eight GPUs would run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from collab.errors import UsageError
+from collab.learn.preset import DpoRecipe, Recipe
+
+if TYPE_CHECKING:
+    from collab.learn.prepare import Prepared
+
+Parallelism: TypeAlias = Literal["ddp", "fsdp", "zero2", "zero3"]
+Split: TypeAlias = Literal["fsdp", "deepspeed"]
+_TRACES: Mapping[Split, str] = {"fsdp": "pytorch_model_fsdp.bin", "deepspeed": "latest"}
+"""A file that only checkpoints of that kind have."""
+
+
+def split_by(environment: Mapping[str, str] = os.environ) -> Split | None:
+    """What splits the model, as the launcher says; None where every process holds all of it."""
+    if environment.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        return "fsdp"
+    return "deepspeed" if environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" else None
+
+
+def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
+    """Why a recipe cannot be trained so, and what to do; None where it can."""
+    if parallelism == "ddp":
+        return None
+    if recipe.optimizer == "muon":
+        return f"optimizer: muon needs whole matrices, and {parallelism} splits them; use optimizer=adamw, or ddp"
+    if parallelism != "fsdp" and isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
+        return (
+            f"sharing: prefix makes several passes of a step, and DeepSpeed ({parallelism}) would take a step after "
+            "each; use sharing=none, or fsdp"
+        )
+    return None
+
+
+def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> None:
+    """UsageError where the launcher splits the model in a way that does not go with a recipe, or with this program."""
+    split = split_by(environment)
+    kinds: dict[Split | None, Parallelism] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
+    reason = obstacle(recipe, kinds[split])
+    if reason is not None:
+        raise UsageError(reason)
+    version, kind = environment.get("FSDP_VERSION", "1"), environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+    if split == "fsdp" and (version, kind) != ("2", "FULL_STATE_DICT"):
+        raise UsageError(
+            f"the launcher's fsdp_config has fsdp_version {version} and fsdp_state_dict_type {kind}; supported are "
+            "fsdp_version: 2 and fsdp_state_dict_type: FULL_STATE_DICT"
+        )
+
+
+def check_checkpoint(checkpoint: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """UsageError where a checkpoint to go on from was written by a model that was split otherwise."""
+    now = split_by(environment)
+    was = next((kind for kind, trace in _TRACES.items() if (checkpoint / trace).is_file()), None)
+    if was != now:
+        names: dict[Split | None, str] = {None: "whole models (ddp)", "fsdp": "fsdp", "deepspeed": "DeepSpeed"}
+        raise UsageError(f"{checkpoint}: was written with {names[was]}, this run has {names[now]}; go on as it began")
+
+
+def shard_as_said(config: Any) -> None:
+    """Prepare TRL's configuration of a trainer for FSDP: no policy of types, and processors are admitted.
+
+    Args:
+        config: made already, so that accelerate knows its processes; not yet given to a trainer.
+    """
+    if split_by() != "fsdp":
+        return
+    from accelerate.utils import DistributedType
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    config.fsdp_plugin_args = {"mixed_precision_policy": MixedPrecisionPolicy()}  # the rest is the launcher's
+    state = config.distributed_state
+    if state.distributed_type == DistributedType.MULTI_CPU:
+        state.distributed_type = DistributedType.MULTI_GPU  # which accelerate makes FSDP; device and gloo stay
+
+
+def computing(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """What passes of the policy are computed within: autocast, where accelerate does not add it to the model itself."""
+    return trainer.accelerator.autocast if split_by() == "fsdp" else contextlib.nullcontext
+
+
+@contextlib.contextmanager
+def gathered(model: Any) -> Iterator[None]:
+    """Leave a model's weights in one piece after its first pass, so that its parts can be called by themselves.
+
+    Does nothing to a model that is not sharded.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    if not isinstance(model, FSDPModule):
+        yield
+        return
+    model.set_reshard_after_forward(False)
+    try:
+        yield
+    finally:
+        model.reshard()
+        model.set_reshard_after_forward(True)
+
+
+def whole_model(trainer: Any, prepared: Prepared) -> Any:
+    """The trained model in one piece, on the processor of the first process; None on all others. All have to ask.
+
+    It is loaded anew and given the weights, so a process has the memory of two models for a while.
+    """
+    from collab.learn.base import load_weights
+
+    if split_by() is None:
+        return trainer.accelerator.unwrap_model(trainer.model)
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if not trainer.is_world_process_zero():
+        return None
+    model = load_weights(prepared.base, prepared.task.recipe.weights)
+    if prepared.task.recipe.lora is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, trainer.accelerator.unwrap_model(trainer.model).peft_config["default"])
+    model.load_state_dict(weights)
+    return model

@@ -1,0 +1,84 @@
+"""A model split over two processes (FSDP over gloo): the losses and weights of one process; and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from collab.errors import UsageError
+from collab.learn.finetune import begin, train
+from collab.learn.folder import RunFolder
+from collab.learn.launch import launch
+from collab.learn.sharded import check_checkpoint, check_split, gathered, split_by
+
+FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
+DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true"}
+ADAPTER = ("lora={rank: 4, alpha: 8}", "precision=bfloat16", "weights=bfloat16", "learning_rate=1e-2", "rows_at_once=3")
+
+
+def test_the_launcher_says_what_splits_the_model() -> None:
+    assert [split_by(one) for one in ({}, FSDP, DEEPSPEED)] == [None, "fsdp", "deepspeed"]
+    assert split_by({"ACCELERATE_USE_FSDP": "false"}) is None
+
+
+def test_what_cannot_be_split_is_one_line(samples) -> None:
+    shared, plain = (samples.recipe("dpo", f"sharing={one}") for one in ("prefix", "none"))
+    for recipe, environment in ((shared, {}), (shared, FSDP), (plain, DEEPSPEED)):
+        check_split(recipe, environment)
+    with pytest.raises(UsageError, match=r"DeepSpeed .* would take a step after each; use sharing=none, or fsdp"):
+        check_split(shared, DEEPSPEED)
+    with pytest.raises(UsageError, match="muon needs whole matrices, and fsdp splits them; use optimizer=adamw"):
+        check_split(samples.recipe("sft", "optimizer=muon"), FSDP)
+    with pytest.raises(UsageError, match="fsdp_version 1 and fsdp_state_dict_type FULL_STATE_DICT; supported are"):
+        check_split(plain, FSDP | {"FSDP_VERSION": "1"})
+
+
+def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
+    check_checkpoint(tmp_path, {})
+    with pytest.raises(UsageError, match=r"was written with whole models \(ddp\), this run has fsdp; go on as"):
+        check_checkpoint(tmp_path, FSDP)
+    (tmp_path / "pytorch_model_fsdp.bin").touch()
+    check_checkpoint(tmp_path, FSDP)
+    with pytest.raises(UsageError, match=r"was written with fsdp, this run has whole models \(ddp\)"):
+        check_checkpoint(tmp_path, {})
+
+
+def test_a_whole_model_is_left_alone() -> None:
+    model = torch.nn.Linear(2, 2)
+    with gathered(model):
+        assert model(torch.zeros(1, 2)).shape == (1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [("sharing=prefix",), ("sharing=none", *ADAPTER), ("sharing=prefix", *ADAPTER)])
+def test_two_processes_train_what_one_trains(settings, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    """Six pairs of unequal states, stopped and gone on with: losses, result and checkpoints are whole and the same."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    settings = ("epochs=6", "save_every=2", *settings)
+    alone = samples.states(base, tmp_path / "data", 1, *settings)
+    lone = begin(alone, tmp_path / "one")
+    train(alone, lone, device="cpu")
+    both = samples.states(base, tmp_path / "data", 2, *settings)
+    folder, seen = begin(both, tmp_path / "two"), []
+    first = launch(both, folder, device="cpu", parallelism="fsdp", watch=seen.append, stopping=lambda: bool(seen))
+    assert first.final is None
+    checkpoint = folder.checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint / "pytorch_model_fsdp.bin").is_file(), "it was not sharded"
+    assert launch(both, folder, device="cpu", parallelism="fsdp").final == folder.final
+    _check_equal(folder, lone)
+
+
+def _check_equal(folder: RunFolder, lone: RunFolder) -> None:
+    lines, expected = folder.read_metrics(), lone.read_metrics()
+    assert [line["step"] for line in lines] == [line["step"] for line in expected]
+    for line, other in zip(lines, expected, strict=True):
+        assert line["loss"] == pytest.approx(other["loss"], abs=1e-5)
+        assert line["margin"] == pytest.approx(other["margin"], abs=1e-4)
+        assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+    (name,) = (path.name for path in lone.final.glob("*.safetensors"))
+    weights, whole = (load_file(one.final / name) for one in (folder, lone))
+    assert weights.keys() == whole.keys()
+    for key, weight in whole.items():
+        torch.testing.assert_close(weights[key], weight, rtol=1e-3, atol=5e-5)
