@@ -26,6 +26,7 @@ from collab.cli import (
     export,
     finetune,
     graph,
+    markdown,
     pairs,
     phone,
     rollout,
@@ -86,6 +87,7 @@ app.add_typer(agents.app, name="agents")
 app.add_typer(critic.app, name="critic")
 app.add_typer(pairs.app, name="pairs")
 app.add_typer(phone.app, name="phone")
+app.command("report")(markdown.report)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 

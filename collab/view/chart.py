@@ -106,7 +106,7 @@ def heat(
     ]
     for place, row in enumerate(rows):
         top = _TOP + 24 + place * high
-        body.append(text(left - 12, top + high / 2 + 4, row, anchor="end", fill=INK))
+        body.append(text(left - 12, top + high / 2 + 4, shortened(row), anchor="end", fill=INK))
         for column, value in enumerate(values[place]):
             body += _cell(left + column * wide, top, value)
     return document(title, note, left + len(columns) * wide + 28, _TOP + 24 + len(rows) * high + 20, body)

@@ -75,7 +75,7 @@ def write_figures(drawn: Sequence[Figure], folder: Path) -> list[Path]:
 def _note(overview: Overview) -> str:
     run = overview.run
     told = f"{run.environment}, {run.agents} on {run.graph}, seed {run.seed}"
-    return f"{told} ({REHEARSAL})" if run.privileged else told
+    return f"{REHEARSAL}; {told}" if run.privileged else told
 
 
 def _success(overview: Overview, note: str) -> Iterator[Figure]:

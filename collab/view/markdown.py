@@ -69,7 +69,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
         "agents": run.agents,
         "graph": run.graph,
         "seed": run.seed,
-        "made by": f"collab {run.command}, {run.created}",
+        "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),

@@ -79,7 +79,7 @@ def _paint(pen: ImageDraw.ImageDraw, kind: str, shape: Shape, scale: float) -> N
         case "rect":
             x, y, wide, high = (float(shape.get(name, "0")) * scale for name in ("x", "y", "width", "height"))
             if wide > 0 and high > 0:
-                box = (x, y, x + wide - 1, y + high - 1)
+                box = (x, y, max(x, x + wide - 1), max(y, y + high - 1))
                 round_by = float(shape.get("rx", "0")) * scale
                 pen.rounded_rectangle(box, round_by, fill=fill, outline=stroke, width=width if stroke else 0)
         case "circle":

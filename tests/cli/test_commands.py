@@ -23,6 +23,7 @@ COMMANDS = {
         "eval",
         "export",
         "finetune",
+        "report",
         "rollout",
         "serve",
         "synth",

@@ -1,12 +1,15 @@
-"""An overview made by hand, so that what is drawn and told of it can be counted."""
+"""An overview made by hand, so that what is drawn and told of it can be counted, and runs that are really recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from collab.cli.main import main
+from collab.view.inspector import Inspector
 from collab.view.shapes import (
     EpochView,
     GraphView,
@@ -138,3 +141,36 @@ def view_of() -> Callable[[Overview], RunView]:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a team on the phone that is judged by the oracle and paired; copy it before you change it."""
+    run = tmp_path_factory.mktemp("recorded") / "team"
+    played = ["--env", "androidworld", "--agents", "rehearsal", "--graph", "team", "--out", str(run)]
+    tasks = ["--tasks", "ContactsAddContact,ClockStopWatchRunning", "--episodes", "3", "--set", "graph.rounds=2"]
+    assert main(["rollout", *played, *tasks]) == 0
+    assert main(["pairs", "rebuild", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def inspector(recorded: Path, tmp_path: Path) -> Iterator[Inspector]:
+    """Looks into that run."""
+    one = Inspector([recorded], spares=tmp_path / "spares")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def inspect(tmp_path: Path) -> Iterator[Callable[[Path], Inspector]]:
+    """Opens a run with a cache of the test's own."""
+    opened: list[Inspector] = []
+
+    def make(path: Path) -> Inspector:
+        opened.append(Inspector([path], spares=tmp_path / "spares"))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()

@@ -123,6 +123,11 @@ def test_a_png_shows_what_the_svg_says():
     assert image.getpixel((2, 2)) == (255, 255, 255)
 
 
+def test_the_thinnest_bar_is_painted():
+    svg = bars("t", [Bar(name="a", value=1e-6, told="little"), Bar(name="b", value=1.0, told="much")])
+    assert to_png(svg, 1.0)
+
+
 def test_graphs_are_painted_with_their_curves():
     dag = Dag(slots=("ada", "ben", "cyd"), edges=(("ada", "cyd"), ("ben", "cyd"), ("ada", "ben")))
     image = Image.open(io.BytesIO(to_png(to_svg(dag), 1.0))).convert("RGB")
