@@ -12,6 +12,7 @@ from collab.config import RunConfig
 from collab.evaluation import Report
 from collab.learn.folder import write_json
 from collab.library import checkpoint
+from collab.marl.ahead import judging_ahead
 from collab.marl.judge import compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
@@ -85,8 +86,9 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
 
 async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Trajectory]:
     loop.begin("rollout")
-    with loop.timed("rollout", whole=not (folder.rollout / FILE).exists()):
-        await roll_out(loop, run, folder.rollout)
+    async with judging_ahead(loop, run, folder.rollout):
+        with loop.timed("rollout", whole=not (folder.rollout / FILE).exists()):
+            await roll_out(loop, run, folder.rollout)
     return trajectories_of(folder.rollout, loop.config.method.steps)
 
 
@@ -121,7 +123,7 @@ def _updated(loop: Loop, number: int, policy: Policy, trained: Mapping[str, Trai
     root = loop.folder.path.resolve()
     groups = loop.config.groups
     new = {slot: str(root / one.checkpoint) for group, one in trained.items() for slot in groups[group]}
-    return policy.updated(number, new)
+    return policy.updated(number, new, adapters=loop.config.method.keeps_adapters)
 
 
 def _known(loop: Loop, folder: EpochFolder) -> Record:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from collab.collector import Progress as Meter
-from collab.config import RunConfig
+from collab.config import Budget, RunConfig
 from collab.credit.adversary import FREE, label_of
 from collab.credit.adversary_memory import FOLDER as PROPOSALS
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
+from collab.credit.critic import Critic
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
@@ -83,7 +85,7 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
     """
     loop.begin("critic")
     suite = build_suite(run)
-    with loop.timed("critic", whole=NAME not in labellings(out)):
+    with loop.timed("critic", whole=NAME not in labellings(out) or "critic" in loop.seconds):
         try:
             told = await _label(loop, run, out, played, suite)
         finally:
@@ -94,18 +96,25 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
 
 
 async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
+    async with asking(loop, run, out, loop.left()) as (critic, writer):
+        return await label(
+            (case for one in played for case in cases(one, suite.space, Rebuilder(suite))),
+            critic,
+            writer,
+            concurrency=run.concurrency,
+            budget=loop.left(),
+            stop=loop.stop,
+            watch=loop.inner,
+        )
+
+
+@contextlib.asynccontextmanager
+async def asking(loop: Loop, run: RunConfig, out: Path, budget: Budget) -> AsyncIterator[tuple[Critic, LabelWriter]]:
+    """The critic of a rollout, and where its words are written; raises as `opened_critic` and `LabelWriter`."""
     choice, call_s = loop.config.judging(NAME, run.seed), run.environment.limits.call_s
-    async with opened_critic(choice, loop.left(), call_s) as (critic, head):
+    async with opened_critic(choice, budget, call_s) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
-            return await label(
-                (case for one in played for case in cases(one, suite.space, Rebuilder(suite))),
-                critic,
-                writer,
-                concurrency=run.concurrency,
-                budget=loop.left(),
-                stop=loop.stop,
-                watch=loop.inner,
-            )
+            yield critic, writer
 
 
 async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels) -> StoredPairs:

@@ -80,13 +80,15 @@ class Loop:
     def timed(self, part: str, *, whole: bool) -> Iterator[None]:
         """Note how long a part takes, unless another process did some of it and took its time with it.
 
+        A part that is done in pieces takes what all of them take.
+
         Args:
             whole: whether nothing of the part was there before.
         """
         begun = time.monotonic()
         yield
         if whole:
-            self.seconds[part] = time.monotonic() - begun
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - begun
 
     def left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""

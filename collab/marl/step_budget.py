@@ -46,14 +46,25 @@ def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> t
         The shortest beginning of the plan with as many steps; all of it where even all have fewer; None while an
         episode that is needed for that is not over.
     """
+    found = certain(lengths, order, steps)
+    enough = sum(lengths[name] for name in found) >= steps
+    return found if enough or len(found) == len(order) else None
+
+
+def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...]:
+    """The episodes that belong to a rollout whatever becomes of those that are not over; arguments as of `belonging`.
+
+    They are the beginning of the plan, up to the first that is not over, and to the one with which there are enough
+    steps.
+    """
+    found: list[str] = []
     total = 0
-    for place, name in enumerate(order):
-        if name not in lengths:
-            return None
+    for name in order:
+        if name not in lengths or total >= steps:
+            break
+        found.append(name)
         total += lengths[name]
-        if total >= steps:
-            return tuple(order[: place + 1])
-    return tuple(order)
+    return tuple(found)
 
 
 def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
@@ -91,7 +102,7 @@ def report_of_counted(reader: RunReader, steps: int | None) -> Report:
 def has_enough(out: Path, steps: int) -> bool:
     """Whether a run that was begun has all episodes that belong to it."""
     with RunStore.open(out).reader() as reader:
-        return belonging(_lengths(reader), _order(out), steps) is not None
+        return belonging(_lengths(reader), planned_order(out), steps) is not None
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +133,7 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event
             await asyncio.sleep(_LOOK_S)
         if not asked.is_set():
             with RunStore.open(out).reader() as reader:
-                order = _order(out)
+                order = planned_order(out)
                 while not asked.is_set() and belonging(_lengths(reader), order, steps) is None:
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
@@ -140,7 +151,7 @@ def _steps_wanted(run: Path) -> int | None:
 
 def _found(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
     """The episodes that belong to a rollout; None where all do, or where it has not its steps yet."""
-    return None if steps is None else belonging(_lengths(reader), _order(reader.directory), steps)
+    return None if steps is None else belonging(_lengths(reader), planned_order(reader.directory), steps)
 
 
 def _lengths(reader: RunReader) -> dict[str, int]:
@@ -149,5 +160,6 @@ def _lengths(reader: RunReader) -> dict[str, int]:
     }
 
 
-def _order(out: Path) -> list[str]:
+def planned_order(out: Path) -> list[str]:
+    """All episodes that a run is to play, by name; RunFormatError when it cannot be read."""
     return [episode.id for episode in plan_episodes(stored_config(out))]

@@ -16,7 +16,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.play import rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
-from collab.marl.step_budget import belonging, counted_in, ended_by, has_enough
+from collab.marl.step_budget import belonging, certain, counted_in, ended_by, has_enough
 from collab.resolve import with_prompts
 from collab.runs import start, stored_config
 from collab.store.reader import RunReader
@@ -38,6 +38,21 @@ def test_the_shortest_beginning_with_enough_steps_belongs(lengths: list[int], st
     assert belonging(some, order, steps) == found
     without = data.draw(st.sampled_from(found))
     assert belonging({name: known[name] for name in known if name != without}, order, steps) is None
+
+
+@given(LENGTHS, st.integers(1, 40), st.data())
+def test_what_is_certain_belongs_whatever_becomes_of_the_others(
+    lengths: list[int], steps: int, data: st.DataObject
+) -> None:
+    order = [f"T/{number}" for number in range(len(lengths))]
+    known = dict(zip(order, lengths, strict=True))
+    over = {name: length for name, length in known.items() if data.draw(st.booleans())}
+    sure = certain(over, order, steps)
+    others = {name: data.draw(st.integers(0, 9)) for name in order}
+    found = belonging({**others, **over}, order, steps)
+    assert found is not None
+    assert found[: len(sure)] == sure
+    assert certain(known, order, steps) == belonging(known, order, steps)
 
 
 def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
