@@ -27,6 +27,7 @@ export function lineChart(series, options) {
   const known = series.filter((one) => one.points.some((point) => isKnown(point.y)));
   const heading = h("h3", null, options.title);
   if (!known.length) return h("figure", { class: "chart" }, heading, h("p", { class: "muted" }, "Not recorded."));
+  if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1)) return h("figure", { class: "chart" }, heading, numbers(known, options));
   return h(
     "figure",
     { class: "chart" },

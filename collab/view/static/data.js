@@ -2,9 +2,9 @@
  * All that is known comes through here: from the server's routes (`collab/view/shapes.py` says every answer), or, in a
  * report that is one file, from the answers that were put into it:
  *
- *     {"answers": {"run/RUN/step?episode=…&step=…": {…}}, "pictures": {"run/RUN/picture/…": "data:image/webp;base64,…"}}
+ *     {"answers": {"run/RUN/overview": {…}}, "parts": {…}, "pictures": {"picture/…": "data:image/webp;base64,…"}}
  *
- * as JSON in an element of type application/json with the id "collab-data".
+ * as JSON in an element of type application/json with the id "collab-data"; `packed.js` says what parts are.
  *
  * Answers are named by the address below /api/ as this module writes it, with `labels` left out where it is the usual
  * one. A report holds its episodes whole, so filters and searches work on what is there.

@@ -34,8 +34,9 @@ export function epochSection(epochs, best, trained) {
 function epochParts(epoch) {
   return [
     h("dl", { class: "facts" }, epochFacts(epoch)),
-    h("div", { class: "charts" }, rewards(epoch), h("div", null, countTable(epoch.pairs, "Pairs by cause", "cause"), countTable(epoch.missing, "Cells without a score", "cause"), countTable(epoch.failures, "Replies without an action", "kind")), spending(epoch.spent)),
-    epoch.trained.length > 0 && h("div", { class: "charts" }, epoch.trained.map(trainedPolicy)),
+    h("div", { class: "charts" }, rewards(epoch), h("div", null, countTable(epoch.pairs, "Pairs by cause", "cause"), countTable(epoch.missing, "Cells without a score", "cause"), countTable(epoch.failures, "Replies without an action", "kind"))),
+    spending(epoch.spent),
+    epoch.trained.map(trainedPolicy),
     epoch.runs.length > 0 && h("p", null, "Runs: ", epoch.runs.map((/** @type {any} */ part, /** @type {number} */ place) => [place > 0 && ", ", link(overviewPlace(part.id), null, `${part.role}, seed ${part.seed}`)])),
   ];
 }
@@ -77,16 +78,18 @@ function spending(parts) {
 /** @param {any} one a `Trained` */
 function trainedPolicy(one) {
   const points = (/** @type {string} */ key) => one.measures.map((/** @type {any} */ measure) => ({ x: measure.step, y: measure[key] }));
-  const told = one.untrained ? `not trained: ${one.untrained}` : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, accuracy ${percent(one.accuracy)}`;
+  const told = one.untrained ? `not trained: ${one.untrained}` : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, loss ${decimal(one.loss, 3)}, margin ${decimal(one.margin, 3)}, accuracy ${percent(one.accuracy)}`;
   return h(
     "div",
     { class: "trained" },
     h("h3", null, "Policy ", said(one.policy)),
     h("p", { class: "muted" }, said(told, 300)),
     one.alarm && h("p", { class: "note" }, said(one.alarm, 300)),
-    one.measures.length > 0 && [
+    one.measures.length > 1 && h(
+      "div",
+      { class: "charts" },
       lineChart([{ name: "loss", points: points("loss") }], { title: "Loss", xName: "step", show: (value) => decimal(value, 3) }),
       lineChart([{ name: "margin", points: points("margin") }], { title: "DPO margin", xName: "step", show: (value) => decimal(value, 3) }),
-    ],
+    ),
   );
 }

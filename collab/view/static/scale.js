@@ -14,7 +14,8 @@ export function linear(low, high, from, to) {
  * @param {number} low @param {number} high @param {number} [count] about how many
  */
 export function ticks(low, high, count = 4) {
-  const span = high - low || Math.abs(high) || 1;
+  if (low === high) return low === 0 ? [0, 1] : [Math.min(0, low), Math.max(0, low)];
+  const span = high - low;
   const rough = span / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999) ?? 10 * power;

@@ -4,7 +4,7 @@ import { badge } from "./agents.js";
 import { fill, h } from "./dom.js";
 import { getFinal, getScreen, getStep, pictureSource } from "./data.js";
 import { drawnScreen, marksOf } from "./proposals.js";
-import { stage } from "./stage.js";
+import { executedSign, stage } from "./stage.js";
 import { passage, said } from "./words.js";
 
 /** @typedef {import("./agents.js").Agent} Agent */
@@ -25,7 +25,7 @@ export function screenPanel(step, episode, agents, picked) {
     const last = cells[cells.length - 1];
     if (last) picked(last.agent, last.round);
   };
-  const before = () => fill(place, stage(drawnScreen(step.screen, pictureSource(step.screen.picture)), marksOf(step, agents, hiddenAgents), { caption: "Before:", picked: pickBallot }), screenNotes(step.screen));
+  const before = () => fill(place, stage(drawnScreen(step.screen, pictureSource(step.screen.picture)), marksOf(step, agents, hiddenAgents), pickBallot), screenNotes(step.screen));
   const after = async () => fill(place, await afterStage(step, episode));
   before();
   return h(
@@ -44,7 +44,7 @@ async function afterStage(step, episode) {
     const { run, next } = step;
     const screen = next === step.step + 1 ? (await getStep(run, step.episode, next, step.labels)).screen : episode.final ? await getFinal(run, step.episode) : null;
     if (screen === null) return h("p", { class: "muted" }, "The screen after this action is not recorded.");
-    return [stage(drawnScreen(screen, pictureSource(screen.picture)), [], { caption: "After:" }), screenNotes(screen)];
+    return [stage(drawnScreen(screen, pictureSource(screen.picture)), []), screenNotes(screen)];
   } catch (error) {
     return h("p", { class: "note" }, said(String(/** @type {Error} */ (error).message), 400));
   }
@@ -73,7 +73,7 @@ function voicesShown(agents, redrawn) {
     };
     return h("label", { class: "voice-shown" }, h("input", { type: "checkbox", checked: !hiddenAgents.has(agent.name), events: { change: changed } }), badge(agent), h("bdi", null, agent.name));
   };
-  return h("fieldset", { class: "voices-shown" }, h("legend", { class: "unseen" }, "Whose proposals are drawn"), agents.map(one));
+  return h("fieldset", { class: "voices-shown" }, h("legend", { class: "unseen" }, "Whose proposals are drawn"), agents.map(one), executedSign());
 }
 
 /** @param {any} screen a `Screen` */

@@ -28,17 +28,17 @@ export function unitOf(screen) {
 /**
  * @param {Screen} screen
  * @param {Mark[]} marks
- * @param {{caption?: string, picked?: (ballot: number) => void}} [options] picked: called when an action is clicked
+ * @param {(ballot: number) => void} [picked] called when an action is clicked
  */
-export function stage(screen, marks, { caption, picked } = {}) {
+export function stage(screen, marks, picked) {
   const placed = marks.filter((mark) => mark.spot || mark.way);
   const elsewhere = marks.filter((mark) => !mark.spot && !mark.way);
   return h(
     "figure",
     { class: `stage ${screen.height > screen.width ? "tall" : "wide"}` },
     canvas(screen, placed, picked),
+    h("figcaption", null, said(screen.title)),
     elsewhere.length > 0 && offScreen(elsewhere, picked),
-    h("figcaption", null, caption && h("span", { class: "muted" }, caption, " "), said(screen.title)),
   );
 }
 
@@ -94,12 +94,13 @@ function offScreen(marks, picked) {
   return h("ul", { class: "chips", "aria-label": "Proposed actions without a place on the screen" }, marks.map(chip));
 }
 
-/** Who is who, and what the signs mean. @param {import("./agents.js").Agent[]} agents */
+/** Who is who. @param {import("./agents.js").Agent[]} agents */
 export function legend(agents) {
-  return h(
-    "p",
-    { class: "legend" },
-    agents.map((agent) => nameplate(agent)),
-    h("span", { class: "nameplate" }, s("svg", { class: "badge mark executed", viewBox: "-13 -13 26 26", width: 22, height: 22, "aria-hidden": "true" }, s("circle", { cx: 0, cy: 0, r: 6, class: "done", "stroke-width": 2 })), "executed"),
-  );
+  return h("p", { class: "legend" }, agents.map((agent) => nameplate(agent)), executedSign());
+}
+
+/** What a filled disc means. */
+export function executedSign() {
+  const disc = s("circle", { cx: 0, cy: 0, r: 6, class: "done", "stroke-width": 2 });
+  return h("span", { class: "nameplate" }, s("svg", { class: "badge", viewBox: "-13 -13 26 26", width: 22, height: 22, "aria-hidden": "true" }, disc), "executed");
 }

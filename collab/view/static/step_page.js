@@ -15,7 +15,6 @@ import { pairsPanel } from "./pairs.js";
 import { cellKey, cellsOf } from "./proposals.js";
 import { stepRail } from "./rail.js";
 import { screenPanel } from "./screen_panel.js";
-import { legend } from "./stage.js";
 import { talkPanel } from "./talk.js";
 import { votesPanel } from "./votes.js";
 import { passage, said } from "./words.js";
@@ -79,14 +78,15 @@ function neighbours(episode, step) {
 }
 
 /**
- * All that depends on the chosen cell and round.
+ * All that depends on the chosen cell and round; where the address names none, it is the one whose reason was kept.
  * @param {any} step @param {import("./agents.js").Agent[]} agents @param {Chosen | null} start @param {string | null} labels
  */
 function lowerView(step, agents, start, labels) {
   const cells = cellsOf(step);
   const [talk, one, pairs] = [h("div"), h("div"), h("div")];
-  let chosen = start;
-  let round = start?.round ?? step.rounds - 1;
+  let named = start !== null;
+  let chosen = start ?? step.vote.representative;
+  let round = chosen?.round ?? step.rounds - 1;
   const draw = () => {
     fill(talk, talkPanel(step, agents, round, chosen?.agent ?? null, pick, turn));
     fill(one, cellPanel(step, chosen && cells.get(cellKey(chosen.agent, chosen.round)), agents));
@@ -95,6 +95,7 @@ function lowerView(step, agents, start, labels) {
   };
   const pick = (/** @type {string | null} */ agent, /** @type {number} */ next) => {
     chosen = agent !== null && cells.has(cellKey(agent, next)) ? { agent, round: next } : null;
+    named = chosen !== null;
     round = chosen?.round ?? round;
     history.replaceState(null, "", stepPlace(step.run, step.episode, step.step, { agent: chosen?.agent, round: chosen?.round, labels }));
     draw();
@@ -107,13 +108,13 @@ function lowerView(step, agents, start, labels) {
   const element = h(
     "div",
     { class: "step-side" },
-    h("section", { class: "panel", "aria-labelledby": "matrix-title" }, h("div", { class: "panel-head" }, h("h2", { id: "matrix-title" }, "Agents × rounds"), critic(step)), legend(agents), matrixTable(step, agents, pick)),
+    h("section", { class: "panel", "aria-labelledby": "matrix-title" }, h("div", { class: "panel-head" }, h("h2", { id: "matrix-title" }, "Agents × rounds"), critic(step)), matrixTable(step, agents, pick)),
     h("div", { class: "two" }, h("div", null, one, changesPanel(step)), h("div", null, votesPanel(step, agents, pick), pairs)),
     talk,
     step.labellings.length > 1 && judgesPanel(step, agents),
   );
   draw();
-  return { element, pick, chosen: () => chosen };
+  return { element, pick, chosen: () => chosen, named: () => (named ? chosen : null) };
 }
 
 /** Mark the chosen cell in the matrix. @param {Element} element @param {Chosen | null} chosen */
@@ -137,7 +138,7 @@ function keysOf(step, episode, agents, view, labels) {
   const go = (/** @type {string | null} */ hash) => () => {
     if (hash !== null) location.hash = hash;
   };
-  const toStep = (/** @type {number | null} */ number) => (number === null ? null : stepPlace(step.run, step.episode, number, { ...view.chosen(), labels }));
+  const toStep = (/** @type {number | null} */ number) => (number === null ? null : stepPlace(step.run, step.episode, number, { ...view.named(), labels }));
   const toEpisode = (/** @type {any} */ other) => (other ? episodePlace(other.run, other.episode) : null);
   /** @type {import("./keys.js").Keys} */
   const keys = {
