@@ -130,6 +130,9 @@ def _add_errors(app: FastAPI) -> None:
     def unread(request: Request, error: Exception) -> Response:
         return refused(410, f"the run changed while it was read; ask again ({error})")
 
+    def large(request: Request, error: Exception) -> Response:
+        return refused(400, "a number is too large for any run")
+
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         return refused(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
@@ -140,6 +143,7 @@ def _add_errors(app: FastAPI) -> None:
         (ValidationError, unfit),
         (sqlite3.Error, unread),
         (OSError, unread),
+        (OverflowError, large),
         (HTTPException, unknown),
     )
     for kind, handler in handlers:

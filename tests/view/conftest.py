@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,3 +179,57 @@ def inspect(tmp_path: Path) -> Iterator[Callable[[Path], Inspector]]:
     yield make
     for one in opened:
         one.close()
+
+
+@dataclass
+class Report(HTMLParser):
+    """A report as a browser takes it apart."""
+
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Content of scripts and styles, by id or tag."""
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._in: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        self._in = (given.get("id") or tag) if tag in ("script", "style", "title") else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = None
+
+    def handle_data(self, data: str) -> None:
+        if self._in is not None:
+            self.texts[self._in] = self.texts.get(self._in, "") + data
+
+    @property
+    def data(self) -> Any:
+        """What stands open."""
+        return json.loads(self.texts["collab-data"])
+
+    def part(self, number: int) -> dict[str, Any]:
+        """The answers about one episode."""
+        packed = base64.b64decode(json.loads(self.texts[f"collab-part-{number}"]))
+        return json.loads(gzip.decompress(packed))
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """All of them."""
+        found = dict(self.data["answers"])
+        for number in self.data["parts"].values():
+            found |= self.part(number)
+        return found
+
+
+@pytest.fixture
+def read_report() -> Callable[[Path], Report]:
+    def read(path: Path) -> Report:
+        report = Report()
+        report.feed(path.read_text(encoding="utf-8"))
+        report.close()
+        return report
+
+    return read
