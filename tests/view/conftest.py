@@ -224,7 +224,7 @@ class Report(HTMLParser):
         return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def read_report() -> Callable[[Path], Report]:
     def read(path: Path) -> Report:
         report = Report()

@@ -1,0 +1,196 @@
+"""What a report holds: the inspector's own answers for chosen episodes, under the addresses by which its pages ask.
+
+    packing = Packing(inspector, id, chosen, labels)
+    for row in chosen:
+        packing.add(row)
+    packing.data(), packing.parts
+
+The answers about the run stand open; those about an episode are packed together and compressed, one part per episode,
+because the twelve prompts of a step say almost the same. Pictures stand beside them, each once, under names made of
+their content, whichever steps show them. `static/packed.js` reads all this back.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from collab.errors import CollabError
+from collab.view.answer import SHORT, encoded
+from collab.view.episodes import page
+from collab.view.inspector import Inspector
+from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds, Overview, RunRow, RunView
+from collab.view.step_shapes import Screen, StepView
+from collab.view.thumbnail import looks, thumbnail
+
+_KINDS: tuple[Literal["first-wrong", "overruled", "disagrees"], ...] = ("first-wrong", "overruled", "disagrees")
+_FINAL = "final"
+
+Answer = tuple[str, Any]
+"""Address below /api/ and what is answered."""
+
+
+class Packing:
+    """A report in the making.
+
+    Args:
+        id: of a run or training.
+        chosen: episodes of it, in the order in which they are leafed through.
+        labels: whose scores to show; None for the first labelling of each run.
+    """
+
+    def __init__(self, inspector: Inspector, id: str, chosen: Sequence[EpisodeRow], labels: str | None) -> None:
+        self.parts: list[bytes] = []
+        """Compressed answers of each episode, by number."""
+        self.pictures: dict[str, str] = {}
+        """Address → data URI."""
+        self.steps = 0
+        self.unread: list[str] = []
+        """Why steps that the run has are not in the report."""
+        self._inspector, self._id, self._chosen, self._labels = inspector, id, tuple(chosen), labels
+        self._places: dict[str, int] = {}
+        self._named: dict[str, str] = {}
+
+    def add(self, row: EpisodeRow) -> None:
+        """Pack one of the chosen episodes."""
+        answers = dict(self._episode(row))
+        self._places[f"{_piece(row.run)}?episode={_piece(row.id)}"] = len(self.parts)
+        self.parts.append(gzip.compress(encoded(answers), compresslevel=9, mtime=0))
+
+    def data(self) -> dict[str, Any]:
+        """Everything but the parts; ask when all episodes are packed."""
+        known = dict.fromkeys([self._id, *(one.run for one in self._chosen)])
+        first = self._inspector.runs()
+        answers: dict[str, Any] = {"runs": replace(first, runs=[_without_place(self._inspector.row(self._id))])}
+        for run in known:
+            answers |= dict(self._run(run, set(known)))
+        return {"answers": answers, "parts": self._places, "pictures": self.pictures}
+
+    # -------------------------------------------------------------------------------------------------- inside
+
+    def _run(self, run: str, known: set[str]) -> Iterator[Answer]:
+        """What is asked about a run or a training, as far as it is about what the report holds."""
+        at, ask = f"run/{_piece(run)}", self._inspector
+        rows = [one for one in self._chosen if run in (self._id, one.run)]
+        overview = ask.overview(run, self._labels)
+        yield at, _view(ask.run(run), overview, known)
+        yield f"{at}/overview", _numbers(overview, known)
+        yield f"{at}/problems", ask.problems(run)
+        yield f"{at}/episodes", replace(page(rows, EpisodeFilter()), rows=rows, total=len(rows))
+        places = {(one.run, one.id) for one in rows}
+        for kind in _KINDS:
+            found: Finds = ask.finds(run, kind, self._labels)
+            yield (
+                f"{at}/finds?kind={kind}",
+                replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
+            )
+
+    def _episode(self, row: EpisodeRow) -> Iterator[Answer]:
+        """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
+        view = self._inspector.episode(row.run, row.id, self._labels)
+        before, behind = self._around(row)
+        yield _at(row, "episode"), replace(view, previous=before, next=behind)
+        steps = [one.step for one in view.steps]
+        for step in steps:
+            yield from self._readable(row, step, self._step(row, step))
+        if view.final:
+            yield from self._final(row)
+        for step in steps:
+            yield from self._readable(row, step, self._cells(row, step))
+
+    def _readable(self, row: EpisodeRow, step: int, answers: Iterator[Answer]) -> Iterator[Answer]:
+        try:
+            yield from answers
+        except CollabError as error:
+            self.unread.append(f"{row.id}, step {step}: {error}")
+
+    def _step(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
+        found: StepView = self._inspector.step(row.run, row.id, step, self._labels)
+        self.steps += 1
+        labellings = [] if found.labels is None else [found.labels]
+        screen = self._shown(found.screen, row, str(step))
+        yield _at(row, "step", step=step), replace(found, screen=screen, labellings=labellings)
+        if _is_cut(found.screen):
+            yield _at(row, "screen", step=step), self._inspector.screen(row.run, row.id, str(step))
+
+    def _final(self, row: EpisodeRow) -> Iterator[Answer]:
+        found = self._inspector.final(row.run, row.id)
+        yield _at(row, "final"), self._shown(found, row, _FINAL)
+        if _is_cut(found):
+            yield _at(row, "screen", step=_FINAL), self._inspector.screen(row.run, row.id, _FINAL)
+
+    def _cells(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
+        for cell in self._inspector.cells(row.run, row.id, step, self._labels):
+            at = _at(row, "cell", step=step, agent=cell.agent, round=cell.round)
+            yield at, replace(cell, tokens=None, logprobs=None)
+
+    def _shown(self, screen: Screen, row: EpisodeRow, step: str) -> Screen:
+        """The screen with the address of its small picture; where there is none, with the reason."""
+        if screen.picture is None:
+            return screen
+        try:
+            return replace(screen, picture=f"/api/{self._picture(row, step)}")
+        except CollabError as error:
+            return replace(screen, picture=None, unpictured=str(error))
+
+    def _picture(self, row: EpisodeRow, step: str) -> str:
+        """Where in the report the picture of a screen is."""
+        observation = self._inspector.observation(row.run, row.id, step)
+        known = looks(observation)
+        if known not in self._named:
+            hash = observation.screenshot
+            content = thumbnail(observation, None if hash is None else self._inspector.picture(row.run, hash))
+            name = f"picture/{hashlib.sha256(content).hexdigest()[:16]}"
+            self.pictures[name] = f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
+            self._named[known] = name
+        return self._named[known]
+
+    def _around(self, row: EpisodeRow) -> tuple[EpisodeKey | None, EpisodeKey | None]:
+        """The chosen episodes before and behind one of them."""
+        order = [(one.run, one.id) for one in self._chosen]
+        place = order.index((row.run, row.id))
+        keys = [EpisodeKey(run=run, episode=id) for run, id in order]
+        return keys[place - 1] if place else None, keys[place + 1] if place + 1 < len(keys) else None
+
+
+def _at(row: EpisodeRow, what: str, **values: str | int) -> str:
+    """An address about an episode, as `static/data.js` writes it."""
+    given = "".join(f"&{name}={_piece(str(value))}" for name, value in values.items())
+    return f"run/{_piece(row.run)}/{what}?episode={_piece(row.id)}{given}"
+
+
+def _piece(text: str) -> str:
+    """A piece of an address, as `encoded` in `static/place.js` writes it: half characters become U+FFFD."""
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return quote(whole, safe="-_.!~*'()")
+
+
+def _is_cut(screen: Screen) -> bool:
+    words = [word for one in screen.elements for word in (one.label, one.value or "")]
+    return screen.text.cut > 0 or any(len(word) >= SHORT for word in words)
+
+
+def _without_place(row: RunRow) -> RunRow:
+    """The run by its name: where it lies is nobody's business who reads a report."""
+    return replace(row, path=Path(row.path).name or row.path)
+
+
+def _view(view: RunView, overview: Overview, known: set[str]) -> RunView:
+    return replace(
+        view,
+        run=_without_place(view.run),
+        training=view.training if view.training in known else None,
+        parts=[one for one in view.parts if one.id in known],
+        labellings=[] if overview.labels is None else [overview.labels],
+    )
+
+
+def _numbers(overview: Overview, known: set[str]) -> Overview:
+    epochs = [replace(one, runs=[part for part in one.runs if part.id in known]) for one in overview.epochs]
+    return replace(overview, run=_without_place(overview.run), epochs=epochs)

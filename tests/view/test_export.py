@@ -1,0 +1,216 @@
+import base64
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
+from collab.types import Observation
+from collab.view.answer import encoded
+from collab.view.bundle import NotBundled, bundled
+from collab.view.export import STATIC, export
+from collab.view.inspector import Inspector
+from collab.view.shapes import EpisodeFilter
+from collab.view.thumbnail import WIDTH, looks, thumbnail
+
+
+@pytest.fixture(scope="module")
+def report(recorded, read_report, tmp_path_factory):
+    """All episodes of the recorded run: what the export says, and the file as a browser takes it apart."""
+    folder = tmp_path_factory.mktemp("report")
+    inspector = Inspector([recorded], spares=folder / "spares")
+    made = export(inspector, run_of(inspector), folder / "report.html")
+    inspector.close()
+    return made, read_report(made.path)
+
+
+def run_of(inspector):
+    return inspector.runs().runs[0].id
+
+
+def plain(answer):
+    return json.loads(encoded(answer))
+
+
+def without_picture(step):
+    return {**step, "screen": {**step["screen"], "picture": None}}
+
+
+def test_a_report_answers_what_the_server_answers(inspector, report):
+    made, page = report
+    run, answers = run_of(inspector), page.answers
+    episodes = plain(inspector.episodes(run, EpisodeFilter()))
+    assert answers[f"run/{run}/episodes"] == episodes
+    assert answers[f"run/{run}/overview"]["epochs"] == plain(inspector.overview(run))["epochs"]
+    assert answers[f"run/{run}/problems"] == {"problems": []}
+    steps = 0
+    for row in episodes["rows"]:
+        key = row["id"].replace("/", "%2F")
+        view = answers[f"run/{run}/episode?episode={key}"]
+        assert view["steps"] == plain(inspector.episode(run, row["id"]))["steps"]
+        for one in view["steps"]:
+            steps += 1
+            found = answers[f"run/{run}/step?episode={key}&step={one['step']}"]
+            assert without_picture(found) == without_picture(plain(inspector.step(run, row["id"], one["step"])))
+            for cell in found["cells"]:
+                at = f"run/{run}/cell?episode={key}&step={one['step']}&agent={cell['agent']}&round={cell['round']}"
+                whole = plain(inspector.cell(run, row["id"], one["step"], cell["agent"], cell["round"]))
+                assert answers[at] == {**whole, "tokens": None, "logprobs": None}
+                assert answers[at]["shared"], "the exact prompt"
+    assert (made.episodes, made.of, made.steps) == (3, 3, steps)
+
+
+def test_nothing_in_it_leads_elsewhere(report):
+    _, page = report
+    kinds = {tag for tag, _ in page.tags}
+    assert kinds <= {"html", "head", "meta", "title", "link", "style", "body", "noscript", "script"}
+    for tag, given in page.tags:
+        assert not [name for name in given if name.startswith("on") or name in ("src", "style", "action")]
+        assert tag != "link" or given["href"] == "data:,"
+        assert tag != "script" or set(given) in ({"type", "id"}, set())
+    assert "/api/" not in json.dumps(page.data["pictures"])
+
+
+def test_its_policy_allows_its_own_script_and_style_alone(report):
+    _, page = report
+    metas = [given for tag, given in page.tags if tag == "meta"]
+    policy = metas[1]
+    assert metas[0] == {"charset": "utf-8"}, "the policy is the first thing behind the encoding"
+    rules = dict(rule.strip().split(" ", 1) for rule in policy["content"].split(";"))
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": f"'{_hash(page.texts['script'])}'",
+        "style-src": f"'{_hash(page.texts['style'])}'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def test_pictures_are_small_and_each_is_there_once(inspector, report):
+    made, page = report
+    run, pictures = run_of(inspector), page.data["pictures"]
+    for content in pictures.values():
+        image = Image.open(io.BytesIO(base64.b64decode(content.removeprefix("data:image/webp;base64,"))))
+        assert (image.format, image.size) == ("WEBP", (360, 800))
+    assert len(set(pictures.values())) == len(pictures) == made.pictures
+    seen, shown = {}, set()
+    for address, answer in page.answers.items():
+        if "/step?" in address:
+            one = inspector.observation(run, answer["episode"], str(answer["step"]))
+            shown.add(answer["screen"]["picture"])
+            assert seen.setdefault(looks(one), answer["screen"]["picture"]) == answer["screen"]["picture"]
+    assert len(seen) == len(shown) < made.steps, "home screens are alike"
+    assert {f"/api/{name}" for name in pictures} >= shown
+
+
+def test_the_same_run_makes_the_same_file(inspector, tmp_path):
+    run = run_of(inspector)
+    sizes = [export(inspector, run, tmp_path / name, most=1).size for name in ("a.html", "b.html")]
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert sizes[0] == (tmp_path / "a.html").stat().st_size
+
+
+def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_report, tmp_path):
+    run, out = run_of(inspector), tmp_path / "few.html"
+    ids = [row.id for row in inspector.episodes(run, EpisodeFilter()).rows]
+    made = export(inspector, run, out, episodes=[ids[2], ids[0]])
+    answers = read_report(out).answers
+    assert (made.episodes, made.of) == (2, 3)
+    assert [row["id"] for row in answers[f"run/{run}/episodes"]["rows"]] == [ids[0], ids[2]]
+    first = answers[f"run/{run}/episode?episode={ids[0].replace('/', '%2F')}"]
+    assert (first["previous"], first["next"]) == (None, {"run": run, "episode": ids[2]})
+    assert {row["episode"] for row in answers[f"run/{run}/finds?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
+    assert answers["runs"]["runs"][0]["path"] == "team", "its name, and not where it lies on this machine"
+
+
+def test_a_mistake_in_what_is_asked_leaves_an_older_report_alone(inspector, tmp_path):
+    run, out = run_of(inspector), tmp_path / "report.html"
+    out.write_text("older")
+    with pytest.raises(UnknownName, match="no episode called 'ContactsAddContact/7'"):
+        export(inspector, run, out, episodes=["ContactsAddContact/7"])
+    with pytest.raises(UsageError, match="is a folder"):
+        export(inspector, run, tmp_path)
+    with pytest.raises(UnknownName, match="nobody"):
+        export(inspector, run, out, labels="nobody")
+    with pytest.raises(StoreFailure, match="cannot be written"):
+        export(inspector, run, tmp_path / "no" / "folder.html", most=0)
+    assert out.read_text() == "older"
+
+
+def test_what_lost_its_head_is_refused(recorded, inspect, tmp_path):
+    spoilt = tmp_path / "spoilt"
+    (spoilt / "events").mkdir(parents=True)
+    (spoilt / "run.json").write_text("{")
+    inspector = inspect(spoilt)
+    with pytest.raises(RunFormatError):
+        export(inspector, run_of(inspector), tmp_path / "report.html")
+
+
+def test_a_picture_is_shrunk_to_its_width_and_a_small_one_is_kept():
+    screen = Observation(space="web", title="t", elements=(), text="t", screenshot="0" * 64)
+    for size, expected in (((1080, 300), (360, 100)), ((700, 7), (360, 4)), ((160, 210), (160, 210))):
+        buffer = io.BytesIO()
+        Image.new("RGB", size, "#0072B2").save(buffer, "WEBP", lossless=True)
+        small = thumbnail(screen, buffer.getvalue())
+        assert Image.open(io.BytesIO(small)).size == expected
+        assert (small == buffer.getvalue()) == (size[0] <= WIDTH)
+
+
+# ------------------------------------------------------------------------------------------------------- bundle
+
+
+def make(folder: Path, **modules: str) -> Path:
+    for name, source in modules.items():
+        (folder / f"{name}.js").write_text(source)
+    return folder
+
+
+def test_modules_stand_behind_those_they_need(tmp_path):
+    folder = make(
+        tmp_path,
+        main='import { b } from "./b.js";\nimport * as c from "./c.js";\nimport "./d.js";\nexport const a = b + c.c;\n',
+        b='import { c as d } from "./c.js";\nexport const b = d;\n',
+        c="/** </script> in a comment. */\nexport function c() {}\nclass Own {}\nexport { Own as Named };\n",
+        d="export async function d() {}\n",
+    )
+    script = bundled(folder, "main.js")
+    places = [script.index(f'modules["{name}.js"] = ') for name in ("c", "b", "d", "main")]
+    assert places == sorted(places)
+    assert 'const { c: d } = modules["c.js"];' in script
+    assert 'const c = modules["c.js"];' in script
+    assert "return { c, Named: Own };" in script
+    assert "export" not in script
+    assert "import" not in script
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("export default 3;\n", "export default"),
+        ("export let changing = 3;\n", "export let"),
+        ('const later = () => import("./main.js");\n', r"import\("),
+        ("const here = import.meta.url;\n", "import.meta"),
+        ('import { a } from "https://cdn.example/a.js";\n', "no static import"),
+        ('import { a } from "./main.js";\n', "circle"),
+        ('const text = "</script>";\n', "end the script early"),
+    ],
+)
+def test_what_one_script_cannot_repeat_is_refused(tmp_path, source, why):
+    with pytest.raises(NotBundled, match=why):
+        bundled(make(tmp_path, main=source), "main.js")
+
+
+def test_every_module_of_the_pages_is_in_the_report(report):
+    _, page = report
+    script = page.texts["script"]
+    assert [path.name for path in sorted(STATIC.glob("*.js")) if f'modules["{path.name}"] = ' not in script] == []
+    style = page.texts["style"]
+    assert [path.name for path in sorted(STATIC.glob("*.css")) if path.read_text() not in style] == []
+
+
+def _hash(content):
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,0 +1,269 @@
+"""Runs whose every word means harm, and runs that are damaged: what is taken away of them."""
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from collab.credit.critic import Judgement
+from collab.credit.labels import LabelHead, LabelWriter
+from collab.store.manifest import Manifest
+from collab.store.run import RunStore
+from collab.types import (
+    Action,
+    ActionMatrix,
+    Ballot,
+    Box,
+    CellRef,
+    CellReward,
+    Element,
+    ElementTarget,
+    EpisodeError,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    ParseFailure,
+    PlannedTask,
+    PolicyRef,
+    PromptRef,
+    RewardMatrix,
+    Sampling,
+    Step,
+    Tab,
+    Task,
+    Utterance,
+    Vote,
+)
+from collab.view.export import export
+from collab.view.figures import figures
+from collab.view.markdown import report as markdown
+
+SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
+NASTY = {
+    "script": SCRIPT,
+    "markup": "<!--<svg onload=harm()><a href='javascript:harm()'>&lt;b&gt;\"'`",
+    "long": "lang" * (1 << 18) + "<b>",
+    "direction": "\u202eelif.html\u202c \u2066abc\u2069 \u0007\u0000\x1b[2J",
+    "broken": "half \ud800 and \udfff, \ufffe, e\u0301, \u2028\u2029",
+    "template": "{{constructor}} ${harm()} %s </title></style>",
+}
+PREFIX = "5e" * 32
+
+
+def hostile_run(folder: Path, words: str) -> Path:
+    """A run in which every text that a model, a page or a file could have written is `words`; one episode broke."""
+    short = words[:500]
+    manifest = Manifest(
+        command=short,
+        config={short: short},
+        seed=1,
+        environment=short,
+        environment_version=short,
+        graph=short,
+        agents=short,
+        planned=2,
+        tasks=(PlannedTask(name=short, difficulty=short, episodes=2),),
+        versions={short: short},
+    )
+    task = Task(
+        environment=short, name=short, seed=2, goal=words, params={short: words}, difficulty=short, apps=(short,)
+    )
+    step = hostile_step(words, short)
+    with RunStore.create(folder, manifest).writer() as writer:
+        writer.text(PREFIX, words + "\f" + words)
+        for number, id in enumerate((f"{short}/0", f"{short}/1")):
+            about = {"episode": number, "epoch": 0, "environment": short, "environment_version": short}
+            writer.begin_episode(id, task, **about)
+            writer.step(id, step)
+        outcome = Outcome(success=True, score=1.0, reason=words)
+        writer.end_episode(f"{short}/0", outcome=outcome, final=step.observation, seconds=1.0)
+        writer.end_episode(f"{short}/1", error=EpisodeError(type=short, message=words, step=1))
+        writer.finish()
+    rewards = tuple(CellReward(cell=cell.cell, score=1.0, reason=words) for cell in step.matrix)
+    with LabelWriter(folder, "critic", LabelHead(critic=short, options={short: words})) as labels:
+        matrix = RewardMatrix(trajectory=f"{short}/0", step=0, critic=short, rewards=rewards)
+        labels.record(Judgement(case="", rewards=matrix))
+    return folder
+
+
+def hostile_step(words: str, short: str) -> Step:
+    action = Action(space="mobile", type="input_text", target=ElementTarget(index=0), arguments=(("text", words),))
+    element = Element(index=0, role=short, label=words, box=Box(0, 0, 100, 50), value=words, flags=(short,), key=short)
+    screen = Observation(
+        space="mobile",
+        title=words,
+        elements=(element,),
+        text=words,
+        url=f"javascript:{short}",
+        tabs=(Tab(title=words, url=f"javascript:{short}"),),
+        notice=words,
+    )
+    said = Utterance(
+        agent=short,
+        round=0,
+        heard=(),
+        text=words,
+        reason=words,
+        action=action,
+        failure=None,
+        prompt=PromptRef(prefix=PREFIX, suffix=words, layout=short, trimmed=(short,)),
+        policy=PolicyRef(base=short, adapter=short),
+        sampling=Sampling(),
+        seed=3,
+    )
+    failure = ParseFailure(kind="malformed", detail=words)
+    silent = replace(said, round=1, heard=(said.cell,), action=None, failure=failure)
+    return Step(
+        index=0,
+        observation=screen,
+        matrix=ActionMatrix(agents=(short,), rounds=2, edges=(), utterances=(said, silent)),
+        vote=Vote(
+            action=action,
+            representative=said.cell,
+            ballots=(Ballot(action=action, cells=(CellRef(short, 0),)),),
+            abstained=(silent.cell,),
+            entropy=0.0,
+            tie=False,
+        ),
+        executed=action,
+        no_action=False,
+        history=HistoryEntry(action=words, reason=words, effect=words),
+        terminated=True,
+        truncated=False,
+        summary=words,
+        info={short: words},
+    )
+
+
+@pytest.fixture(params=NASTY.values(), ids=NASTY)
+def hostile(request, tmp_path):
+    return hostile_run(tmp_path / "hostile", request.param), request.param
+
+
+def test_a_report_holds_every_word_as_it_was_and_none_of_it_as_markup(hostile, inspect, read_report, tmp_path):
+    path, words = hostile
+    inspector = inspect(path)
+    run = inspector.runs().runs[0].id
+    out = tmp_path / "report.html"
+    made = export(inspector, run, out)
+    assert (made.episodes, made.steps, made.unread) == (2, 2, ())
+    page = read_report(out)
+    scripts = [given for tag, given in page.tags if tag == "script"]
+    assert [given.get("id") for given in scripts] == ["collab-data", "collab-part-0", "collab-part-1", None]
+    assert {tag for tag, _ in page.tags} <= {
+        *("html", "head", "meta", "title", "link", "style", "body", "noscript", "script")
+    }
+    answers = page.answers
+    cells = [answer for address, answer in answers.items() if "/cell?" in address]
+    assert len(cells) == 4
+    assert {answer["reply"] for answer in cells} == {words}
+    assert {answer["suffix"] for answer in cells} == {words}
+    assert {answer["shared"] for answer in cells} == {words}
+    [step, _] = [answer for address, answer in answers.items() if "/step?" in address]
+    assert words.startswith(step["goal"]["text"])
+    assert len(step["goal"]["text"]) + step["goal"]["cut"] == len(words)
+    assert words.startswith(step["cells"][0]["because"]["text"])
+
+
+def test_markdown_and_plots_of_it_are_text(hostile, inspect):
+    inspector = inspect(hostile[0])
+    run = inspector.runs().runs[0].id
+    overview = inspector.overview(run)
+    text = markdown(inspector.run(run), overview, inspector.problems(run).problems)
+    tokens = [
+        child.type
+        for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+        for child in (token, *(token.children or ()))
+    ]
+    assert not {"html_inline", "html_block", "link_open", "image", "em_open", "strong_open", "code_inline"} & set(
+        tokens
+    )
+    assert text.isprintable() or set(text) - {"\n"} == {letter for letter in text if letter.isprintable()}
+    for figure in figures(overview):
+        assert "<script" not in figure.svg
+        assert "<img" not in figure.svg
+        assert len(figure.svg) < 100_000
+
+
+# ------------------------------------------------------------------------------------------------------ damaged
+
+
+@pytest.fixture
+def damaged(recorded, tmp_path):
+    """A copy of a recorded run to be spoilt."""
+    return Path(shutil.copytree(recorded, tmp_path / "damaged"))
+
+
+def segment(run: Path) -> Path:
+    [path] = (run / "events").glob("*.jsonl")
+    return path
+
+
+def cut_in_half(run: Path) -> None:
+    content = segment(run).read_bytes()
+    segment(run).write_bytes(content[: len(content) // 2])
+
+
+def spoil_a_step(run: Path) -> None:
+    lines = segment(run).read_bytes().splitlines(keepends=True)
+    [place, *_] = [place for place, line in enumerate(lines) if b'"type":"step"' in line]
+    lines[place] = lines[place].replace(b'"index"', b'"in<b>"', 1)
+    segment(run).write_bytes(b"".join(lines))
+
+
+def drop_the_index(run: Path) -> None:
+    (run / "index.sqlite").unlink()
+
+
+def spoil_the_index(run: Path) -> None:
+    path = run / "index.sqlite"
+    content = bytearray(path.read_bytes())
+    rng = random.Random(3)
+    for _ in range(400):
+        content[rng.randrange(100, len(content))] = rng.randrange(256)
+    path.write_bytes(bytes(content))
+
+
+def spoil_judgements(run: Path) -> None:
+    [path] = (run / "labels").glob("*/events/*.jsonl")
+    path.write_bytes(path.read_bytes()[:-7] + b"\xff\xfe{]\n")
+
+
+def spoil_pairs(run: Path) -> None:
+    [path] = (run / "pairs").glob("*/pairs.jsonl")
+    path.write_bytes(b'{"id": 3}\n' + path.read_bytes()[20:])
+
+
+def lose_the_head(run: Path) -> None:
+    (run / "run.json").write_text('{"format_version": "1.1", "command": 7}')
+
+
+DAMAGE = [
+    ("half", cut_in_half, True),
+    ("step", spoil_a_step, True),
+    ("no index", drop_the_index, False),
+    ("spoilt index", spoil_the_index, False),
+    ("judgements", spoil_judgements, True),
+    ("pairs", spoil_pairs, True),
+    ("head", lose_the_head, True),
+]
+
+
+@pytest.mark.parametrize(("spoil", "told"), [one[1:] for one in DAMAGE], ids=[one[0] for one in DAMAGE])
+def test_what_is_readable_is_taken_and_what_is_not_is_told(damaged, inspect, read_report, tmp_path, spoil, told):
+    spoil(damaged)
+    before = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
+    inspector = inspect(damaged)
+    run = inspector.runs().runs[0].id
+    out = tmp_path / "report.html"
+    made = export(inspector, run, out, most=1)
+    assert made.episodes == 1
+    assert made.steps >= 1
+    answers = read_report(out).answers
+    assert bool(answers[f"run/{run}/problems"]["problems"]) is told
+    text = markdown(inspector.run(run), inspector.overview(run), inspector.problems(run).problems)
+    assert ("## What cannot be read" in text) is told
+    assert {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()} == before, "nothing is written"
