@@ -19,12 +19,43 @@ const TINTS = 8;
 /** Corners of the shapes as unit vectors; an empty list is a circle. @type {Array<Array<[number, number]>>} */
 const SHAPES = [
   [],
-  [[-0.86, -0.86], [0.86, -0.86], [0.86, 0.86], [-0.86, 0.86]],
-  [[0, -1.18], [1.18, 0], [0, 1.18], [-1.18, 0]],
-  [[-0.55, -1], [0.55, -1], [1.1, 0], [0.55, 1], [-0.55, 1], [-1.1, 0]],
-  [[0, -1.2], [1.2, 0.9], [-1.2, 0.9]],
-  [[-1.2, -0.9], [1.2, -0.9], [0, 1.2]],
-  [[0, -1.1], [1.1, -0.26], [0.7, 1], [-0.7, 1], [-1.1, -0.26]],
+  [
+    [-0.86, -0.86],
+    [0.86, -0.86],
+    [0.86, 0.86],
+    [-0.86, 0.86],
+  ],
+  [
+    [0, -1.18],
+    [1.18, 0],
+    [0, 1.18],
+    [-1.18, 0],
+  ],
+  [
+    [-0.55, -1],
+    [0.55, -1],
+    [1.1, 0],
+    [0.55, 1],
+    [-0.55, 1],
+    [-1.1, 0],
+  ],
+  [
+    [0, -1.2],
+    [1.2, 0.9],
+    [-1.2, 0.9],
+  ],
+  [
+    [-1.2, -0.9],
+    [1.2, -0.9],
+    [0, 1.2],
+  ],
+  [
+    [0, -1.1],
+    [1.1, -0.26],
+    [0.7, 1],
+    [-0.7, 1],
+    [-1.1, -0.26],
+  ],
 ];
 
 /**
@@ -52,12 +83,20 @@ export function team(names) {
 export function sign(agent, x, y, radius, note) {
   const corners = SHAPES[agent.shape];
   const outline = corners.length
-    ? s("polygon", { points: corners.map(([dx, dy]) => `${round2(x + dx * radius)},${round2(y + dy * radius)}`).join(" ") })
+    ? s("polygon", {
+        points: corners.map(([dx, dy]) => `${round2(x + dx * radius)},${round2(y + dy * radius)}`).join(" "),
+      })
     : s("circle", { cx: round2(x), cy: round2(y), r: round2(radius) });
   const low = agent.shape === 4 ? 0.28 : agent.shape === 5 ? -0.2 : 0;
   const letter = s(
     "text",
-    { x: round2(x), y: round2(y + radius * low), dy: "0.36em", "text-anchor": "middle", "font-size": round2(radius * 1.1) },
+    {
+      x: round2(x),
+      y: round2(y + radius * low),
+      dy: "0.36em",
+      "text-anchor": "middle",
+      "font-size": round2(radius * 1.1),
+    },
     note ?? agent.letter,
   );
   return s("g", { class: `sign ${agent.tint}` }, outline, letter);

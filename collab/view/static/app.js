@@ -25,15 +25,34 @@ import { restoreTheme, themeButton } from "./theme.js";
  */
 
 /** @type {Record<string, (place: import("./place.js").Place) => Promise<Page>>} */
-const PAGES = { runs: runsPage, overview: overviewPage, episodes: episodesPage, finds: findsPage, search: searchPage, step: stepPage, compare: comparePage };
+const PAGES = {
+  runs: runsPage,
+  overview: overviewPage,
+  episodes: episodesPage,
+  finds: findsPage,
+  search: searchPage,
+  step: stepPage,
+  compare: comparePage,
+};
 
 /** Milliseconds between two refreshes of a run that grows. */
 const CALM = 1000;
 
 const main = h("main", { id: "main", tabindex: -1 });
 const live = h("span", { class: "live", role: "status" });
-const words = h("input", { type: "search", id: "search", placeholder: "Search", "aria-label": "Search in this run", autocomplete: "off" });
-const searching = h("form", { role: "search", "aria-label": "Search", events: { submit: searched } }, words, h("kbd", { "aria-hidden": "true" }, "/"));
+const words = h("input", {
+  type: "search",
+  id: "search",
+  placeholder: "Search",
+  "aria-label": "Search in this run",
+  autocomplete: "off",
+});
+const searching = h(
+  "form",
+  { role: "search", "aria-label": "Search", events: { submit: searched } },
+  words,
+  h("kbd", { "aria-hidden": "true" }, "/"),
+);
 
 /** @type {{page: Page | null, stop: () => void, turn: number, due: number | null}} */
 const now = { page: null, stop: () => undefined, turn: 0, due: null };
@@ -41,12 +60,20 @@ const now = { page: null, stop: () => undefined, turn: 0, due: null };
 function start() {
   restoreTheme();
   const help = helpDialog();
-  document.body.replaceChildren(link("#main", { class: "skip", id: "skip" }, "Skip to content"), topBar(help), main, help);
+  document.body.replaceChildren(
+    link("#main", { class: "skip", id: "skip" }, "Skip to content"),
+    topBar(help),
+    main,
+    help,
+  );
   document.getElementById("skip")?.addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();
   });
-  listenToKeys({ "/": () => (searching.hidden ? document.getElementById("runs-words") : words)?.focus(), "?": () => help.showModal() });
+  listenToKeys({
+    "/": () => (searching.hidden ? document.getElementById("runs-words") : words)?.focus(),
+    "?": () => help.showModal(),
+  });
   addEventListener("hashchange", show);
   show();
 }
@@ -106,7 +133,9 @@ function turnTo(page, name) {
   if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });
   setKeys(page.keys);
   now.stop();
-  now.stop = page.refresh ? follow(page.runs, grown, (connected) => fill(live, connected ? "live" : "not connected")) : () => undefined;
+  now.stop = page.refresh
+    ? follow(page.runs, grown, (connected) => fill(live, connected ? "live" : "not connected"))
+    : () => undefined;
   if (!page.refresh) fill(live);
 }
 

@@ -20,7 +20,11 @@ export function intervalBar(share, low, high) {
 
 /** A bar as long as a share. @param {number | null} share @param {string} [tint] */
 export function shareBar(share, tint = "") {
-  return property(h("span", { class: `share ${tint}`, "aria-hidden": "true" }), "--share", isKnown(share) ? Number(share) : 0);
+  return property(
+    h("span", { class: `share ${tint}`, "aria-hidden": "true" }),
+    "--share",
+    isKnown(share) ? Number(share) : 0,
+  );
 }
 
 /**
@@ -43,8 +47,28 @@ export function heatMap(agents, rounds, share, caption) {
       "table",
       { class: "heatmap" },
       h("caption", null, caption),
-      h("thead", null, h("tr", null, h("td", null), columns.map((round) => h("th", { scope: "col" }, `round ${round + 1}`)))),
-      h("tbody", null, agents.map((agent) => h("tr", null, h("th", { scope: "row" }, nameplate(agent)), columns.map((round) => cell(agent.name, round))))),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          h("td", null),
+          columns.map((round) => h("th", { scope: "col" }, `round ${round + 1}`)),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        agents.map((agent) =>
+          h(
+            "tr",
+            null,
+            h("th", { scope: "row" }, nameplate(agent)),
+            columns.map((round) => cell(agent.name, round)),
+          ),
+        ),
+      ),
     ),
   );
 }
@@ -58,12 +82,22 @@ export function countTable(counts, caption, noun) {
   if (!rows.length) return null;
   const most = Math.max(...rows.map(([, count]) => count), 1);
   const row = (/** @type {[string, number]} */ [name, count]) =>
-    h("tr", null, h("th", { scope: "row" }, said(name)), h("td", { class: "number" }, amount(count)), h("td", { class: "bar" }, shareBar(count / most)));
+    h(
+      "tr",
+      null,
+      h("th", { scope: "row" }, said(name)),
+      h("td", { class: "number" }, amount(count)),
+      h("td", { class: "bar" }, shareBar(count / most)),
+    );
   return h(
     "table",
     { class: "counts" },
     h("caption", null, caption),
-    h("thead", { class: "unseen" }, h("tr", null, h("th", { scope: "col" }, noun), h("th", { scope: "col" }, "count"), h("td", null))),
+    h(
+      "thead",
+      { class: "unseen" },
+      h("tr", null, h("th", { scope: "col" }, noun), h("th", { scope: "col" }, "count"), h("td", null)),
+    ),
     h("tbody", null, rows.map(row)),
   );
 }
@@ -73,6 +107,8 @@ export function tiles(entries) {
   return h(
     "dl",
     { class: "tiles" },
-    entries.map(([name, value, under]) => h("div", null, h("dt", null, name), h("dd", null, value, under && h("small", null, under)))),
+    entries.map(([name, value, under]) =>
+      h("div", null, h("dt", null, name), h("dd", null, value, under && h("small", null, under))),
+    ),
   );
 }

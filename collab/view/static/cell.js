@@ -14,13 +14,25 @@ import { passage, said } from "./words.js";
  */
 export function cellPanel(step, cell, agents) {
   const heading = h("h2", { id: "cell-title" }, "One cell");
-  if (!cell) return h("section", { class: "panel", "aria-labelledby": "cell-title" }, heading, h("p", { class: "muted" }, "Choose a cell of the matrix."));
+  if (!cell)
+    return h(
+      "section",
+      { class: "panel", "aria-labelledby": "cell-title" },
+      heading,
+      h("p", { class: "muted" }, "Choose a cell of the matrix."),
+    );
   const agent = agents.find((one) => one.name === cell.agent);
   return h(
     "section",
     { class: `panel one-cell ${agent?.tint ?? ""}`, "aria-labelledby": "cell-title" },
     h("h2", { id: "cell-title" }, agent && nameplate(agent), ` in round ${cell.round + 1}`),
-    h("p", { class: "lead" }, cell.action ? said(cell.action.words, 300) : ["No action: ", said(cell.failure?.detail ?? cell.failure?.kind, 500)]),
+    h(
+      "p",
+      { class: "lead" },
+      cell.action
+        ? said(cell.action.words, 300)
+        : ["No action: ", said(cell.failure?.detail ?? cell.failure?.kind, 500)],
+    ),
     flags(cell),
     long("Reason", cell.reason),
     criticWords(step, cell),
@@ -45,7 +57,13 @@ function flags(cell) {
 /** @param {string} name @param {{text: string, cut: number}} text */
 function long(name, text) {
   if (!text.text) return null;
-  return h("div", { class: "field" }, h("h3", null, name), passage(text.text, { label: name }), text.cut > 0 && h("p", { class: "muted" }, `${text.cut.toLocaleString("en")} more characters: see the raw reply`));
+  return h(
+    "div",
+    { class: "field" },
+    h("h3", null, name),
+    passage(text.text, { label: name }),
+    text.cut > 0 && h("p", { class: "muted" }, `${text.cut.toLocaleString("en")} more characters: see the raw reply`),
+  );
 }
 
 /** @param {any} step @param {any} cell */
@@ -67,14 +85,25 @@ function facts(cell) {
   const told = [
     ["log-probability", isKnown(cell.logprob) && `${decimal(cell.logprob)} nats`],
     ["reply", isKnown(cell.completion_tokens) && `${amount(cell.completion_tokens)} tokens`],
-    ["prompt", isKnown(cell.prompt_tokens) && `${amount(cell.prompt_tokens)} tokens${isKnown(cell.computed_tokens) ? `, ${amount(cell.computed_tokens)} computed` : ""}`],
+    [
+      "prompt",
+      isKnown(cell.prompt_tokens) &&
+        `${amount(cell.prompt_tokens)} tokens${isKnown(cell.computed_tokens) ? `, ${amount(cell.computed_tokens)} computed` : ""}`,
+    ],
     ["answered in", `${duration(cell.latency_s)}${isKnown(cell.queue_s) ? `, ${duration(cell.queue_s)} in line` : ""}`],
     ["cost", isKnown(cell.cost_usd) && money(cell.cost_usd)],
     ["sampling", `temperature ${cell.temperature}, top-p ${cell.top_p}`],
-    ["policy", said(`${policy.base}${policy.adapter ? ` with ${policy.adapter}` : ""}, version ${policy.version}`, 120)],
+    [
+      "policy",
+      said(`${policy.base}${policy.adapter ? ` with ${policy.adapter}` : ""}, version ${policy.version}`, 120),
+    ],
     ["seed", cell.seed],
   ].filter(([, value]) => value);
-  return h("dl", { class: "facts" }, told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+  );
 }
 
 /** Long parts come only when they are asked for. @param {string} name @param {any} step @param {any} cell @param {(whole: any) => any} shown */
@@ -94,7 +123,8 @@ function onDemand(name, step, cell, shown) {
 
 /** @param {any} whole a `CellWhole` */
 function prompt(whole) {
-  const part = (/** @type {string} */ name, /** @type {string | null} */ text) => text !== null && [h("h4", null, name), passage(text, { label: name })];
+  const part = (/** @type {string} */ name, /** @type {string | null} */ text) =>
+    text !== null && [h("h4", null, name), passage(text, { label: name })];
   return [
     whole.unread && h("p", { class: "note" }, said(whole.unread, 400)),
     part("System", whole.system),
@@ -107,6 +137,12 @@ function prompt(whole) {
 
 /** @param {any} call a `CallView` */
 function criticCall(call) {
-  const shown = Object.entries(call.shown).map(([agent, name]) => `${agent} as ${name}`).join(", ");
-  return [h("h4", null, "What the critic replied"), h("p", { class: "muted" }, said(call.model), shown && [" read ", said(shown)]), passage(call.reply, { label: "The critic's reply" })];
+  const shown = Object.entries(call.shown)
+    .map(([agent, name]) => `${agent} as ${name}`)
+    .join(", ");
+  return [
+    h("h4", null, "What the critic replied"),
+    h("p", { class: "muted" }, said(call.model), shown && [" read ", said(shown)]),
+    passage(call.reply, { label: "The critic's reply" }),
+  ];
 }

@@ -37,26 +37,53 @@ function body(changes) {
 
 /** @param {any[]} lines */
 function rest(lines) {
-  return h("details", null, h("summary", null, `${plural(lines.length, "more change")}`), h("ul", { class: "changes" }, lines));
+  return h(
+    "details",
+    null,
+    h("summary", null, `${plural(lines.length, "more change")}`),
+    h("ul", { class: "changes" }, lines),
+  );
 }
 
 /** @param {string} word for screen readers @param {string} sign @param {any} content */
 function line(word, sign, content) {
-  return h("li", null, h("span", { class: "sign-column", "aria-hidden": "true" }, sign), h("span", { class: "unseen" }, `${word}: `), h("span", null, content));
+  return h(
+    "li",
+    null,
+    h("span", { class: "sign-column", "aria-hidden": "true" }, sign),
+    h("span", { class: "unseen" }, `${word}: `),
+    h("span", null, content),
+  );
 }
 
 /** @param {any} element an `ElementView` */
 function elementWords(element) {
   const flags = element.flags.length ? ` (${element.flags.join(", ")})` : "";
-  return [h("span", { class: "muted" }, `${element.role} `), said(element.label || "without a name"), element.value ? [" = ", said(element.value)] : null, flags];
+  return [
+    h("span", { class: "muted" }, `${element.role} `),
+    said(element.label || "without a name"),
+    element.value ? [" = ", said(element.value)] : null,
+    flags,
+  ];
 }
 
 /** @param {any} change a `Changed` */
 function changedWords({ before, after }) {
   const parts = [];
   if (before.label !== after.label) parts.push([said(before.label), " → ", said(after.label)]);
-  if (before.value !== after.value) parts.push([said(before.value ?? "nothing"), " → ", said(after.value ?? "nothing")]);
-  const fresh = after.flags.filter((/** @type {string} */ flag) => !before.flags.includes(flag)).map((/** @type {string} */ flag) => ` now ${flag}`);
-  const lost = before.flags.filter((/** @type {string} */ flag) => !after.flags.includes(flag)).map((/** @type {string} */ flag) => ` no longer ${flag}`);
-  return [h("span", { class: "muted" }, `${after.role} `), before.label === after.label && [said(after.label || "without a name"), " "], parts, fresh, lost];
+  if (before.value !== after.value)
+    parts.push([said(before.value ?? "nothing"), " → ", said(after.value ?? "nothing")]);
+  const fresh = after.flags
+    .filter((/** @type {string} */ flag) => !before.flags.includes(flag))
+    .map((/** @type {string} */ flag) => ` now ${flag}`);
+  const lost = before.flags
+    .filter((/** @type {string} */ flag) => !after.flags.includes(flag))
+    .map((/** @type {string} */ flag) => ` no longer ${flag}`);
+  return [
+    h("span", { class: "muted" }, `${after.role} `),
+    before.label === after.label && [said(after.label || "without a name"), " "],
+    parts,
+    fresh,
+    lost,
+  ];
 }

@@ -27,7 +27,8 @@ export function lineChart(series, options) {
   const known = series.filter((one) => one.points.some((point) => isKnown(point.y)));
   const heading = h("h3", null, options.title);
   if (!known.length) return h("figure", { class: "chart" }, heading, h("p", { class: "muted" }, "Not recorded."));
-  if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1)) return h("figure", { class: "chart" }, heading, numbers(known, options));
+  if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1))
+    return h("figure", { class: "chart" }, heading, numbers(known, options));
   return h(
     "figure",
     { class: "chart" },
@@ -52,7 +53,9 @@ function drawing(series, options) {
     "svg",
     { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": inWords(series, options), class: "plot" },
     marks.map((mark) => yTick(mark, y(mark), options.show)),
-    wholeTicks(left, right).map((mark) => s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark)),
+    wholeTicks(left, right).map((mark) =>
+      s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark),
+    ),
     series.map((one, place) => line(one, place, x, y)),
   );
 }
@@ -70,27 +73,58 @@ function line(one, place, x, y) {
   const points = one.points.filter((point) => isKnown(point.y));
   const path = points.map((point, at) => `${at ? "L" : "M"} ${x(point.x)} ${y(Number(point.y))}`).join(" ");
   const spread = points.filter((point) => isKnown(point.low) && isKnown(point.high));
-  const band = [...spread.map((point) => `${x(point.x)},${y(Number(point.high))}`), ...spread.reverse().map((point) => `${x(point.x)},${y(Number(point.low))}`)];
+  const band = [
+    ...spread.map((point) => `${x(point.x)},${y(Number(point.high))}`),
+    ...spread.reverse().map((point) => `${x(point.x)},${y(Number(point.low))}`),
+  ];
   return s(
     "g",
     { class: `series ${one.tint ?? "accent"}` },
     band.length > 2 && s("polygon", { points: band.join(" "), class: "band" }),
-    spread.map((point) => s("line", { x1: x(point.x), x2: x(point.x), y1: y(Number(point.low)), y2: y(Number(point.high)), class: "whisker" })),
-    s("path", { d: path, fill: "none", class: "stroke", "stroke-dasharray": ["", "6 3", "2 3", "8 3 2 3"][place % 4] || null }),
+    spread.map((point) =>
+      s("line", {
+        x1: x(point.x),
+        x2: x(point.x),
+        y1: y(Number(point.low)),
+        y2: y(Number(point.high)),
+        class: "whisker",
+      }),
+    ),
+    s("path", {
+      d: path,
+      fill: "none",
+      class: "stroke",
+      "stroke-dasharray": ["", "6 3", "2 3", "8 3 2 3"][place % 4] || null,
+    }),
     points.map((point) => pointShape(place, x(point.x), y(Number(point.y)))),
   );
 }
 
 /** @param {number} place @param {number} x @param {number} y */
 function pointShape(place, x, y) {
-  const at = (/** @type {number[][]} */ corners) => s("polygon", { class: "point", points: corners.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ") });
+  const at = (/** @type {number[][]} */ corners) =>
+    s("polygon", { class: "point", points: corners.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ") });
   switch (POINT_SHAPES[place % POINT_SHAPES.length]) {
     case "square":
-      return at([[-3, -3], [3, -3], [3, 3], [-3, 3]]);
+      return at([
+        [-3, -3],
+        [3, -3],
+        [3, 3],
+        [-3, 3],
+      ]);
     case "diamond":
-      return at([[0, -4.5], [4.5, 0], [0, 4.5], [-4.5, 0]]);
+      return at([
+        [0, -4.5],
+        [4.5, 0],
+        [0, 4.5],
+        [-4.5, 0],
+      ]);
     case "triangle":
-      return at([[0, -4.5], [4, 3], [-4, 3]]);
+      return at([
+        [0, -4.5],
+        [4, 3],
+        [-4, 3],
+      ]);
     default:
       return s("circle", { class: "point", cx: x, cy: y, r: 3.4 });
   }
@@ -102,8 +136,16 @@ function key(series) {
     h(
       "li",
       null,
-      s("svg", { viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" }, s("g", { class: `series ${one.tint ?? "accent"}` },
-        s("line", { x1: 0, x2: 26, y1: 6, y2: 6, class: "stroke" }), pointShape(place, 13, 6))),
+      s(
+        "svg",
+        { viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
+        s(
+          "g",
+          { class: `series ${one.tint ?? "accent"}` },
+          s("line", { x1: 0, x2: 26, y1: 6, y2: 6, class: "stroke" }),
+          pointShape(place, 13, 6),
+        ),
+      ),
       h("bdi", null, one.name),
     );
   return h("ul", { class: "key" }, series.map(entry));
@@ -111,19 +153,44 @@ function key(series) {
 
 /** @param {Series[]} series @param {ChartOptions} options */
 function numbers(series, options) {
-  const xs = [...new Set(series.flatMap((one) => one.points.map((point) => point.x)))].sort((one, other) => one - other);
+  const xs = [...new Set(series.flatMap((one) => one.points.map((point) => point.x)))].sort(
+    (one, other) => one - other,
+  );
   const value = (/** @type {Series} */ one, /** @type {number} */ x) => {
     const point = one.points.find((candidate) => candidate.x === x);
     if (!point || !isKnown(point.y)) return "–";
-    const spread = isKnown(point.low) && isKnown(point.high) ? ` [${options.show(Number(point.low))}, ${options.show(Number(point.high))}]` : "";
+    const spread =
+      isKnown(point.low) && isKnown(point.high)
+        ? ` [${options.show(Number(point.low))}, ${options.show(Number(point.high))}]`
+        : "";
     return options.show(Number(point.y)) + spread;
   };
   return h(
     "table",
     null,
     h("caption", { class: "unseen" }, options.title),
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, options.xName ?? "epoch"), series.map((one) => h("th", { scope: "col" }, one.name)))),
-    h("tbody", null, xs.map((x) => h("tr", null, h("th", { scope: "row" }, x), series.map((one) => h("td", { class: "number" }, value(one, x)))))),
+    h(
+      "thead",
+      null,
+      h(
+        "tr",
+        null,
+        h("th", { scope: "col" }, options.xName ?? "epoch"),
+        series.map((one) => h("th", { scope: "col" }, one.name)),
+      ),
+    ),
+    h(
+      "tbody",
+      null,
+      xs.map((x) =>
+        h(
+          "tr",
+          null,
+          h("th", { scope: "row" }, x),
+          series.map((one) => h("td", { class: "number" }, value(one, x))),
+        ),
+      ),
+    ),
   );
 }
 

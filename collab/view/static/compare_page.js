@@ -28,7 +28,13 @@ async function runsCompared(a, b) {
     crumbs([["Runs", "#/"]]),
     h("h1", null, "Two runs"),
     h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
-    h("p", { class: "muted", role: "status" }, `${plural(found.both.length, "instance")} played by both`, found.only_a + found.only_b > 0 && `; ${found.only_a} only by A, ${found.only_b} only by B`, ". Success is over equal instances that are over in both."),
+    h(
+      "p",
+      { class: "muted", role: "status" },
+      `${plural(found.both.length, "instance")} played by both`,
+      found.only_a + found.only_b > 0 && `; ${found.only_a} only by A, ${found.only_b} only by B`,
+      ". Success is over equal instances that are over in both.",
+    ),
     instances(found),
   );
   return { element, title: "Compare", runs: [a, b], keys: {} };
@@ -36,7 +42,22 @@ async function runsCompared(a, b) {
 
 /** @param {string} letter @param {any} run @param {any} success */
 function runCard(letter, run, success) {
-  return h("section", { class: "panel" }, h("h2", null, h("span", { class: "tag" }, letter), " ", link(overviewPlace(run.id), null, said(run.path, 80))), h("p", { class: "muted" }, said(run.environment), " · ", said(run.agents, 60), " on ", said(run.graph), ` · seed ${run.seed}`), rateView(success));
+  return h(
+    "section",
+    { class: "panel" },
+    h("h2", null, h("span", { class: "tag" }, letter), " ", link(overviewPlace(run.id), null, said(run.path, 80))),
+    h(
+      "p",
+      { class: "muted" },
+      said(run.environment),
+      " · ",
+      said(run.agents, 60),
+      " on ",
+      said(run.graph),
+      ` · seed ${run.seed}`,
+    ),
+    rateView(success),
+  );
 }
 
 /** @param {any} found a `Comparison` */
@@ -45,23 +66,64 @@ function instances(found) {
   let differing = false;
   const holder = h("div");
   const columns = [
-    { name: "Instance", key: "task", heads: true, show: (/** @type {any} */ one) => [link(comparePlace(one.a.run, one.b.run, one.a.id, one.b.id), { class: "run-link" }, said(one.task)), h("small", { class: "muted under" }, `seed ${one.seed}`)] },
-    { name: "A", key: "a", value: (/** @type {any} */ one) => outcomeOf(one.a), show: (/** @type {any} */ one) => [outcomeBadge(one.a), h("small", { class: "muted" }, ` ${one.a.steps}`)] },
-    { name: "B", key: "b", value: (/** @type {any} */ one) => outcomeOf(one.b), show: (/** @type {any} */ one) => [outcomeBadge(one.b), h("small", { class: "muted" }, ` ${one.b.steps}`)] },
-    { name: "They part at step", key: "diverged", kind: "number", show: (/** @type {any} */ one) => one.diverged ?? "never" },
+    {
+      name: "Instance",
+      key: "task",
+      heads: true,
+      show: (/** @type {any} */ one) => [
+        link(comparePlace(one.a.run, one.b.run, one.a.id, one.b.id), { class: "run-link" }, said(one.task)),
+        h("small", { class: "muted under" }, `seed ${one.seed}`),
+      ],
+    },
+    {
+      name: "A",
+      key: "a",
+      value: (/** @type {any} */ one) => outcomeOf(one.a),
+      show: (/** @type {any} */ one) => [outcomeBadge(one.a), h("small", { class: "muted" }, ` ${one.a.steps}`)],
+    },
+    {
+      name: "B",
+      key: "b",
+      value: (/** @type {any} */ one) => outcomeOf(one.b),
+      show: (/** @type {any} */ one) => [outcomeBadge(one.b), h("small", { class: "muted" }, ` ${one.b.steps}`)],
+    },
+    {
+      name: "They part at step",
+      key: "diverged",
+      kind: "number",
+      show: (/** @type {any} */ one) => one.diverged ?? "never",
+    },
   ];
   const sorted = (/** @type {string} */ key) => {
     order = nextOrder(order, key);
     draw();
   };
-  const shown = () => found.both.filter((/** @type {any} */ one) => !differing || outcomeOf(one.a) !== outcomeOf(one.b));
-  const draw = () => redraw(holder, () => sortableTable("Instances that both played; numbers are steps", columns, sortedRows(shown(), columns, order), order, sorted));
+  const shown = () =>
+    found.both.filter((/** @type {any} */ one) => !differing || outcomeOf(one.a) !== outcomeOf(one.b));
+  const draw = () =>
+    redraw(holder, () =>
+      sortableTable(
+        "Instances that both played; numbers are steps",
+        columns,
+        sortedRows(shown(), columns, order),
+        order,
+        sorted,
+      ),
+    );
   const toggled = (/** @type {Event} */ event) => {
     differing = /** @type {HTMLInputElement} */ (event.target).checked;
     draw();
   };
   draw();
-  return [h("label", { class: "inline" }, h("input", { type: "checkbox", events: { change: toggled } }), "only where the outcomes differ"), holder];
+  return [
+    h(
+      "label",
+      { class: "inline" },
+      h("input", { type: "checkbox", events: { change: toggled } }),
+      "only where the outcomes differ",
+    ),
+    holder,
+  ];
 }
 
 /** @param {string} a @param {string} b @param {string} episodeA @param {string} episodeB */
@@ -71,17 +133,20 @@ async function episodesCompared(a, b, episodeA, episodeB) {
   const show = async (/** @type {number} */ step) => {
     const row = pair.steps.find((/** @type {any} */ one) => one.step === step);
     fill(screens, ...(await Promise.all([oneSide("A", pair.a, row?.a), oneSide("B", pair.b, row?.b)])));
-    for (const control of element.querySelectorAll("[data-step]")) control.setAttribute("aria-pressed", String(control.getAttribute("data-step") === String(step)));
+    for (const control of element.querySelectorAll("[data-step]"))
+      control.setAttribute("aria-pressed", String(control.getAttribute("data-step") === String(step)));
   };
   const element = h(
     "div",
     null,
-    crumbs([["Runs", "#/"], ["Two runs", comparePlace(a, b)]]),
+    crumbs([
+      ["Runs", "#/"],
+      ["Two runs", comparePlace(a, b)],
+    ]),
     h("h1", null, said(pair.a.task, 80), h("span", { class: "muted" }, ` seed ${pair.a.seed}`)),
     h("p", { class: "lead" }, said(pair.a.goal, 300)),
     h("p", { class: "note", role: "status" }, parting(pair)),
-    stepsTable(pair, show),
-    screens,
+    h("div", { class: "compared" }, stepsTable(pair, show), screens),
   );
   const start = pair.diverged ?? pair.steps[0]?.step;
   if (start !== undefined) await show(start);
@@ -92,18 +157,34 @@ async function episodesCompared(a, b, episodeA, episodeB) {
 function parting(pair) {
   /** @type {Record<string, string>} */
   const why = { screen: "the screens differ", action: "they do different things", length: "one of them ends" };
-  return pair.diverged === null ? "Both took the same steps." : `They part at step ${pair.diverged}: ${why[pair.why] ?? "they differ"}.`;
+  return pair.diverged === null
+    ? "Both took the same steps."
+    : `They part at step ${pair.diverged}: ${why[pair.why] ?? "they differ"}.`;
 }
 
 /** @param {any} pair @param {(step: number) => void} show */
 function stepsTable(pair, show) {
   const row = (/** @type {any} */ one) => {
     const parts = one.step === pair.diverged;
-    const differs = one.same_action === false || one.same_screen === false;
     return h(
       "tr",
-      { class: parts ? "parting" : differs ? "differs" : null },
-      h("th", { scope: "row" }, h("button", { type: "button", class: "segment", "data-step": one.step, "aria-pressed": "false", "aria-label": `Show step ${one.step}`, events: { click: () => show(one.step) } }, one.step)),
+      { class: parts ? "parting" : null },
+      h(
+        "th",
+        { scope: "row" },
+        h(
+          "button",
+          {
+            type: "button",
+            class: "segment",
+            "data-step": one.step,
+            "aria-pressed": "false",
+            "aria-label": `Show step ${one.step}`,
+            events: { click: () => show(one.step) },
+          },
+          one.step,
+        ),
+      ),
       h("td", null, sideCell(one.a)),
       h("td", { class: "relation" }, parts ? "parts" : relation(one)),
       h("td", null, sideCell(one.b)),
@@ -112,7 +193,23 @@ function stepsTable(pair, show) {
   return h(
     "div",
     { class: "scroll", role: "region", tabindex: 0, "aria-label": "Steps of both" },
-    h("table", { class: "rows compare" }, h("caption", { class: "unseen" }, "Steps side by side"), h("thead", null, h("tr", null, ["step", "A", "", "B"].map((name) => h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "relation"))))), h("tbody", null, pair.steps.map(row))),
+    h(
+      "table",
+      { class: "rows compare" },
+      h("caption", { class: "unseen" }, "Steps side by side"),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          ["step", "A", "", "B"].map((name) =>
+            h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "relation")),
+          ),
+        ),
+      ),
+      h("tbody", null, pair.steps.map(row)),
+    ),
   );
 }
 
@@ -125,8 +222,16 @@ function relation(one) {
 /** @param {any} step a `StepRow`, or null */
 function sideCell(step) {
   if (!step) return h("span", { class: "muted" }, "–");
-  const told = [step.agreement !== null && `agreement ${percent(step.agreement)}`, step.score !== null && `critic ${decimal(step.score)}`].filter(Boolean).join(" · ");
-  return [said(step.action || "nothing executed", 120), h("small", { class: "muted under" }, said(step.title, 80), told && ` · ${told}`)];
+  const told = [
+    step.agreement !== null && `agreement ${percent(step.agreement)}`,
+    step.score !== null && `critic ${decimal(step.score)}`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+  return [
+    said(step.action || "nothing executed", 120),
+    h("small", { class: "muted under" }, said(step.title, 80), told && ` · ${told}`),
+  ];
 }
 
 /** One step of one of them. @param {string} letter @param {any} row an `EpisodeRow` @param {any} found a `StepRow`, or null */

@@ -5,7 +5,15 @@ import { said } from "./words.js";
 
 /** @param {[string, string][]} steps name and address, from the outermost */
 export function crumbs(steps) {
-  return h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("ol", null, steps.map(([name, place]) => h("li", null, link(place, null, said(name, 60))))));
+  return h(
+    "nav",
+    { class: "crumbs", "aria-label": "Where this is" },
+    h(
+      "ol",
+      null,
+      steps.map(([name, place]) => h("li", null, link(place, null, said(name, 60)))),
+    ),
+  );
 }
 
 /** A failure, told where it happened. @param {unknown} error */

@@ -6,8 +6,8 @@
  *
  * as JSON in an element of type application/json with the id "collab-data"; `packed.js` says what parts are.
  *
- * Answers are named by the address below /api/ as this module writes it, with `labels` left out where it is the usual
- * one. A report holds its episodes whole, so filters and searches work on what is there.
+ * Answers are named by the address below /api/ as this module writes it. A report holds its rows of episodes whole, so
+ * filters and searches work on what is there.
  */
 
 import { filteredEpisodes, foundEpisodes } from "./filter.js";
@@ -87,7 +87,9 @@ export const getProblems = (run) => ask(`${within(run)}/problems`);
 /** @param {string} run @param {Record<string, any>} filters names as in `EpisodeFilter` */
 export function getEpisodes(run, filters) {
   const whole = report();
-  return whole ? ask(`${within(run)}/episodes`).then((all) => filteredEpisodes(all, filters)) : ask(address(`${within(run)}/episodes`, filters));
+  return whole
+    ? ask(`${within(run)}/episodes`).then((all) => filteredEpisodes(all, filters))
+    : ask(address(`${within(run)}/episodes`, filters));
 }
 
 /** @param {string} run @param {string} kind @param {string | null} [labels] */
@@ -96,7 +98,9 @@ export const getFinds = (run, kind, labels) => ask(address(`${within(run)}/finds
 /** @param {string} run @param {string} q */
 export function getHits(run, q) {
   const whole = report();
-  return whole ? ask(`${within(run)}/episodes`).then((all) => foundEpisodes(all, q)) : ask(address(`${within(run)}/search`, { q }));
+  return whole
+    ? ask(`${within(run)}/episodes`).then((all) => foundEpisodes(all, q))
+    : ask(address(`${within(run)}/search`, { q }));
 }
 
 /** @param {string} run @param {string} episode @param {string | null} [labels] */
@@ -142,7 +146,9 @@ export function pictureSource(picture) {
  */
 export function follow(runs, told, heard) {
   if (isReport()) return () => undefined;
-  const source = new EventSource(`/api/live${runs.length ? `?${runs.map((run) => `run=${encoded(run)}`).join("&")}` : ""}`);
+  const source = new EventSource(
+    `/api/live${runs.length ? `?${runs.map((run) => `run=${encoded(run)}`).join("&")}` : ""}`,
+  );
   source.addEventListener("run", (event) => told(JSON.parse(event.data)));
   source.addEventListener("open", () => heard(true));
   source.addEventListener("error", () => heard(false));

@@ -3,36 +3,44 @@
  * hand markup, an event attribute, a style attribute or a foreign link to these functions.
  */
 
-/** @typedef {Node | string | number | null | undefined | false} Child */
-/** @typedef {Record<string, string | number | boolean | null | undefined>} Attributes */
+/** @typedef {Node | string | number | null | undefined | false | any[]} Child */
 /** @typedef {Record<string, (event: any) => void>} Events */
+/** @typedef {Record<string, string | number | boolean | null | undefined | Events>} Attributes */
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 const HTML_TAGS = new Set(
-  ("a article aside bdi button caption code dd details dialog div dl dt em fieldset figcaption figure footer form h1 h2 h3 h4 " +
+  (
+    "a article aside bdi button caption code dd details dialog div dl dt em fieldset figcaption figure footer form h1 h2 h3 h4 " +
     "header hr img input kbd label legend li main mark nav ol option p pre section select small span strong summary " +
-    "table tbody td tfoot th thead time tr ul").split(" "),
+    "table tbody td tfoot th thead time tr ul"
+  ).split(" "),
 );
 
 const HTML_ATTRIBUTES = new Set(
-  ("alt autocomplete checked class colspan datetime dir disabled download for height hidden href id lang list loading max " +
-    "min name open placeholder role rowspan scope selected src step tabindex title type value width").split(" "),
+  (
+    "alt autocomplete checked class colspan datetime dir disabled download for height hidden href id lang list loading max " +
+    "min name open placeholder role rowspan scope selected src step tabindex title type value width"
+  ).split(" "),
 );
 
-const SVG_TAGS = new Set("svg g path rect circle ellipse line polyline polygon text tspan title desc defs clipPath".split(" "));
+const SVG_TAGS = new Set(
+  "svg g path rect circle ellipse line polyline polygon text tspan title desc defs clipPath".split(" "),
+);
 
 const SVG_ATTRIBUTES = new Set(
-  ("class clip-path cx cy d dominant-baseline dx dy fill fill-opacity focusable font-size height id opacity " +
+  (
+    "class clip-path cx cy d dominant-baseline dx dy fill fill-opacity focusable font-size height id opacity " +
     "pathLength points preserveAspectRatio r role rx ry stroke stroke-dasharray stroke-linecap stroke-opacity " +
-    "stroke-width tabindex text-anchor transform viewBox width x x1 x2 y y1 y2").split(" "),
+    "stroke-width tabindex text-anchor transform viewBox width x x1 x2 y y1 y2"
+  ).split(" "),
 );
 
 /**
  * An HTML element.
  * @param {string} tag
- * @param {Attributes & {events?: Events} | null} [attributes] false, null and undefined leave one out, true sets it bare
- * @param {...(Child | Child[])} children strings become text
+ * @param {Attributes | null} [attributes] false, null and undefined leave one out, true sets it bare
+ * @param {...Child} children strings become text
  * @returns {any}
  */
 export function h(tag, attributes, ...children) {
@@ -43,8 +51,8 @@ export function h(tag, attributes, ...children) {
 /**
  * An SVG element; as `h`.
  * @param {string} tag
- * @param {Attributes & {events?: Events} | null} [attributes]
- * @param {...(Child | Child[])} children
+ * @param {Attributes | null} [attributes]
+ * @param {...Child} children
  * @returns {any}
  */
 export function s(tag, attributes, ...children) {
@@ -52,13 +60,13 @@ export function s(tag, attributes, ...children) {
   return filled(document.createElementNS(SVG_NAMESPACE, tag), attributes, children, SVG_ATTRIBUTES);
 }
 
-/** @param {Element} element @param {any} attributes @param {any[]} children @param {Set<string>} allowed */
+/** @param {Element} element @param {any} attributes @param {Child[]} children @param {Set<string>} allowed */
 function filled(element, attributes, children, allowed) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name === "events") listen(element, /** @type {any} */ (value));
     else if (value !== false && value !== null && value !== undefined) setAttribute(element, name, value, allowed);
   }
-  element.append(...children.flat(Infinity).filter(isShown).map(asNode));
+  element.append(...shownNodes(children));
   return element;
 }
 
@@ -78,22 +86,19 @@ function setAttribute(element, name, value, allowed) {
   element.setAttribute(name, text);
 }
 
-/** @param {Child} child */
-function isShown(child) {
-  return child !== null && child !== undefined && child !== false;
-}
-
-/** @param {any} child @returns {Node} */
-function asNode(child) {
-  return child instanceof Node ? child : document.createTextNode(String(child));
+/** @param {Child[]} children @returns {Node[]} */
+function shownNodes(children) {
+  const all = /** @type {any[]} */ (children).flat(Infinity);
+  const shown = all.filter((child) => child !== null && child !== undefined && child !== false);
+  return shown.map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
 /**
  * Put something else into an element.
- * @param {Element} element @param {...(Child | Child[])} children
+ * @param {Element} element @param {...Child} children
  */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter(isShown).map(asNode));
+  element.replaceChildren(...shownNodes(children));
 }
 
 /**

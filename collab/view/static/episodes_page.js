@@ -11,7 +11,12 @@ import { sortableTable } from "./table.js";
 import { plural, said } from "./words.js";
 
 const PAGE_SIZE = 200;
-const OUTCOMES_BY_NAME = [["solved", "solved"], ["failed", "not solved"], ["broken", "broken"], ["unfinished", "unfinished"]];
+const OUTCOMES_BY_NAME = [
+  ["solved", "solved"],
+  ["failed", "not solved"],
+  ["broken", "broken"],
+  ["unfinished", "unfinished"],
+];
 
 /** @param {import("./place.js").Place} place */
 export async function episodesPage(place) {
@@ -23,8 +28,24 @@ export async function episodesPage(place) {
     fill(body, filterForm(id, filters, found), under(id, filters, found), episodeTable(id, filters, found));
   };
   await draw();
-  const element = h("div", null, crumbs([["Runs", "#/"], [id, overviewPlace(id)]]), h("h1", null, "Episodes"), findLinks(id), body);
-  return { element, title: `Episodes of ${id}`, runs: [id], keys: {}, refresh: () => (isTyping(body) ? undefined : draw()) };
+  const element = h(
+    "div",
+    null,
+    crumbs([
+      ["Runs", "#/"],
+      [id, overviewPlace(id)],
+    ]),
+    h("h1", null, "Episodes"),
+    findLinks(id),
+    body,
+  );
+  return {
+    element,
+    title: `Episodes of ${id}`,
+    runs: [id],
+    keys: {},
+    refresh: () => (isTyping(body) ? undefined : draw()),
+  };
 }
 
 /** Someone who is choosing a filter is not to lose it to a run that grew. @param {Element} body */
@@ -37,7 +58,12 @@ function isTyping(body) {
 function filterForm(id, filters, found) {
   const form = h(
     "form",
-    { class: "filters", role: "search", "aria-label": "Filter episodes", events: { submit: (/** @type {Event} */ event) => event.preventDefault() } },
+    {
+      class: "filters",
+      role: "search",
+      "aria-label": "Filter episodes",
+      events: { submit: (/** @type {Event} */ event) => event.preventDefault() },
+    },
     field("Words", "q", h("input", { type: "search", value: filters.q ?? "" })),
     facet("Task", "task", found.tasks, filters.task),
     field("Outcome", "outcome", options([["", "any"], ...OUTCOMES_BY_NAME], filters.outcome)),
@@ -47,7 +73,20 @@ function filterForm(id, filters, found) {
     found.epochs.length > 1 && facet("Epoch", "epoch", found.epochs, filters.epoch),
     field("Steps from", "min_steps", h("input", { type: "number", min: 0, value: filters.min_steps ?? "" })),
     field("to", "max_steps", h("input", { type: "number", min: 0, value: filters.max_steps ?? "" })),
-    field("Agreement at most", "max_agreement", options([["", "any"], ["0.75", "75%"], ["0.5", "50%"], ["0.35", "35%"], ["0.25", "25%"]], filters.max_agreement)),
+    field(
+      "Agreement at most",
+      "max_agreement",
+      options(
+        [
+          ["", "any"],
+          ["0.75", "75%"],
+          ["0.5", "50%"],
+          ["0.35", "35%"],
+          ["0.25", "25%"],
+        ],
+        filters.max_agreement,
+      ),
+    ),
   );
   form.addEventListener("change", () => {
     const values = Object.fromEntries([...form.elements].filter((one) => one.name).map((one) => [one.name, one.value]));
@@ -65,13 +104,21 @@ function field(name, key, control) {
 
 /** @param {string[][]} entries value and name @param {string | undefined} chosen */
 function options(entries, chosen) {
-  return h("select", null, entries.map(([value, name]) => h("option", { value, selected: value === (chosen ?? "") }, name)));
+  return h(
+    "select",
+    null,
+    entries.map(([value, name]) => h("option", { value, selected: value === (chosen ?? "") }, name)),
+  );
 }
 
 /** A choice of values that there are; nothing where there is no choice. @param {string} name @param {string} key @param {any[]} values `Facet`s @param {string | undefined} chosen */
 function facet(name, key, values, chosen) {
   if (!values.length) return null;
-  return field(name, key, options([["", "any"], ...values.map((one) => [one.value, `${one.value} (${one.episodes})`])], chosen));
+  return field(
+    name,
+    key,
+    options([["", "any"], ...values.map((one) => [one.value, `${one.value} (${one.episodes})`])], chosen),
+  );
 }
 
 /** How many there are, and the way to the others. @param {string} id @param {Record<string, string>} filters @param {any} found */
@@ -81,9 +128,22 @@ function under(id, filters, found) {
   return h(
     "div",
     { class: "under-filters" },
-    h("p", { class: "muted", role: "status" }, total === 0 ? "No episode fits." : `${plural(total, "episode")}${rows.length < total ? `, ${offset + 1} to ${offset + rows.length} shown` : ""}`),
-    Object.keys(filters).some((key) => key !== "sort" && key !== "descending") && link(episodesPlace(id), null, "Clear filters"),
-    h("nav", { "aria-label": "Pages" }, offset > 0 && link(at(Math.max(0, offset - PAGE_SIZE)), null, "← before"), " ", offset + rows.length < total && link(at(offset + PAGE_SIZE), null, "after →")),
+    h(
+      "p",
+      { class: "muted", role: "status" },
+      total === 0
+        ? "No episode fits."
+        : `${plural(total, "episode")}${rows.length < total ? `, ${offset + 1} to ${offset + rows.length} shown` : ""}`,
+    ),
+    Object.keys(filters).some((key) => key !== "sort" && key !== "descending") &&
+      link(episodesPlace(id), null, "Clear filters"),
+    h(
+      "nav",
+      { "aria-label": "Pages" },
+      offset > 0 && link(at(Math.max(0, offset - PAGE_SIZE)), null, "← before"),
+      " ",
+      offset + rows.length < total && link(at(offset + PAGE_SIZE), null, "after →"),
+    ),
   );
 }
 
@@ -104,8 +164,19 @@ function shareView(share) {
 
 /** @type {import("./table.js").Column[]} */
 const EPISODE_COLUMNS = [
-  { name: "Episode", key: "task", heads: true, show: (row) => [link(episodePlace(row.run, row.id), { class: "run-link" }, said(row.id, 80)), h("small", { class: "muted under" }, said(row.goal, 140))] },
-  { name: "Outcome", show: (row) => [outcomeBadge(row), row.error && h("small", { class: "under" }, said(row.error, 60))] },
+  {
+    name: "Episode",
+    key: "task",
+    heads: true,
+    show: (row) => [
+      link(episodePlace(row.run, row.id), { class: "run-link" }, said(row.id, 80)),
+      h("small", { class: "muted under" }, said(row.goal, 140)),
+    ],
+  },
+  {
+    name: "Outcome",
+    show: (row) => [outcomeBadge(row), row.error && h("small", { class: "under" }, said(row.error, 60))],
+  },
   { name: "Score", key: "score", kind: "number", show: (row) => decimal(row.score) },
   { name: "Steps", key: "steps", kind: "number", show: (row) => row.steps },
   { name: "Agreement", key: "agreement", kind: "number", show: (row) => shareView(row.agreement) },

@@ -14,30 +14,61 @@ export function epochSection(epochs, best, trained) {
   const body = h("div", { class: "epoch-body" });
   const withPlay = epochs.filter((epoch) => epoch.played || epoch.rewards);
   let chosen = withPlay[withPlay.length - 1] ?? epochs[epochs.length - 1];
-  const draw = () => fill(body, ...epochParts(chosen));
+  const alone = epochs.length === 1 && !trained;
+  const draw = () => fill(body, ...epochParts(chosen, alone));
   const changed = (/** @type {Event} */ event) => {
     chosen = epochs.find((epoch) => String(epoch.epoch) === /** @type {HTMLSelectElement} */ (event.target).value);
     draw();
   };
   draw();
-  const name = (/** @type {any} */ epoch) => `epoch ${epoch.epoch}${epoch.epoch === best ? ", best" : ""}${epoch.over ? "" : ", not over"}`;
-  const choice = h("select", { id: "epoch", "aria-label": "Which epoch", events: { change: changed } }, epochs.map((epoch) => h("option", { value: epoch.epoch, selected: epoch === chosen }, name(epoch))));
+  const name = (/** @type {any} */ epoch) =>
+    `epoch ${epoch.epoch}${epoch.epoch === best ? ", best" : ""}${epoch.over ? "" : ", not over"}`;
+  const choice = h(
+    "select",
+    { id: "epoch", "aria-label": "Which epoch", events: { change: changed } },
+    epochs.map((epoch) => h("option", { value: epoch.epoch, selected: epoch === chosen }, name(epoch))),
+  );
   return h(
     "section",
     { class: "panel", "aria-labelledby": "epoch-title" },
-    h("div", { class: "panel-head" }, h("h2", { id: "epoch-title" }, trained || epochs.length > 1 ? "One epoch" : "What happened"), epochs.length > 1 && choice),
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "epoch-title" }, trained || epochs.length > 1 ? "One epoch" : "What happened"),
+      epochs.length > 1 && choice,
+    ),
     body,
   );
 }
 
-/** @param {any} epoch an `EpochView` */
-function epochParts(epoch) {
+/** @param {any} epoch an `EpochView` @param {boolean} alone whether the headlines say the most of it already */
+function epochParts(epoch, alone) {
   return [
-    h("dl", { class: "facts" }, epochFacts(epoch)),
-    h("div", { class: "charts" }, rewards(epoch), h("div", null, countTable(epoch.pairs, "Pairs by cause", "cause"), countTable(epoch.missing, "Cells without a score", "cause"), countTable(epoch.failures, "Replies without an action", "kind"))),
+    !alone && h("dl", { class: "facts" }, epochFacts(epoch)),
+    h(
+      "div",
+      { class: "charts" },
+      rewards(epoch),
+      h(
+        "div",
+        null,
+        countTable(epoch.pairs, "Pairs by cause", "cause"),
+        countTable(epoch.missing, "Cells without a score", "cause"),
+        countTable(epoch.failures, "Replies without an action", "kind"),
+      ),
+    ),
     spending(epoch.spent),
     epoch.trained.map(trainedPolicy),
-    epoch.runs.length > 0 && h("p", null, "Runs: ", epoch.runs.map((/** @type {any} */ part, /** @type {number} */ place) => [place > 0 && ", ", link(overviewPlace(part.id), null, `${part.role}, seed ${part.seed}`)])),
+    epoch.runs.length > 0 &&
+      h(
+        "p",
+        null,
+        "Runs: ",
+        epoch.runs.map((/** @type {any} */ part, /** @type {number} */ place) => [
+          place > 0 && ", ",
+          link(overviewPlace(part.id), null, `${part.role}, seed ${part.seed}`),
+        ]),
+      ),
   ];
 }
 
@@ -59,7 +90,12 @@ function epochFacts(epoch) {
 function rewards({ rewards: heat }) {
   if (!heat) return h("p", { class: "muted" }, "No critic has judged it.");
   const caption = heat.critic ? `Rewarded cells, by ${heat.critic}` : "Rewarded cells";
-  return heatMap(team(heat.agents), heat.rounds, (agent, round) => heat.rates[heat.agents.indexOf(agent)]?.[round] ?? null, caption);
+  return heatMap(
+    team(heat.agents),
+    heat.rounds,
+    (agent, round) => heat.rates[heat.agents.indexOf(agent)]?.[round] ?? null,
+    caption,
+  );
 }
 
 /** @param {any[]} parts `Spending`s */
@@ -67,29 +103,66 @@ function spending(parts) {
   if (!parts.length) return null;
   const head = ["part", "time", "calls", "prompt tokens", "reply tokens", "cost"];
   const row = (/** @type {any} */ part) =>
-    h("tr", null, h("th", { scope: "row" }, said(part.part)), [duration(part.seconds), amount(part.calls), amount(part.prompt_tokens), amount(part.completion_tokens), money(part.cost_usd)].map((value) => h("td", { class: "number" }, value)));
+    h(
+      "tr",
+      null,
+      h("th", { scope: "row" }, said(part.part)),
+      [
+        duration(part.seconds),
+        amount(part.calls),
+        amount(part.prompt_tokens),
+        amount(part.completion_tokens),
+        money(part.cost_usd),
+      ].map((value) => h("td", { class: "number" }, value)),
+    );
   return h(
     "div",
     { class: "scroll", role: "region", tabindex: 0, "aria-label": "What the parts took" },
-    h("table", { class: "rows" }, h("caption", null, "What the parts took"), h("thead", null, h("tr", null, head.map((name, place) => h("th", { scope: "col", class: place ? "number" : null }, name)))), h("tbody", null, parts.map(row))),
+    h(
+      "table",
+      { class: "rows" },
+      h("caption", null, "What the parts took"),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          head.map((name, place) => h("th", { scope: "col", class: place ? "number" : null }, name)),
+        ),
+      ),
+      h("tbody", null, parts.map(row)),
+    ),
   );
 }
 
 /** @param {any} one a `Trained` */
 function trainedPolicy(one) {
-  const points = (/** @type {string} */ key) => one.measures.map((/** @type {any} */ measure) => ({ x: measure.step, y: measure[key] }));
-  const told = one.untrained ? `not trained: ${one.untrained}` : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, loss ${decimal(one.loss, 3)}, margin ${decimal(one.margin, 3)}, accuracy ${percent(one.accuracy)}`;
+  const points = (/** @type {string} */ key) =>
+    one.measures.map((/** @type {any} */ measure) => ({ x: measure.step, y: measure[key] }));
+  const told = one.untrained
+    ? `not trained: ${one.untrained}`
+    : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, loss ${decimal(one.loss, 3)}, margin ${decimal(one.margin, 3)}, accuracy ${percent(one.accuracy)}`;
   return h(
     "div",
     { class: "trained" },
     h("h3", null, "Policy ", said(one.policy)),
     h("p", { class: "muted" }, said(told, 300)),
     one.alarm && h("p", { class: "note" }, said(one.alarm, 300)),
-    one.measures.length > 1 && h(
-      "div",
-      { class: "charts" },
-      lineChart([{ name: "loss", points: points("loss") }], { title: "Loss", xName: "step", show: (value) => decimal(value, 3) }),
-      lineChart([{ name: "margin", points: points("margin") }], { title: "DPO margin", xName: "step", show: (value) => decimal(value, 3) }),
-    ),
+    one.measures.length > 1 &&
+      h(
+        "div",
+        { class: "charts" },
+        lineChart([{ name: "loss", points: points("loss") }], {
+          title: "Loss",
+          xName: "step",
+          show: (value) => decimal(value, 3),
+        }),
+        lineChart([{ name: "margin", points: points("margin") }], {
+          title: "DPO margin",
+          xName: "step",
+          show: (value) => decimal(value, 3),
+        }),
+      ),
   );
 }

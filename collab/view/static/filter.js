@@ -2,7 +2,18 @@
 
 /** @param {any} row @param {Record<string, any>} filters */
 function passes(row, filters) {
-  const { task, app, difficulty, epoch, outcome, error, min_steps: least, max_steps: most, max_agreement: agreed, q } = filters;
+  const {
+    task,
+    app,
+    difficulty,
+    epoch,
+    outcome,
+    error,
+    min_steps: least,
+    max_steps: most,
+    max_agreement: agreed,
+    q,
+  } = filters;
   const words = String(q ?? "").toLowerCase();
   return (
     (!task || row.task === task) &&
@@ -34,7 +45,8 @@ export function outcomeOf(row) {
 export function filteredEpisodes(all, filters) {
   const rows = all.rows.filter((/** @type {any} */ row) => passes(row, filters));
   const sort = filters.sort;
-  if (sort && sort !== "order") rows.sort((/** @type {any} */ one, /** @type {any} */ other) => byValue(one[sort], other[sort]));
+  if (sort && sort !== "order")
+    rows.sort((/** @type {any} */ one, /** @type {any} */ other) => byValue(one[sort], other[sort]));
   if (filters.descending) rows.reverse();
   const offset = Number(filters.offset ?? 0);
   return { ...all, total: rows.length, offset, rows: rows.slice(offset, offset + Number(filters.limit ?? 200)) };
@@ -43,12 +55,22 @@ export function filteredEpisodes(all, filters) {
 /** Order of two values; what is not known comes last. @param {any} one @param {any} other */
 export function byValue(one, other) {
   if (isUnset(one) || isUnset(other)) return Number(isUnset(one)) - Number(isUnset(other));
-  return typeof one === "string" ? one.localeCompare(String(other), "en", { numeric: true }) : Number(one) - Number(other);
+  return typeof one === "string"
+    ? one.localeCompare(String(other), "en", { numeric: true })
+    : Number(one) - Number(other);
 }
 
 /** Episodes whose id or goal holds the words, as `Hits`. @param {any} all @param {string} q */
 export function foundEpisodes(all, q) {
   const rows = all.rows.filter((/** @type {any} */ row) => passes(row, { q }));
-  const hits = rows.map((/** @type {any} */ row) => ({ run: row.run, episode: row.id, step: null, agent: null, round: null, where: "goal", text: row.goal }));
+  const hits = rows.map((/** @type {any} */ row) => ({
+    run: row.run,
+    episode: row.id,
+    step: null,
+    agent: null,
+    round: null,
+    where: "goal",
+    text: row.goal,
+  }));
   return { q, rows: hits.slice(0, 100), more: hits.length > 100 };
 }

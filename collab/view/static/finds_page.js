@@ -1,22 +1,32 @@
 /** Steps that are worth looking at: the three jumps. */
 
 import { crumbs } from "./crumbs.js";
-import { getFinds, isReport } from "./data.js";
+import { getFinds } from "./data.js";
 import { h, link } from "./dom.js";
 import { findsPlace, overviewPlace, stepPlace } from "./place.js";
 import { plural, said } from "./words.js";
 
 /** @type {Record<string, [string, string]>} */
 const KINDS_OF_FINDS = {
-  "first-wrong": ["First wrong step", "Of every episode that was not solved, the first step that the critic does not reward."],
+  "first-wrong": [
+    "First wrong step",
+    "Of every episode that was not solved, the first step that the critic does not reward.",
+  ],
   overruled: ["Vote overruled the best proposal", "Steps that are not rewarded, although some cell is."],
-  disagrees: ["Critic disagrees with outcome", "Solved episodes of which at most half is rewarded, and others that are rewarded throughout."],
+  disagrees: [
+    "Critic disagrees with outcome",
+    "Solved episodes of which at most half is rewarded, and others that are rewarded throughout.",
+  ],
 };
 
 /** Links to all three. @param {string} run */
 export function findLinks(run) {
-  if (isReport()) return null;
-  return h("nav", { class: "finds", "aria-label": "Steps worth looking at" }, h("span", { class: "muted" }, "Jump to"), Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind), { class: "chip" }, name)));
+  return h(
+    "nav",
+    { class: "finds", "aria-label": "Steps worth looking at" },
+    h("span", { class: "muted" }, "Jump to"),
+    Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind), { class: "chip" }, name)),
+  );
 }
 
 /** @param {import("./place.js").Place} place */
@@ -27,12 +37,19 @@ export async function findsPage(place) {
   const element = h(
     "div",
     null,
-    crumbs([["Runs", "#/"], [id, overviewPlace(id)]]),
+    crumbs([
+      ["Runs", "#/"],
+      [id, overviewPlace(id)],
+    ]),
     h("h1", null, name),
     h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
     findLinks(id),
     h("p", { class: "muted", role: "status" }, told(found)),
-    h("ol", { class: "found" }, found.rows.map((/** @type {any} */ row) => h("li", null, findLine(row, found.labels)))),
+    h(
+      "ol",
+      { class: "found" },
+      found.rows.map((/** @type {any} */ row) => h("li", null, findLine(row, found.labels))),
+    ),
   );
   return { element, title: name, runs: [], keys: {} };
 }
@@ -46,5 +63,15 @@ function told(found) {
 /** @param {any} row a `Find` @param {string | null} labels */
 function findLine(row, labels) {
   const cell = row.agent === null ? "" : ` · ${row.agent}, round ${row.round + 1}`;
-  return [link(stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }), null, said(row.episode, 100), ` step ${row.step}`), h("span", { class: "muted" }, said(cell, 80)), " ", said(row.note, 300)];
+  return [
+    link(
+      stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }),
+      null,
+      said(row.episode, 100),
+      ` step ${row.step}`,
+    ),
+    h("span", { class: "muted" }, said(cell, 80)),
+    " ",
+    said(row.note, 300),
+  ];
 }

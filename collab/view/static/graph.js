@@ -31,26 +31,45 @@ export function graphDrawing(agents, layers, edges, note = {}) {
   const { places, routes, rows } = arrange(layers, edges);
   const at = (/** @type {string} */ key) => {
     const place = /** @type {import("./layered.js").Place} */ (places.get(key));
-    return { x: size.margin + place.column * (size.width + size.gap), y: size.margin + place.row * size.row + size.height / 2 };
+    return {
+      x: size.margin + place.column * (size.width + size.gap),
+      y: size.margin + place.row * size.row + size.height / 2,
+    };
   };
   const width = 2 * size.margin + layers.length * size.width + (layers.length - 1) * size.gap;
   const height = 2 * size.margin + (rows - 1) * size.row + size.height;
   const drawn = edges.filter((edge) => routes.has(edgeKey(...edge)));
   const lines = drawn.map((edge) => edgePath(edge, routes, at, size, agents, note));
-  const gone = (note.removed ?? []).filter(([speaker, hearer]) => places.has(agentKey(speaker)) && places.has(agentKey(hearer)));
+  const gone = (note.removed ?? []).filter(
+    ([speaker, hearer]) => places.has(agentKey(speaker)) && places.has(agentKey(hearer)),
+  );
   return s(
     "svg",
-    { class: `graph ${large ? "large" : "small"}`, viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": graphText(agents, layers, edges) },
+    {
+      class: `graph ${large ? "large" : "small"}`,
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "img",
+      "aria-label": graphText(agents, layers, edges),
+    },
     gone.map(([speaker, hearer]) => removedPath(at(agentKey(speaker)), at(agentKey(hearer)), size)),
     lines.map((line) => line.path),
     note.messages && labels(drawn, lines, note.messages, note.chosen ?? null),
-    agents.filter((agent) => places.has(agentKey(agent.name))).map((agent) => node(agent, at(agentKey(agent.name)), size, note)),
+    agents
+      .filter((agent) => places.has(agentKey(agent.name)))
+      .map((agent) => node(agent, at(agentKey(agent.name)), size, note)),
   );
 }
 
 /** An edge of before that is no more. @param {{x: number, y: number}} from @param {{x: number, y: number}} to @param {any} size */
 function removedPath(from, to, size) {
-  return s("path", { class: "edge removed", d: `M ${from.x + size.width} ${from.y} L ${to.x} ${to.y}`, fill: "none", "stroke-dasharray": "3 4" });
+  return s("path", {
+    class: "edge removed",
+    d: `M ${from.x + size.width} ${from.y} L ${to.x} ${to.y}`,
+    fill: "none",
+    "stroke-dasharray": "3 4",
+  });
 }
 
 /** @param {Edge} edge @param {Map<string, string[]>} routes @param {(key: string) => {x: number, y: number}} at @param {any} size @param {Agent[]} agents @param {GraphNote} note */
@@ -72,7 +91,10 @@ function edgePath(edge, routes, at, size, agents, note) {
     "g",
     { class: `edge${state}${related} ${speaker?.tint ?? ""}` },
     s("path", { d, fill: "none", class: "stroke" }),
-    s("path", { d: `M ${end.x - 7} ${end.y - 4.5} L ${end.x} ${end.y} L ${end.x - 7} ${end.y + 4.5} Z`, class: "head" }),
+    s("path", {
+      d: `M ${end.x - 7} ${end.y - 4.5} L ${end.x} ${end.y} L ${end.x - 7} ${end.y + 4.5} Z`,
+      class: "head",
+    }),
   );
   const first = stops[1];
   return { path, from: { x: stops[0].x + size.width, y: stops[0].y }, to: { x: first.x, y: first.y } };
@@ -104,14 +126,16 @@ function freeSpot(from, to, taken) {
     const eased = share * share * (3 - 2 * share);
     return { x: (from.x + to.x) / 2, y: from.y + (to.y - from.y) * eased };
   });
-  const free = (/** @type {any} */ spot) => taken.every((other) => Math.abs(other.x - spot.x) > 120 || Math.abs(other.y - spot.y) > 19);
+  const free = (/** @type {any} */ spot) =>
+    taken.every((other) => Math.abs(other.x - spot.x) > 120 || Math.abs(other.y - spot.y) > 19);
   return spots.find(free) ?? spots[0];
 }
 
 /** @param {Agent} agent @param {{x: number, y: number}} spot @param {any} size @param {GraphNote} note */
 function node(agent, spot, size, note) {
   const { x, y } = spot;
-  if (!note.actions) return s("g", { class: "node" }, s("title", null, agent.name), sign(agent, x + size.width / 2, y, 13));
+  if (!note.actions)
+    return s("g", { class: "node" }, s("title", null, agent.name), sign(agent, x + size.width / 2, y, 13));
   const picked = note.picked;
   const box = s(
     "g",
@@ -120,7 +144,11 @@ function node(agent, spot, size, note) {
     s("rect", { x, y: y - size.height / 2, width: size.width, height: size.height, rx: 8 }),
     sign(agent, x + 18, y, 9),
     s("text", { x: x + 34, y: y - 7, dy: "0.3em", class: "name", "font-size": 13 }, clipped(agent.name, 13)),
-    s("text", { x: x + 34, y: y + 10, dy: "0.3em", class: "action", "font-size": 11 }, clipped(note.actions[agent.name] ?? "", 17)),
+    s(
+      "text",
+      { x: x + 34, y: y + 10, dy: "0.3em", class: "action", "font-size": 11 },
+      clipped(note.actions[agent.name] ?? "", 17),
+    ),
   );
   if (picked) box.addEventListener("click", () => picked(agent.name));
   return box;
@@ -128,7 +156,8 @@ function node(agent, spot, size, note) {
 
 /** A graph in words. @param {Agent[]} agents @param {string[][]} layers @param {Edge[]} edges */
 export function graphText(agents, layers, edges) {
-  const heard = (/** @type {string} */ agent) => edges.filter(([, hearer]) => hearer === agent).map(([speaker]) => speaker);
+  const heard = (/** @type {string} */ agent) =>
+    edges.filter(([, hearer]) => hearer === agent).map(([speaker]) => speaker);
   const told = layers.map((layer, place) => {
     const each = layer.map((agent) => (heard(agent).length ? `${agent} hears ${heard(agent).join(", ")}` : agent));
     return `layer ${place + 1}: ${each.join("; ")}`;
@@ -149,7 +178,8 @@ export function edgeChanges(before, after) {
 export function changesText(before, after) {
   const { removed, added } = edgeChanges(before, after);
   const fresh = after.filter((edge) => added.has(edgeKey(...edge)));
-  const told = (/** @type {Edge[]} */ edges, /** @type {string} */ mark) => edges.map(([speaker, hearer]) => h("li", null, `${mark} ${speaker} → ${hearer}`));
+  const told = (/** @type {Edge[]} */ edges, /** @type {string} */ mark) =>
+    edges.map(([speaker, hearer]) => h("li", null, `${mark} ${speaker} → ${hearer}`));
   if (!fresh.length && !removed.length) return h("p", { class: "muted" }, "as before");
   return h("ul", { class: "edge-changes" }, told(fresh, "+"), told(removed, "−"));
 }

@@ -18,20 +18,52 @@ export function graphsOverEpochs(epochs) {
     "section",
     { class: "panel", "aria-labelledby": "graphs-title" },
     h("h2", { id: "graphs-title" }, known.length > 1 ? "Graphs" : "Graph"),
-    h("p", { class: "legend" }, agents.map((agent) => h("span", { class: "nameplate" }, badge(agent), h("bdi", null, agent.name))), known.length > 1 && h("span", { class: "muted" }, "thick: new, dashed: gone")),
-    h("ul", { class: "graphs" }, shown.map((epoch, place) => h("li", null, oneGraph(epoch, known.length > 1, place === 0)))),
-    known.length > shown.length && h("details", null, h("summary", null, `${plural(known.length - shown.length, "more graph")}`), h("ul", { class: "graphs" }, known.slice(MOST_GRAPHS).map((epoch) => h("li", null, oneGraph(epoch, true, false))))),
+    h(
+      "p",
+      { class: "legend" },
+      agents.map((agent) => h("span", { class: "nameplate" }, badge(agent), h("bdi", null, agent.name))),
+      known.length > 1 && h("span", { class: "muted" }, "thick: new, dashed: gone"),
+    ),
+    h(
+      "ul",
+      { class: "graphs" },
+      shown.map((epoch, place) => h("li", null, oneGraph(epoch, known.length > 1, place === 0))),
+    ),
+    known.length > shown.length &&
+      h(
+        "details",
+        null,
+        h("summary", null, `${plural(known.length - shown.length, "more graph")}`),
+        h(
+          "ul",
+          { class: "graphs" },
+          known.slice(MOST_GRAPHS).map((epoch) => h("li", null, oneGraph(epoch, true, false))),
+        ),
+      ),
   );
 }
 
 /** @param {any} epoch @param {boolean} named @param {boolean} first */
 function oneGraph(epoch, named, first) {
   const { agents, edges, layers, added, removed } = epoch.graph;
-  const before = edges.filter((/** @type {any} */ edge) => !added.some((/** @type {any} */ one) => edgeKey(one[0], one[1]) === edgeKey(edge[0], edge[1]))).concat(removed);
+  const before = edges
+    .filter(
+      (/** @type {any} */ edge) =>
+        !added.some((/** @type {any} */ one) => edgeKey(one[0], one[1]) === edgeKey(edge[0], edge[1])),
+    )
+    .concat(removed);
   return h(
     "figure",
     null,
-    graphDrawing(team(agents), layers, edges, { added: first ? new Set() : new Set(added.map((/** @type {any} */ edge) => edgeKey(edge[0], edge[1]))), removed }),
-    h("figcaption", null, named ? `Epoch ${epoch.epoch}` : `${plural(layers.length, "layer")}, ${plural(edges.length, "edge")}`, named && !first && changesText(before, edges)),
+    graphDrawing(team(agents), layers, edges, {
+      added: first ? new Set() : new Set(added.map((/** @type {any} */ edge) => edgeKey(edge[0], edge[1]))),
+      removed,
+    }),
+    h(
+      "figcaption",
+      null,
+      named ? `Epoch ${epoch.epoch}` : `${plural(layers.length, "layer")}, ${plural(edges.length, "edge")}`,
+      named && !first && changesText(before, edges),
+    ),
   );
 }

@@ -9,8 +9,27 @@ export function helpDialog() {
     "dialog",
     { class: "help", "aria-labelledby": "help-title" },
     h("h2", { id: "help-title" }, "Keys"),
-    h("dl", { class: "keys" }, KEY_NAMES.map(([keys, meaning]) => h("div", null, h("dt", null, keys.split(" ").map((key) => [h("kbd", null, key), " "])), h("dd", null, meaning)))),
-    h("p", { class: "muted" }, "On the screen: a ring is a tap, two rings a long press, an arrow the finger's way, a caret typing. A filled disc was executed. Rings are divided among those who propose the action."),
+    h(
+      "dl",
+      { class: "keys" },
+      KEY_NAMES.map(([keys, meaning]) =>
+        h(
+          "div",
+          null,
+          h(
+            "dt",
+            null,
+            keys.split(" ").map((key) => [h("kbd", null, key), " "]),
+          ),
+          h("dd", null, meaning),
+        ),
+      ),
+    ),
+    h(
+      "p",
+      { class: "muted" },
+      "On the screen: a ring is a tap, two rings a long press, an arrow the finger's way, a caret typing. A filled disc was executed. Rings are divided among those who propose the action.",
+    ),
     button("Close", () => dialog.close(), { class: "action" }),
   );
   dialog.addEventListener("click", (/** @type {Event} */ event) => {

@@ -18,20 +18,34 @@ export function judgesPanel(step, agents) {
       fill(body, h("p", { class: "note" }, said(String(/** @type {Error} */ (error).message), 400)));
     }
   };
-  return h("details", { class: "panel", events: { toggle: opened } }, h("summary", null, `Compare ${plural(step.labellings.length, "critic")} on this step`), body);
+  return h(
+    "details",
+    { class: "panel", events: { toggle: opened } },
+    h("summary", null, `Compare ${plural(step.labellings.length, "critic")} on this step`),
+    body,
+  );
 }
 
 /** @param {any} found a `Critics` @param {any} step @param {import("./agents.js").Agent[]} agents */
 function judgesTable(found, step, agents) {
   const disputed = new Set(found.disputed.map((/** @type {any} */ cell) => cellKey(cell.agent, cell.round)));
-  const scores = found.critics.map((/** @type {any} */ critic) => new Map(critic.scores.map((/** @type {any} */ score) => [cellKey(score.agent, score.round), score])));
+  const scores = found.critics.map(
+    (/** @type {any} */ critic) =>
+      new Map(critic.scores.map((/** @type {any} */ score) => [cellKey(score.agent, score.round), score])),
+  );
   const row = (/** @type {any} */ cell) => {
     const key = cellKey(cell.agent, cell.round);
     const agent = agents.find((one) => one.name === cell.agent);
     return h(
       "tr",
       { class: disputed.has(key) ? "disputed" : null },
-      h("th", { scope: "row" }, agent && nameplate(agent), ` ${cell.round + 1}`, disputed.has(key) && h("small", { class: "done-word" }, " they differ")),
+      h(
+        "th",
+        { scope: "row" },
+        agent && nameplate(agent),
+        ` ${cell.round + 1}`,
+        disputed.has(key) && h("small", { class: "done-word" }, " they differ"),
+      ),
       h("td", null, said(cell.action?.words ?? "no action", 100)),
       scores.map((/** @type {Map<string, any>} */ one) => h("td", null, verdict(one.get(key)))),
     );
@@ -45,7 +59,24 @@ function judgesTable(found, step, agents) {
         "table",
         { class: "rows" },
         h("caption", { class: "unseen" }, "Every critic's score of every cell"),
-        h("thead", null, h("tr", null, h("th", { scope: "col" }, "cell"), h("th", { scope: "col" }, "action"), found.critics.map((/** @type {any} */ critic) => h("th", { scope: "col" }, said(critic.labels), critic.unjudged && h("small", null, " ", said(critic.unjudged, 100)))))),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            h("th", { scope: "col" }, "cell"),
+            h("th", { scope: "col" }, "action"),
+            found.critics.map((/** @type {any} */ critic) =>
+              h(
+                "th",
+                { scope: "col" },
+                said(critic.labels),
+                critic.unjudged && h("small", null, " ", said(critic.unjudged, 100)),
+              ),
+            ),
+          ),
+        ),
         h("tbody", null, step.cells.map(row)),
       ),
     ),

@@ -32,7 +32,8 @@ function pressed(event) {
 function isBusy(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (target.matches("input, select, textarea") || target.closest("dialog[open]")) return true;
-  const scrolls = target.matches(".scroll") && (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight);
+  const scrolls =
+    target.matches(".scroll") && (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight);
   return scrolls && event.key.startsWith("Arrow");
 }
 

@@ -49,7 +49,9 @@ function sortColumns(columns, routes) {
     const beside = columns[at + side];
     if (!beside) continue;
     const height = new Map(beside.map((key, row) => [key, row - (beside.length - 1) / 2]));
-    const mean = new Map(columns[at].map((key, row) => [key, meanHeight(key, routes, side, height) ?? row - (columns[at].length - 1) / 2]));
+    const mean = new Map(
+      columns[at].map((key, row) => [key, meanHeight(key, routes, side, height) ?? row - (columns[at].length - 1) / 2]),
+    );
     columns[at].sort((one, other) => Number(mean.get(one)) - Number(mean.get(other)));
   }
 }

@@ -30,10 +30,12 @@ const MOST_SIGNS = 6;
  * Draw one action.
  * @param {Mark} mark @param {number} unit a length that looks like 12 pixels
  * @param {{width: number, height: number}} screen
+ * @param {number} tier line on which its agents stand, from 0
  */
-export function drawMark(mark, unit, screen) {
+export function drawMark(mark, unit, screen, tier) {
   const spot = mark.spot ?? { x: screen.width / 2, y: screen.height / 2 };
-  const told = `${mark.words}: ${mark.votes} ${mark.votes === 1 ? "vote" : "votes"} by ${mark.voices.map((one) => one.name).join(", ")}` +
+  const told =
+    `${mark.words}: ${mark.votes} ${mark.votes === 1 ? "vote" : "votes"} by ${mark.voices.map((one) => one.name).join(", ")}` +
     (mark.executed ? "; executed" : "");
   return s(
     "g",
@@ -41,19 +43,31 @@ export function drawMark(mark, unit, screen) {
     s("title", null, told),
     mark.box && outline(mark, unit),
     figure(mark, spot, unit),
-    voices(mark, spot, unit, screen),
+    voices(mark, { x: spot.x, y: spot.y + tier * unit * 1.9 }, unit, screen),
   );
 }
 
 /** The frame of the element. @param {Mark} mark @param {number} unit */
 function outline(mark, unit) {
   const [left, top, right, bottom] = /** @type {Box} */ (mark.box);
-  const frame = { x: left, y: top, width: Math.max(1, right - left), height: Math.max(1, bottom - top), rx: unit / 3, fill: "none" };
+  const frame = {
+    x: left,
+    y: top,
+    width: Math.max(1, right - left),
+    height: Math.max(1, bottom - top),
+    rx: unit / 3,
+    fill: "none",
+  };
   return s(
     "g",
     { class: mark.voices[0]?.tint },
     s("rect", { ...frame, class: "casing", "stroke-width": unit / 3 }),
-    s("rect", { ...frame, class: "stroke", "stroke-width": unit / 6, "stroke-dasharray": mark.executed ? null : `${unit / 2} ${unit / 3}` }),
+    s("rect", {
+      ...frame,
+      class: "stroke",
+      "stroke-width": unit / 6,
+      "stroke-dasharray": mark.executed ? null : `${unit / 2} ${unit / 3}`,
+    }),
   );
 }
 
@@ -76,7 +90,12 @@ function figure(mark, spot, unit) {
 function ring(mark, spot, unit, size) {
   const radius = unit * size;
   const parts = mark.voices.map((agent, place) => {
-    const slice = s("path", { d: arc(spot, radius, place, mark.voices.length), class: "stroke", fill: "none", "stroke-width": unit / 3.2 });
+    const slice = s("path", {
+      d: arc(spot, radius, place, mark.voices.length),
+      class: "stroke",
+      fill: "none",
+      "stroke-width": unit / 3.2,
+    });
     return s("g", { class: agent.tint }, slice);
   });
   return [
@@ -106,8 +125,16 @@ function shifted(mark, spot, place, unit) {
 /** @param {Mark} mark @param {Agent} agent @param {Spot} spot @param {number} unit */
 function arrow(mark, agent, spot, unit) {
   const [dx, dy] = WAYS[mark.way ?? "up"];
-  const [fromX, fromY, toX, toY] = [spot.x - dx * unit * 2.5, spot.y - dy * unit * 2.5, spot.x + dx * unit * 2.5, spot.y + dy * unit * 2.5];
-  const wing = (/** @type {number} */ side) => [toX - dx * unit - dy * side * unit * 0.6, toY - dy * unit + dx * side * unit * 0.6];
+  const [fromX, fromY, toX, toY] = [
+    spot.x - dx * unit * 2.5,
+    spot.y - dy * unit * 2.5,
+    spot.x + dx * unit * 2.5,
+    spot.y + dy * unit * 2.5,
+  ];
+  const wing = (/** @type {number} */ side) => [
+    toX - dx * unit - dy * side * unit * 0.6,
+    toY - dy * unit + dx * side * unit * 0.6,
+  ];
   const way = `M ${fromX} ${fromY} L ${toX} ${toY} M ${wing(1).join(" ")} L ${toX} ${toY} L ${wing(-1).join(" ")}`;
   return s(
     "g",
@@ -125,7 +152,11 @@ function caret(mark, spot, unit) {
   const bar = `M ${x - wide} ${y - tall} H ${x + wide} M ${x} ${y - tall} V ${y + tall} M ${x - wide} ${y + tall} H ${x + wide}`;
   return [
     s("path", { d: bar, class: "casing", fill: "none", "stroke-width": unit / 1.6, "stroke-linecap": "round" }),
-    s("g", { class: mark.voices[0]?.tint }, s("path", { d: bar, class: "stroke", fill: "none", "stroke-width": unit / 3.2, "stroke-linecap": "round" })),
+    s(
+      "g",
+      { class: mark.voices[0]?.tint },
+      s("path", { d: bar, class: "stroke", fill: "none", "stroke-width": unit / 3.2, "stroke-linecap": "round" }),
+    ),
     mark.executed && s("circle", { cx: x, cy: y, r: unit * 0.42, class: "done", "stroke-width": unit / 7 }),
   ];
 }

@@ -18,8 +18,15 @@ export function matrixTable(step, agents, picked) {
     h(
       "tr",
       { class: agent.tint },
-      h("th", { scope: "row" }, nameplate(agent), h("kbd", { "aria-hidden": "true" }, agent.place < 9 ? agent.place + 1 : "")),
-      rounds.map((round) => h("td", null, matrixCell(cells.get(cellKey(agent.name, round)), agent.name, round, picked))),
+      h(
+        "th",
+        { scope: "row" },
+        nameplate(agent),
+        h("kbd", { "aria-hidden": "true" }, agent.place < 9 ? agent.place + 1 : ""),
+      ),
+      rounds.map((round) =>
+        h("td", null, matrixCell(cells.get(cellKey(agent.name, round)), agent.name, round, picked)),
+      ),
     );
   return h(
     "div",
@@ -28,7 +35,16 @@ export function matrixTable(step, agents, picked) {
       "table",
       { class: "matrix" },
       h("caption", { class: "unseen" }, "What each agent proposed in each round"),
-      h("thead", null, h("tr", null, h("td", null), rounds.map((round) => h("th", { scope: "col" }, `Round ${round + 1}`)))),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          h("td", null),
+          rounds.map((round) => h("th", { scope: "col" }, `Round ${round + 1}`)),
+        ),
+      ),
       h("tbody", null, agents.map(row)),
     ),
   );
@@ -45,10 +61,20 @@ function matrixCell(cell, agent, round, picked) {
   const kind = cell.action ? (cell.ballot === 0 ? "winner" : "other") : "failed";
   return h(
     "button",
-    { type: "button", class: `cell ${kind}`, id: cellId(agent, round), "aria-pressed": "false", events: { click: () => picked(agent, round) } },
+    {
+      type: "button",
+      class: `cell ${kind}`,
+      id: cellId(agent, round),
+      "aria-pressed": "false",
+      events: { click: () => picked(agent, round) },
+    },
     h("span", { class: "unseen" }, `${agent}, round ${round + 1}: `),
     h("span", { class: "cell-top" }, ballotTag(cell), scoreTag(cell)),
-    h("span", { class: "words" }, cell.action ? said(cell.action.words, 120) : ["no action: ", said(failureWords(cell), 100)]),
+    h(
+      "span",
+      { class: "words" },
+      cell.action ? said(cell.action.words, 120) : ["no action: ", said(failureWords(cell), 100)],
+    ),
     cell.reason.text && h("span", { class: "reason" }, said(cell.reason.text, 120)),
     h("span", { class: "meta" }, meta(cell)),
   );

@@ -13,16 +13,32 @@ const STATUS_SIGNS = { running: "▶", finished: "■", stopped: "‖", dead: "�
 /** @param {any} row an `EpisodeRow` */
 export function outcomeBadge(row) {
   const outcome = outcomeOf(row);
-  return h("span", { class: `outcome ${outcome}` }, h("span", { "aria-hidden": "true" }, `${OUTCOMES[outcome]} `), OUTCOME_WORDS[outcome]);
+  return h(
+    "span",
+    { class: `outcome ${outcome}` },
+    h("span", { "aria-hidden": "true" }, `${OUTCOMES[outcome]} `),
+    OUTCOME_WORDS[outcome],
+  );
 }
 
 /** @param {string} status */
 export function statusBadge(status) {
-  return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, `${STATUS_SIGNS[status] ?? "?"} `), status);
+  return h(
+    "span",
+    { class: `status ${status}` },
+    h("span", { "aria-hidden": "true" }, `${STATUS_SIGNS[status] ?? "?"} `),
+    status,
+  );
 }
 
 /** A success rate with its interval, drawn and in numbers. @param {any} rate a `Rate`, or null */
 export function rateView(rate) {
   if (!rate || rate.value === null) return h("span", { class: "muted" }, "–");
-  return h("span", { class: "rate" }, h("strong", null, percent(rate.value)), intervalBar(rate.value, rate.low, rate.high), h("small", null, `${percent(rate.low)} – ${percent(rate.high)}, ${rate.successes}/${rate.episodes}`));
+  return h(
+    "span",
+    { class: "rate" },
+    h("strong", null, percent(rate.value)),
+    intervalBar(rate.value, rate.low, rate.high),
+    h("small", null, `${percent(rate.low)} – ${percent(rate.high)}, ${rate.successes}/${rate.episodes}`),
+  );
 }

@@ -30,7 +30,13 @@ export async function overviewPage(place) {
 
 /** @param {any} view a `RunView` of which nothing can be read */
 function unreadablePage(view) {
-  const element = h("div", null, crumbs([["Runs", "#/"]]), h("h1", null, said(view.run.path)), h("p", { class: "note" }, said(view.run.unreadable, 600)));
+  const element = h(
+    "div",
+    null,
+    crumbs([["Runs", "#/"]]),
+    h("h1", null, said(view.run.path)),
+    h("p", { class: "note" }, said(view.run.unreadable, 600)),
+  );
   return { element, title: view.run.path, runs: [], keys: {} };
 }
 
@@ -59,9 +65,27 @@ function head(id, view, run) {
     "header",
     null,
     crumbs(trail),
-    h("div", { class: "title-line" }, h("h1", null, said(run.path, 120)), statusBadge(run.status), link(episodesPlace(id), { class: "action" }, "Episodes")),
-    h("p", { class: "muted" }, run.kind === "training" ? "training" : said(run.command), " · ", said(run.environment), " · ", said(run.agents, 80), " on ", said(run.graph), ` · seed ${run.seed} · begun ${moment(run.created)}`),
-    run.privileged && h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
+    h(
+      "div",
+      { class: "title-line" },
+      h("h1", null, said(run.path, 120)),
+      statusBadge(run.status),
+      link(episodesPlace(id), { class: "action" }, "Episodes"),
+    ),
+    h(
+      "p",
+      { class: "muted" },
+      run.kind === "training" ? "training" : said(run.command),
+      " · ",
+      said(run.environment),
+      " · ",
+      said(run.agents, 80),
+      " on ",
+      said(run.graph),
+      ` · seed ${run.seed} · begun ${moment(run.created)}`,
+    ),
+    run.privileged &&
+      h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
   );
 }
 
@@ -72,9 +96,18 @@ function headlines(run, epochs) {
   const planned = run.planned === null ? "" : ` of ${amount(run.planned)}`;
   return tiles([
     ["success", rateView(run.success), null],
-    [run.kind === "training" ? "epochs" : "episodes", `${amount(run.done)}${planned}`, run.broken > 0 && `${run.broken} broken`],
+    [
+      run.kind === "training" ? "epochs" : "episodes",
+      `${amount(run.done)}${planned}`,
+      run.broken > 0 && `${run.broken} broken`,
+    ],
     ["steps", amount(run.steps), null],
-    ["agreement", percent(last?.agreement), isKnown(last?.entropy) && `entropy ${last.entropy.toFixed(2)} nats`],
+    [
+      "agreement",
+      percent(last?.agreement),
+      isKnown(last?.entropy) &&
+        `entropy ${last.entropy.toFixed(2)} nats${last.ties ? `, ${plural(last.ties, "tie")}` : ""}`,
+    ],
     ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
     ["cost", money(run.cost_usd), null],
     ["time", duration(run.seconds), null],
@@ -91,13 +124,29 @@ function tasksSection(id, tasks) {
     draw();
   };
   const columns = [
-    { name: "Task", key: "name", heads: true, show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name }), null, said(task.name)) },
+    {
+      name: "Task",
+      key: "name",
+      heads: true,
+      show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name }), null, said(task.name)),
+    },
     { name: "Difficulty", key: "difficulty", show: (/** @type {any} */ task) => said(task.difficulty ?? "–") },
-    { name: "Success", key: "success", value: (/** @type {any} */ task) => task.success.value, show: (/** @type {any} */ task) => rateView(task.success) },
+    {
+      name: "Success",
+      key: "success",
+      value: (/** @type {any} */ task) => task.success.value,
+      show: (/** @type {any} */ task) => rateView(task.success),
+    },
   ];
-  const draw = () => redraw(holder, () => sortableTable("Success by task", columns, sortedRows(tasks, columns, order), order, sorted));
+  const draw = () =>
+    redraw(holder, () => sortableTable("Success by task", columns, sortedRows(tasks, columns, order), order, sorted));
   draw();
-  return h("section", { class: "panel", "aria-labelledby": "tasks-title" }, h("h2", { id: "tasks-title" }, "Tasks"), holder);
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "tasks-title" },
+    h("h2", { id: "tasks-title" }, "Tasks"),
+    holder,
+  );
 }
 
 /** @param {any} problems */
@@ -108,19 +157,45 @@ function problemsSection({ problems }) {
     { class: "panel", "aria-labelledby": "problems-title" },
     h("h2", { id: "problems-title" }, "What cannot be read"),
     h("p", { class: "muted" }, `${plural(problems.length, "thing")}; all else is shown.`),
-    h("ul", { class: "problems" }, problems.slice(0, 100).map((/** @type {any} */ one) => h("li", null, h("code", null, said(where(one))), " ", said(one.reason, 300)))),
+    h(
+      "ul",
+      { class: "problems" },
+      problems
+        .slice(0, 100)
+        .map((/** @type {any} */ one) => h("li", null, h("code", null, said(where(one))), " ", said(one.reason, 300))),
+    ),
   );
 }
 
 /** @param {any} view */
 function about(view) {
-  const versions = Object.entries(view.versions).map(([name, version]) => h("div", null, h("dt", null, said(name)), h("dd", null, said(String(version)))));
+  const versions = Object.entries(view.versions).map(([name, version]) =>
+    h("div", null, h("dt", null, said(name)), h("dd", null, said(String(version)))),
+  );
   return h(
     "section",
     { class: "panel", "aria-labelledby": "about-title" },
     h("h2", { id: "about-title" }, "How it was made"),
-    view.parts.length > 0 && h("details", null, h("summary", null, `${plural(view.parts.length, "run")} of this training`), h("ul", null, view.parts.map((/** @type {any} */ part) => h("li", null, link(overviewPlace(part.id), null, `epoch ${part.epoch}, ${part.role}, seed ${part.seed}`))))),
+    view.parts.length > 0 &&
+      h(
+        "details",
+        null,
+        h("summary", null, `${plural(view.parts.length, "run")} of this training`),
+        h(
+          "ul",
+          null,
+          view.parts.map((/** @type {any} */ part) =>
+            h("li", null, link(overviewPlace(part.id), null, `epoch ${part.epoch}, ${part.role}, seed ${part.seed}`)),
+          ),
+        ),
+      ),
     versions.length > 0 && h("details", null, h("summary", null, "Versions"), h("dl", { class: "facts" }, versions)),
-    view.config && h("details", null, h("summary", null, "Configuration"), passage(view.config, { limit: 20000, label: "Configuration" })),
+    view.config &&
+      h(
+        "details",
+        null,
+        h("summary", null, "Configuration"),
+        passage(view.config, { limit: 20000, label: "Configuration" }),
+      ),
   );
 }

@@ -2,7 +2,7 @@
  * The answers that a report of one file holds. Those about an episode are packed together, one part per episode, and
  * are unpacked when one of them is asked for:
  *
- *     <script type="application/json" id="collab-part-0">"H4sI…"</script>        gzip, in base64, of {address: answer}
+ *     collab-part-0   "H4sI…"        an element of type application/json: gzip, in base64, of {address: answer}
  *
  * A report holds the scores of one critic, so `labels` is no part of an address in it.
  */

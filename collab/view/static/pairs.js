@@ -14,42 +14,73 @@ const MOST_PAIRS = 12;
  * @param {{agent: string, round: number} | null} cell only its pairs; null: of the whole step
  */
 export function pairsPanel(step, agents, cell) {
-  const ofCell = (/** @type {any} */ pair) => cell === null || [...pair.chosen, ...pair.rejected].some((reply) => reply.agent === cell.agent && reply.round === cell.round && reply.step === step.step);
+  const ofCell = (/** @type {any} */ pair) =>
+    cell === null ||
+    [...pair.chosen, ...pair.rejected].some(
+      (reply) => reply.agent === cell.agent && reply.round === cell.round && reply.step === step.step,
+    );
   const pairs = step.pairs.filter(ofCell);
   const set = step.pairs[0]?.set;
   return h(
     "section",
     { class: "panel", "aria-labelledby": "pairs-title" },
     h("h2", { id: "pairs-title" }, "Pairs made from it"),
-    pairs.length === 0 && h("p", { class: "muted" }, cell === null || !step.pairs.length ? "None." : `None of this cell; ${plural(step.pairs.length, "pair")} of the step.`),
+    pairs.length === 0 &&
+      h(
+        "p",
+        { class: "muted" },
+        cell === null || !step.pairs.length
+          ? "None."
+          : `None of this cell; ${plural(step.pairs.length, "pair")} of the step.`,
+      ),
     pairs.length > 0 && h("p", { class: "muted" }, `${plural(pairs.length, "pair")} in the set `, said(set)),
     pairs.slice(0, MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents)),
-    pairs.length > MOST_PAIRS && h("details", null, h("summary", null, `${plural(pairs.length - MOST_PAIRS, "more pair")}`), pairs.slice(MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents))),
+    pairs.length > MOST_PAIRS &&
+      h(
+        "details",
+        null,
+        h("summary", null, `${plural(pairs.length - MOST_PAIRS, "more pair")}`),
+        pairs.slice(MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents)),
+      ),
   );
 }
 
 /** @param {any} pair a `PairView` @param {any} step @param {Agent[]} agents */
 function pairCard(pair, step, agents) {
-  const made = [pair.source, pair.adversary && `by ${pair.adversary}`, pair.critic && `judged by ${pair.critic}`].filter(Boolean).join(" · ");
+  const made = [pair.source, pair.adversary && `by ${pair.adversary}`, pair.critic && `judged by ${pair.critic}`]
+    .filter(Boolean)
+    .join(" · ");
   return h(
     "article",
     { class: "pair" },
     h("p", { class: "muted" }, h("code", null, pair.id.slice(0, 8)), " ", said(made)),
-    h("dl", null, side("better", "▲", pair.chosen, step, agents), pair.synthetic ? madeUp(pair) : side("worse", "▽", pair.rejected, step, agents)),
+    h(
+      "dl",
+      null,
+      side("better", "▲", pair.chosen, step, agents),
+      pair.synthetic ? madeUp(pair) : side("worse", "▽", pair.rejected, step, agents),
+    ),
   );
 }
 
 /** @param {string} name @param {string} sign @param {any[]} replies @param {any} step @param {Agent[]} agents */
 function side(name, sign, replies, step, agents) {
   const told = replies.slice(0, 3).map((reply) => replyWords(reply, step, agents));
-  return h("div", null, h("dt", null, `${sign} ${name}`), h("dd", null, told, replies.length > 3 && ` and ${replies.length - 3} more`));
+  return h(
+    "div",
+    null,
+    h("dt", null, `${sign} ${name}`),
+    h("dd", null, told, replies.length > 3 && ` and ${replies.length - 3} more`),
+  );
 }
 
 /** @param {any} reply a `ReplyKey` @param {any} step @param {Agent[]} agents */
 function replyWords(reply, step, agents) {
   const agent = agents.find((one) => one.name === reply.agent);
   const here = reply.episode === step.episode && reply.step === step.step;
-  const cell = here ? step.cells.find((/** @type {any} */ one) => one.agent === reply.agent && one.round === reply.round) : null;
+  const cell = here
+    ? step.cells.find((/** @type {any} */ one) => one.agent === reply.agent && one.round === reply.round)
+    : null;
   const where = here ? `round ${reply.round + 1}` : `step ${reply.step}, round ${reply.round + 1}`;
   return h(
     "span",
@@ -64,5 +95,22 @@ function replyWords(reply, step, agents) {
 /** @param {any} pair whose worse side was made up */
 function madeUp(pair) {
   const words = pair.synthetic_action?.words;
-  return h("div", null, h("dt", null, "▽ worse"), h("dd", null, "made up: ", words ? said(words) : null, h("details", null, h("summary", null, "the reply"), passage(pair.synthetic.text, { label: "Made-up reply" }), pair.synthetic.cut > 0 && h("p", { class: "muted" }, `${pair.synthetic.cut} more characters`))));
+  return h(
+    "div",
+    null,
+    h("dt", null, "▽ worse"),
+    h(
+      "dd",
+      null,
+      "made up: ",
+      words ? said(words) : null,
+      h(
+        "details",
+        null,
+        h("summary", null, "the reply"),
+        passage(pair.synthetic.text, { label: "Made-up reply" }),
+        pair.synthetic.cut > 0 && h("p", { class: "muted" }, `${pair.synthetic.cut} more characters`),
+      ),
+    ),
+  );
 }

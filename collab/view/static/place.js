@@ -51,7 +51,9 @@ export function encoded(text) {
 
 /** Names and values behind a ?, empty ones left out. @param {Record<string, string | number | boolean | null | undefined>} values */
 export function queryText(values) {
-  const kept = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  const kept = Object.entries(values).filter(
+    ([, value]) => value !== null && value !== undefined && value !== "" && value !== false,
+  );
   return kept.length ? `?${kept.map(([name, value]) => `${name}=${encoded(String(value))}`).join("&")}` : "";
 }
 

@@ -58,7 +58,14 @@ function fingerWay(action) {
 
 /** The screen of a step, with the address of its picture. @param {any} screen a `Screen` @param {string | null} picture */
 export function drawnScreen(screen, picture) {
-  return { title: screen.title, width: screen.width, height: screen.height, picture, elements: screen.elements, text: screen.text.text };
+  return {
+    title: screen.title,
+    width: screen.width,
+    height: screen.height,
+    picture,
+    elements: screen.elements,
+    text: screen.text.text,
+  };
 }
 
 /** Cells by agent and round. @param {any} step @returns {Map<string, any>} */

@@ -14,7 +14,13 @@ export function stepRail(episode, current, labels) {
   return h(
     "nav",
     { class: "rail", "aria-label": "Steps" },
-    h("ol", null, episode.steps.map((/** @type {any} */ step) => h("li", null, tick(episode.row, step, current, labels, step.step === wrong)))),
+    h(
+      "ol",
+      null,
+      episode.steps.map((/** @type {any} */ step) =>
+        h("li", null, tick(episode.row, step, current, labels, step.step === wrong)),
+      ),
+    ),
     episode.missing.length > 0 && h("p", { class: "note" }, `Steps ${episode.missing.join(", ")} cannot be read.`),
   );
 }
@@ -27,7 +33,12 @@ function firstWrong(episode) {
 
 /** @param {any} row @param {any} step a `StepRow` @param {number} current @param {string | null} labels @param {boolean} wrong */
 function tick(row, step, current, labels, wrong) {
-  const signs = [wrong && ["✗", "first wrong step"], step.overruled && ["!", "the vote overruled the best proposal"], step.tie && ["=", "tie"], step.no_action && ["∅", "no action"]].filter(Boolean);
+  const signs = [
+    wrong && ["✗", "first wrong step"],
+    step.overruled && ["!", "the vote overruled the best proposal"],
+    step.tie && ["=", "tie"],
+    step.no_action && ["∅", "no action"],
+  ].filter(Boolean);
   const told = [
     `Step ${step.step}: ${step.action || "nothing executed"}`,
     step.agreement !== null && `agreement ${percent(step.agreement)}`,
@@ -36,7 +47,13 @@ function tick(row, step, current, labels, wrong) {
   ].filter(Boolean);
   const here = link(
     stepPlace(row.run, row.id, step.step, { labels }),
-    { class: "tick", "aria-current": step.step === current ? "step" : null, "aria-label": told.join(", "), title: told.join("\n"), id: `step-${step.step}` },
+    {
+      class: "tick",
+      "aria-current": step.step === current ? "step" : null,
+      "aria-label": told.join(", "),
+      title: told.join("\n"),
+      id: `step-${step.step}`,
+    },
     h("span", { class: "level", "aria-hidden": "true" }),
     h("span", { class: "count", "aria-hidden": "true" }, step.step),
     h("span", { class: "signs", "aria-hidden": "true" }, signs.map(([sign]) => sign).join("")),

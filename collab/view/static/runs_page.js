@@ -9,7 +9,12 @@ import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
 import { plural, said } from "./words.js";
 
 /** What was chosen, kept while one looks at other pages. */
-const choice = { order: /** @type {import("./table.js").Order} */ ({ key: null, descending: false }), words: "", status: "", picked: /** @type {string[]} */ ([]) };
+const choice = {
+  order: /** @type {import("./table.js").Order} */ ({ key: null, descending: false }),
+  words: "",
+  status: "",
+  picked: /** @type {string[]} */ ([]),
+};
 
 export async function runsPage() {
   let { runs } = await getRuns();
@@ -36,9 +41,30 @@ function controls(draw) {
   };
   return h(
     "form",
-    { class: "filters", role: "search", "aria-label": "Filter runs", events: { submit: (/** @type {Event} */ event) => event.preventDefault() } },
-    h("label", null, "Name, environment, team", h("input", { type: "search", id: "runs-words", value: choice.words, events: { input: words } })),
-    h("label", null, "Status", h("select", { events: { change: status } }, ["", "running", "finished", "stopped", "dead"].map((one) => h("option", { value: one, selected: one === choice.status }, one || "any")))),
+    {
+      class: "filters",
+      role: "search",
+      "aria-label": "Filter runs",
+      events: { submit: (/** @type {Event} */ event) => event.preventDefault() },
+    },
+    h(
+      "label",
+      null,
+      "Name, environment, team",
+      h("input", { type: "search", id: "runs-words", value: choice.words, events: { input: words } }),
+    ),
+    h(
+      "label",
+      null,
+      "Status",
+      h(
+        "select",
+        { events: { change: status } },
+        ["", "running", "finished", "stopped", "dead"].map((one) =>
+          h("option", { value: one, selected: one === choice.status }, one || "any"),
+        ),
+      ),
+    ),
   );
 }
 
@@ -51,8 +77,19 @@ function table(runs, draw) {
   };
   const columns = [pickColumn(draw), ...COLUMNS];
   return [
-    h("div", { class: "under-filters" }, h("p", { class: "muted", role: "status" }, `${plural(shown.length, "run")}${shown.length < runs.length ? ` of ${runs.length}` : ""}`), compareLink(runs)),
-    runs.length === 0 ? h("p", { class: "note" }, "No run was named, and none was found.") : sortableTable("Runs", columns, sortedRows(shown, columns, choice.order), choice.order, sorted),
+    h(
+      "div",
+      { class: "under-filters" },
+      h(
+        "p",
+        { class: "muted", role: "status" },
+        `${plural(shown.length, "run")}${shown.length < runs.length ? ` of ${runs.length}` : ""}`,
+      ),
+      compareLink(runs),
+    ),
+    runs.length === 0
+      ? h("p", { class: "note" }, "No run was named, and none was found.")
+      : sortableTable("Runs", columns, sortedRows(shown, columns, choice.order), choice.order, sorted),
   ];
 }
 
@@ -65,27 +102,41 @@ function isWanted(run) {
 /** @param {any[]} runs */
 function compareLink(runs) {
   const picked = choice.picked.filter((id) => runs.some((run) => run.id === id));
-  if (picked.length !== 2) return h("p", { class: "muted" }, picked.length === 1 ? "Pick one more to compare." : "Pick two to compare.");
+  if (picked.length !== 2)
+    return h("p", { class: "muted" }, picked.length === 1 ? "Pick one more to compare." : "Pick two to compare.");
   return link(comparePlace(picked[0], picked[1]), { class: "action" }, "Compare the two");
 }
 
 /** @param {() => void} draw @returns {import("./table.js").Column} */
 function pickColumn(draw) {
   const toggled = (/** @type {any} */ run) => () => {
-    choice.picked = choice.picked.includes(run.id) ? choice.picked.filter((id) => id !== run.id) : [...choice.picked, run.id].slice(-2);
+    choice.picked = choice.picked.includes(run.id)
+      ? choice.picked.filter((id) => id !== run.id)
+      : [...choice.picked, run.id].slice(-2);
     draw();
   };
   return {
     name: "compare",
     unseen: true,
-    show: (run) => !run.unreadable && h("input", { type: "checkbox", id: `pick-${run.id}`, checked: choice.picked.includes(run.id), "aria-label": `Compare ${run.path}`, events: { change: toggled(run) } }),
+    show: (run) =>
+      !run.unreadable &&
+      h("input", {
+        type: "checkbox",
+        id: `pick-${run.id}`,
+        checked: choice.picked.includes(run.id),
+        "aria-label": `Compare ${run.path}`,
+        events: { change: toggled(run) },
+      }),
   };
 }
 
 /** @param {any} run */
 function progress(run) {
   const noun = run.kind === "training" ? "epoch" : "episode";
-  const told = run.planned === null ? plural(run.done, noun) : `${run.done}/${run.planned}${run.kind === "training" ? " epochs" : ""}`;
+  const told =
+    run.planned === null
+      ? plural(run.done, noun)
+      : `${run.done}/${run.planned}${run.kind === "training" ? " epochs" : ""}`;
   return [told, run.broken > 0 && h("small", { class: "done-word" }, ` ${run.broken} broken`)];
 }
 
@@ -94,7 +145,13 @@ function name(run) {
   if (run.unreadable) return [said(run.path), h("p", { class: "note" }, said(run.unreadable, 300))];
   return [
     link(overviewPlace(run.id), { class: "run-link" }, said(run.path, 80)),
-    h("small", { class: "muted under" }, run.kind === "training" ? "training" : said(run.command), run.privileged && " · rehearsal: not a language model", run.problems > 0 && ` · ${plural(run.problems, "problem")}`),
+    h(
+      "small",
+      { class: "muted under" },
+      run.kind === "training" ? "training" : said(run.command),
+      run.privileged && " · rehearsal: not a language model",
+      run.problems > 0 && ` · ${plural(run.problems, "problem")}`,
+    ),
   ];
 }
 

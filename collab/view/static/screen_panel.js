@@ -25,7 +25,16 @@ export function screenPanel(step, episode, agents, picked) {
     const last = cells[cells.length - 1];
     if (last) picked(last.agent, last.round);
   };
-  const before = () => fill(place, stage(drawnScreen(step.screen, pictureSource(step.screen.picture)), marksOf(step, agents, hiddenAgents), pickBallot), screenNotes(step.screen));
+  const before = () =>
+    fill(
+      place,
+      stage(
+        drawnScreen(step.screen, pictureSource(step.screen.picture)),
+        marksOf(step, agents, hiddenAgents),
+        pickBallot,
+      ),
+      screenNotes(step.screen),
+    );
   const after = async () => fill(place, await afterStage(step, episode));
   before();
   return h(
@@ -42,7 +51,12 @@ export function screenPanel(step, episode, agents, picked) {
 async function afterStage(step, episode) {
   try {
     const { run, next } = step;
-    const screen = next === step.step + 1 ? (await getStep(run, step.episode, next, step.labels)).screen : episode.final ? await getFinal(run, step.episode) : null;
+    const screen =
+      next === step.step + 1
+        ? (await getStep(run, step.episode, next, step.labels)).screen
+        : episode.final
+          ? await getFinal(run, step.episode)
+          : null;
     if (screen === null) return h("p", { class: "muted" }, "The screen after this action is not recorded.");
     return [stage(drawnScreen(screen, pictureSource(screen.picture)), []), screenNotes(screen)];
   } catch (error) {
@@ -60,7 +74,12 @@ function turn(before, after) {
     });
     return control;
   };
-  return h("div", { class: "segments", role: "group", "aria-label": "Which screen" }, one("Before", before, true), one("After", after, false));
+  return h(
+    "div",
+    { class: "segments", role: "group", "aria-label": "Which screen" },
+    one("Before", before, true),
+    one("After", after, false),
+  );
 }
 
 /** Whose proposals are drawn. @param {Agent[]} agents @param {() => void} redrawn */
@@ -71,9 +90,21 @@ function voicesShown(agents, redrawn) {
       else hiddenAgents.add(agent.name);
       redrawn();
     };
-    return h("label", { class: "voice-shown" }, h("input", { type: "checkbox", checked: !hiddenAgents.has(agent.name), events: { change: changed } }), badge(agent), h("bdi", null, agent.name));
+    return h(
+      "label",
+      { class: "voice-shown" },
+      h("input", { type: "checkbox", checked: !hiddenAgents.has(agent.name), events: { change: changed } }),
+      badge(agent),
+      h("bdi", null, agent.name),
+    );
   };
-  return h("fieldset", { class: "voices-shown" }, h("legend", { class: "unseen" }, "Whose proposals are drawn"), agents.map(one), executedSign());
+  return h(
+    "fieldset",
+    { class: "voices-shown" },
+    h("legend", { class: "unseen" }, "Whose proposals are drawn"),
+    agents.map(one),
+    executedSign(),
+  );
 }
 
 /** @param {any} screen a `Screen` */
@@ -82,7 +113,14 @@ function screenNotes(screen) {
     screen.url && h("p", { class: "muted url" }, said(screen.url, 160)),
     screen.notice && h("p", { class: "note" }, "The screen said: ", said(screen.notice, 300)),
     screen.unpictured && h("p", { class: "note" }, said(screen.unpictured, 300)),
-    screen.tabs.length > 1 && h("ul", { class: "chips", "aria-label": "Tabs" }, screen.tabs.map((/** @type {any} */ tab) => h("li", { "aria-current": tab.active ? "true" : null }, said(tab.title || tab.url, 60)))),
+    screen.tabs.length > 1 &&
+      h(
+        "ul",
+        { class: "chips", "aria-label": "Tabs" },
+        screen.tabs.map((/** @type {any} */ tab) =>
+          h("li", { "aria-current": tab.active ? "true" : null }, said(tab.title || tab.url, 60)),
+        ),
+      ),
   ];
 }
 
@@ -90,7 +128,20 @@ function screenNotes(screen) {
 function readText(step) {
   const { text } = step.screen;
   const body = h("div", null, passage(text.text, { label: "The screen as the agents read it" }));
-  const whole = async () => fill(body, passage((await getScreen(step.run, step.episode, step.step)).text, { limit: Infinity, label: "The screen as the agents read it" }));
-  const more = text.cut > 0 && h("button", { type: "button", class: "quiet", events: { click: whole } }, `Show ${text.cut.toLocaleString("en")} more characters`);
+  const whole = async () =>
+    fill(
+      body,
+      passage((await getScreen(step.run, step.episode, step.step)).text, {
+        limit: Infinity,
+        label: "The screen as the agents read it",
+      }),
+    );
+  const more =
+    text.cut > 0 &&
+    h(
+      "button",
+      { type: "button", class: "quiet", events: { click: whole } },
+      `Show ${text.cut.toLocaleString("en")} more characters`,
+    );
   return h("details", null, h("summary", null, "As the agents read it"), body, more);
 }

@@ -14,10 +14,22 @@ export async function searchPage(place) {
   const element = h(
     "div",
     null,
-    crumbs([["Runs", "#/"], [id, overviewPlace(id)]]),
+    crumbs([
+      ["Runs", "#/"],
+      [id, overviewPlace(id)],
+    ]),
     h("h1", null, "Search"),
-    h("p", { class: "muted", role: "status" }, `${found.more ? "More than " : ""}${plural(found.rows.length, "place")} with `, said(q)),
-    h("ol", { class: "found" }, found.rows.map((/** @type {any} */ hit) => h("li", null, hitLine(hit)))),
+    h(
+      "p",
+      { class: "muted", role: "status" },
+      `${found.more ? "More than " : ""}${plural(found.rows.length, "place")} with `,
+      said(q),
+    ),
+    h(
+      "ol",
+      { class: "found" },
+      found.rows.map((/** @type {any} */ hit) => h("li", null, hitLine(hit))),
+    ),
   );
   return { element, title: `Search: ${q}`, runs: [], keys: {} };
 }
@@ -25,6 +37,16 @@ export async function searchPage(place) {
 /** @param {any} hit a `Hit` */
 function hitLine(hit) {
   const place = hit.step === null ? episodePlace(hit.run, hit.episode) : stepPlace(hit.run, hit.episode, hit.step, hit);
-  const where = [hit.step !== null && ` step ${hit.step}`, hit.agent !== null && ` · ${hit.agent}, round ${hit.round + 1}`].filter(Boolean).join("");
-  return [h("span", { class: "tag" }, hit.where), " ", link(place, null, said(hit.episode, 100), said(where)), h("p", { class: "muted" }, said(hit.text, 300))];
+  const where = [
+    hit.step !== null && ` step ${hit.step}`,
+    hit.agent !== null && ` · ${hit.agent}, round ${hit.round + 1}`,
+  ]
+    .filter(Boolean)
+    .join("");
+  return [
+    h("span", { class: "tag" }, hit.where),
+    " ",
+    link(place, null, said(hit.episode, 100), said(where)),
+    h("p", { class: "muted" }, said(hit.text, 300)),
+  ];
 }

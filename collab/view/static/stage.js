@@ -48,13 +48,25 @@ function canvas(screen, marks, picked) {
   const unit = unitOf(screen);
   const drawing = s(
     "svg",
-    { viewBox: `0 0 ${screen.width} ${screen.height}`, role: "img", "aria-label": described(screen, marks), class: "overlay" },
+    {
+      viewBox: `0 0 ${screen.width} ${screen.height}`,
+      role: "img",
+      "aria-label": described(screen, marks),
+      class: "overlay",
+    },
     !screen.picture && drawBoxes(screen.elements, unit),
-    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen)),
+    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen, tierOf(mark, marks, unit))),
   );
   if (picked) drawing.addEventListener("click", (/** @type {MouseEvent} */ event) => pick(event, picked));
   const frame = h("div", { class: "frame" }, screen.picture && picture(screen), drawing);
   return property(frame, "--aspect", (screen.width / screen.height).toFixed(4));
+}
+
+/** How many of the actions before it aim at the same place: their agents' signs stand in lines below each other. @param {Mark} mark @param {Mark[]} marks @param {number} unit */
+function tierOf(mark, marks, unit) {
+  const near = (/** @type {Mark} */ other) =>
+    mark.spot && other.spot && Math.hypot(mark.spot.x - other.spot.x, mark.spot.y - other.spot.y) < 1.5 * unit;
+  return marks.slice(0, marks.indexOf(mark)).filter(near).length;
 }
 
 /** What was executed lies on top. @param {Mark[]} marks */
@@ -69,7 +81,13 @@ function picture(screen) {
     image.nextElementSibling?.prepend(drawBoxes(screen.elements, unitOf(screen)));
     image.remove();
   };
-  return h("img", { src: screen.picture, alt: "", width: screen.width, height: screen.height, events: { error: failed } });
+  return h("img", {
+    src: screen.picture,
+    alt: "",
+    width: screen.width,
+    height: screen.height,
+    events: { error: failed },
+  });
 }
 
 /** @param {Screen} screen @param {Mark[]} marks */
@@ -87,20 +105,48 @@ function pick(event, picked) {
 /** Actions that touch nothing on the screen. @param {Mark[]} marks @param {((ballot: number) => void) | undefined} picked */
 function offScreen(marks, picked) {
   const chip = (/** @type {Mark} */ mark) => {
-    const content = [mark.voices.map((agent) => badge(agent)), mark.executed && h("strong", null, "executed "), said(mark.words, 80)];
+    const content = [
+      mark.voices.map((agent) => badge(agent)),
+      mark.executed && h("strong", null, "executed "),
+      said(mark.words, 80),
+    ];
     const label = `${mark.words}, by ${mark.voices.map((agent) => agent.name).join(", ")}${mark.executed ? ", executed" : ""}`;
-    return h("li", null, h("button", { type: "button", class: "chip", "aria-label": label, "data-ballot": mark.ballot, events: { click: () => picked?.(mark.ballot) } }, content));
+    return h(
+      "li",
+      null,
+      h(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "aria-label": label,
+          "data-ballot": mark.ballot,
+          events: { click: () => picked?.(mark.ballot) },
+        },
+        content,
+      ),
+    );
   };
   return h("ul", { class: "chips", "aria-label": "Proposed actions without a place on the screen" }, marks.map(chip));
 }
 
 /** Who is who. @param {import("./agents.js").Agent[]} agents */
 export function legend(agents) {
-  return h("p", { class: "legend" }, agents.map((agent) => nameplate(agent)), executedSign());
+  return h(
+    "p",
+    { class: "legend" },
+    agents.map((agent) => nameplate(agent)),
+    executedSign(),
+  );
 }
 
 /** What a filled disc means. */
 export function executedSign() {
   const disc = s("circle", { cx: 0, cy: 0, r: 6, class: "done", "stroke-width": 2 });
-  return h("span", { class: "nameplate" }, s("svg", { class: "badge", viewBox: "-13 -13 26 26", width: 22, height: 22, "aria-hidden": "true" }, disc), "executed");
+  return h(
+    "span",
+    { class: "nameplate" },
+    s("svg", { class: "badge", viewBox: "-13 -13 26 26", width: 22, height: 22, "aria-hidden": "true" }, disc),
+    "executed",
+  );
 }

@@ -31,7 +31,10 @@ export async function stepPage(place) {
   if (wanted === undefined) return emptyPage(episode);
   const step = await getStep(run, id, wanted, labels);
   const agents = team(step.agents);
-  const start = agent !== undefined && cellsOf(step).has(cellKey(agent, Number(round) - 1)) ? { agent, round: Number(round) - 1 } : null;
+  const start =
+    agent !== undefined && cellsOf(step).has(cellKey(agent, Number(round) - 1))
+      ? { agent, round: Number(round) - 1 }
+      : null;
   const view = lowerView(step, agents, start, labels);
   const rail = h("div", null, stepRail(episode, step.step, labels));
   const element = h(
@@ -52,7 +55,13 @@ export async function stepPage(place) {
 
 /** @param {any} episode an `EpisodeView` without a step that can be read */
 function emptyPage(episode) {
-  const element = h("div", null, h("h1", null, said(episode.row.id)), h("p", null, passage(episode.goal.text)), h("p", { class: "note" }, "No step of this episode can be read yet."));
+  const element = h(
+    "div",
+    null,
+    h("h1", null, said(episode.row.id)),
+    h("p", null, passage(episode.goal.text)),
+    h("p", { class: "note" }, "No step of this episode can be read yet."),
+  );
   return { element, title: episode.row.id, runs: [episode.row.run], keys: {} };
 }
 
@@ -62,19 +71,43 @@ function head(step, episode) {
   return h(
     "header",
     { class: "step-head" },
-    crumbs([["Runs", "#/"], [step.run, overviewPlace(step.run)], ["Episodes", episodesPlace(step.run)]]),
-    h("div", { class: "title-line" }, h("h1", null, said(row.id, 80), h("span", { class: "muted" }, ` step ${step.step}`)), outcomeBadge(row), neighbours(episode, step)),
+    crumbs([
+      ["Runs", "#/"],
+      [step.run, overviewPlace(step.run)],
+      ["Episodes", episodesPlace(step.run)],
+    ]),
+    h(
+      "div",
+      { class: "title-line" },
+      h("h1", null, said(row.id, 80), h("span", { class: "muted" }, ` step ${step.step}`)),
+      outcomeBadge(row),
+      neighbours(episode, step),
+    ),
     h("div", { class: "goal" }, passage(episode.goal.text, { limit: 400, label: "Goal" })),
-    h("p", { class: "muted" }, `seed ${row.seed} · thought for ${duration(step.deliberation_s)}, acted for ${duration(step.environment_s)}`, row.reason && [" · ", said(row.reason)], row.error && [" · ", said(`${row.error}: ${row.error_message ?? ""}`, 400)]),
-    step.summary.text && h("details", null, h("summary", null, "Summary of earlier steps in the prompts"), passage(step.summary.text)),
+    h(
+      "p",
+      { class: "muted" },
+      `seed ${row.seed} · thought for ${duration(step.deliberation_s)}, acted for ${duration(step.environment_s)}`,
+      row.reason && [" · ", said(row.reason)],
+      row.error && [" · ", said(`${row.error}: ${row.error_message ?? ""}`, 400)],
+    ),
+    step.summary.text &&
+      h("details", null, h("summary", null, "Summary of earlier steps in the prompts"), passage(step.summary.text)),
   );
 }
 
 /** Links to the step before and after. @param {any} episode @param {any} step */
 function neighbours(episode, step) {
   const to = (/** @type {number | null} */ number, /** @type {string} */ name, /** @type {string} */ sign) =>
-    number === null ? h("span", { class: "step-link off", "aria-hidden": "true" }, sign) : link(stepPlace(step.run, episode.row.id, number), { class: "step-link", "aria-label": name }, sign);
-  return h("nav", { class: "neighbours", "aria-label": "Neighbouring steps" }, to(step.previous, "Step before", "←"), to(step.next, "Next step", "→"));
+    number === null
+      ? h("span", { class: "step-link off", "aria-hidden": "true" }, sign)
+      : link(stepPlace(step.run, episode.row.id, number), { class: "step-link", "aria-label": name }, sign);
+  return h(
+    "nav",
+    { class: "neighbours", "aria-label": "Neighbouring steps" },
+    to(step.previous, "Step before", "←"),
+    to(step.next, "Next step", "→"),
+  );
 }
 
 /**
@@ -97,7 +130,11 @@ function lowerView(step, agents, start, labels) {
     chosen = agent !== null && cells.has(cellKey(agent, next)) ? { agent, round: next } : null;
     named = chosen !== null;
     round = chosen?.round ?? round;
-    history.replaceState(null, "", stepPlace(step.run, step.episode, step.step, { agent: chosen?.agent, round: chosen?.round, labels }));
+    history.replaceState(
+      null,
+      "",
+      stepPlace(step.run, step.episode, step.step, { agent: chosen?.agent, round: chosen?.round, labels }),
+    );
     draw();
   };
   const turn = (/** @type {number} */ next) => {
@@ -108,8 +145,18 @@ function lowerView(step, agents, start, labels) {
   const element = h(
     "div",
     { class: "step-side" },
-    h("section", { class: "panel", "aria-labelledby": "matrix-title" }, h("div", { class: "panel-head" }, h("h2", { id: "matrix-title" }, "Agents × rounds"), critic(step)), matrixTable(step, agents, pick)),
-    h("div", { class: "two" }, h("div", null, one, changesPanel(step)), h("div", null, votesPanel(step, agents, pick), pairs)),
+    h(
+      "section",
+      { class: "panel", "aria-labelledby": "matrix-title" },
+      h("div", { class: "panel-head" }, h("h2", { id: "matrix-title" }, "Agents × rounds"), critic(step)),
+      matrixTable(step, agents, pick),
+    ),
+    h(
+      "div",
+      { class: "two" },
+      h("div", null, one, changesPanel(step)),
+      h("div", null, votesPanel(step, agents, pick), pairs),
+    ),
     talk,
     step.labellings.length > 1 && judgesPanel(step, agents),
   );
@@ -126,11 +173,29 @@ function press(element, chosen) {
 /** Whose scores are shown, and the way to another labelling. @param {any} step */
 function critic(step) {
   if (!step.labellings.length) return h("span", { class: "muted" }, "no critic has judged this run");
-  if (isReport() || step.labellings.length === 1) return h("span", { class: "muted" }, step.critic ? ["critic ", said(step.critic)] : said(step.unjudged ?? "not judged", 200));
+  if (isReport() || step.labellings.length === 1)
+    return h(
+      "span",
+      { class: "muted" },
+      step.critic ? ["critic ", said(step.critic)] : said(step.unjudged ?? "not judged", 200),
+    );
   const changed = (/** @type {Event} */ event) => {
-    location.hash = stepPlace(step.run, step.episode, step.step, { labels: /** @type {HTMLSelectElement} */ (event.target).value });
+    location.hash = stepPlace(step.run, step.episode, step.step, {
+      labels: /** @type {HTMLSelectElement} */ (event.target).value,
+    });
   };
-  return h("label", { class: "muted" }, "critic ", h("select", { events: { change: changed } }, step.labellings.map((/** @type {string} */ name) => h("option", { value: name, selected: name === step.labels }, name))));
+  return h(
+    "label",
+    { class: "muted" },
+    "critic ",
+    h(
+      "select",
+      { events: { change: changed } },
+      step.labellings.map((/** @type {string} */ name) =>
+        h("option", { value: name, selected: name === step.labels }, name),
+      ),
+    ),
+  );
 }
 
 /** @param {any} step @param {any} episode @param {import("./agents.js").Agent[]} agents @param {any} view @param {string | null} labels */
@@ -138,7 +203,8 @@ function keysOf(step, episode, agents, view, labels) {
   const go = (/** @type {string | null} */ hash) => () => {
     if (hash !== null) location.hash = hash;
   };
-  const toStep = (/** @type {number | null} */ number) => (number === null ? null : stepPlace(step.run, step.episode, number, { ...view.named(), labels }));
+  const toStep = (/** @type {number | null} */ number) =>
+    number === null ? null : stepPlace(step.run, step.episode, number, { ...view.named(), labels });
   const toEpisode = (/** @type {any} */ other) => (other ? episodePlace(other.run, other.episode) : null);
   /** @type {import("./keys.js").Keys} */
   const keys = {

@@ -31,8 +31,26 @@ export function sortableTable(caption, columns, rows, order, sorted) {
       "table",
       { class: "rows" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, columns.map((column) => heading(column, order, sorted)))),
-      h("tbody", null, rows.map((row) => h("tr", null, columns.map((column) => cell(column, row))))),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          columns.map((column) => heading(column, order, sorted)),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h(
+            "tr",
+            null,
+            columns.map((column) => cell(column, row)),
+          ),
+        ),
+      ),
     ),
   );
 }
@@ -40,19 +58,31 @@ export function sortableTable(caption, columns, rows, order, sorted) {
 /** @param {Column} column @param {Order} order @param {(key: string) => void} sorted */
 function heading(column, order, sorted) {
   const { key } = column;
-  if (!key) return h("th", { scope: "col", class: column.kind }, column.unseen ? h("span", { class: "unseen" }, column.name) : column.name);
+  if (!key)
+    return h(
+      "th",
+      { scope: "col", class: column.kind },
+      column.unseen ? h("span", { class: "unseen" }, column.name) : column.name,
+    );
   const current = order.key === key;
   const sign = current ? (order.descending ? " ↓" : " ↑") : "";
   return h(
     "th",
     { scope: "col", class: column.kind, "aria-sort": current ? (order.descending ? "descending" : "ascending") : null },
-    h("button", { type: "button", class: "sorter", id: `sort-${key}`, events: { click: () => sorted(key) } }, column.name, h("span", { "aria-hidden": "true" }, sign)),
+    h(
+      "button",
+      { type: "button", class: "sorter", id: `sort-${key}`, events: { click: () => sorted(key) } },
+      column.name,
+      h("span", { "aria-hidden": "true" }, sign),
+    ),
   );
 }
 
 /** @param {Column} column @param {any} row */
 function cell(column, row) {
-  return column.heads ? h("th", { scope: "row", class: column.kind }, column.show(row)) : h("td", { class: column.kind }, column.show(row));
+  return column.heads
+    ? h("th", { scope: "row", class: column.kind }, column.show(row))
+    : h("td", { class: column.kind }, column.show(row));
 }
 
 /** Rows by a column; what is not known stays last. @param {any[]} rows @param {Column[]} columns @param {Order} order */

@@ -19,7 +19,9 @@ import { passage, said } from "./words.js";
  */
 export function talkPanel(step, agents, round, chosen, picked, turned) {
   const cells = cellsOf(step);
-  const words = Object.fromEntries(agents.map((agent) => [agent.name, cellWords(cells.get(cellKey(agent.name, round)))]));
+  const words = Object.fromEntries(
+    agents.map((agent) => [agent.name, cellWords(cells.get(cellKey(agent.name, round)))]),
+  );
   const drawing = graphDrawing(agents, withoutGaps(step), step.edges, {
     actions: words,
     messages: words,
@@ -29,9 +31,28 @@ export function talkPanel(step, agents, round, chosen, picked, turned) {
   return h(
     "section",
     { class: "panel talk", "aria-labelledby": "talk-title" },
-    h("div", { class: "panel-head" }, h("h2", { id: "talk-title" }, "Who heard whom"), rounds(step.rounds, round, turned)),
-    h("div", { class: "scroll drawing", role: "region", tabindex: 0, "aria-label": `Graph with the messages of round ${round + 1}` }, drawing),
-    h("details", { class: "heard" }, h("summary", null, `Messages read in round ${round + 1}`), heardList(step, cells, agents, round)),
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "talk-title" }, "Who heard whom"),
+      rounds(step.rounds, round, turned),
+    ),
+    h(
+      "div",
+      {
+        class: "scroll drawing",
+        role: "region",
+        tabindex: 0,
+        "aria-label": `Graph with the messages of round ${round + 1}`,
+      },
+      drawing,
+    ),
+    h(
+      "details",
+      { class: "heard" },
+      h("summary", null, `Messages read in round ${round + 1}`),
+      heardList(step, cells, agents, round),
+    ),
   );
 }
 
@@ -51,13 +72,31 @@ function cellWords(cell) {
 /** Which round is looked at. @param {number} count @param {number} chosen @param {(round: number) => void} turned */
 function rounds(count, chosen, turned) {
   const one = (/** @type {number} */ round) =>
-    h("button", { type: "button", id: `round-${round}`, "aria-pressed": String(round === chosen), "aria-label": `Round ${round + 1}`, events: { click: () => turned(round) } }, round + 1);
-  return h("div", { class: "segments", role: "group", "aria-label": "Round" }, h("span", { class: "muted" }, "round"), Array.from({ length: count }, (_, round) => one(round)));
+    h(
+      "button",
+      {
+        type: "button",
+        id: `round-${round}`,
+        "aria-pressed": String(round === chosen),
+        "aria-label": `Round ${round + 1}`,
+        events: { click: () => turned(round) },
+      },
+      round + 1,
+    );
+  return h(
+    "div",
+    { class: "segments", role: "group", "aria-label": "Round" },
+    h("span", { class: "muted" }, "round"),
+    Array.from({ length: count }, (_, round) => one(round)),
+  );
 }
 
 /** @param {any} step @param {Map<string, any>} cells @param {Agent[]} agents @param {number} round */
 function heardList(step, cells, agents, round) {
-  const readers = agents.map((agent) => ({ agent, messages: step.messages.filter((/** @type {any} */ one) => one.round === round && one.hearer === agent.name) }));
+  const readers = agents.map((agent) => ({
+    agent,
+    messages: step.messages.filter((/** @type {any} */ one) => one.round === round && one.hearer === agent.name),
+  }));
   return h(
     "dl",
     { class: "messages" },
@@ -66,7 +105,9 @@ function heardList(step, cells, agents, round) {
         "div",
         null,
         h("dt", null, nameplate(agent), " read"),
-        messages.length === 0 ? h("dd", { class: "muted" }, "nothing") : messages.map((/** @type {any} */ one) => heardEntry(one, step, cells)),
+        messages.length === 0
+          ? h("dd", { class: "muted" }, "nothing")
+          : messages.map((/** @type {any} */ one) => heardEntry(one, step, cells)),
       ),
     ),
   );
@@ -76,7 +117,11 @@ function heardList(step, cells, agents, round) {
 function heardEntry(message, step, cells) {
   const cell = cells.get(cellKey(message.speaker, message.said));
   const own = message.speaker === message.hearer;
-  const place = stepPlace(step.run, step.episode, step.step, { agent: message.speaker, round: message.said, labels: null });
+  const place = stepPlace(step.run, step.episode, step.step, {
+    agent: message.speaker,
+    round: message.said,
+    labels: null,
+  });
   return h(
     "dd",
     null,

@@ -8,20 +8,47 @@ import { amount, decimal, duration, percent } from "./figures.js";
 
 /** @param {any[]} epochs `EpochView`s @param {boolean} trained whether it is a training */
 export function trends(epochs, trained) {
-  const share = { range: /** @type {[number, number]} */ ([0, 1]), show: (/** @type {number} */ value) => percent(value) };
+  const share = {
+    range: /** @type {[number, number]} */ ([0, 1]),
+    show: (/** @type {number} */ value) => percent(value),
+  };
   const charts = [
-    lineChart([rateSeries("held-out seeds", epochs, "measured", "tint-0"), rateSeries("rollout", epochs, "played", "tint-1")], { title: "Success", ...share }),
+    lineChart(
+      [rateSeries("held-out seeds", epochs, "measured", "tint-0"), rateSeries("rollout", epochs, "played", "tint-1")],
+      { title: "Success", ...share },
+    ),
     lineChart(rewardSeries(epochs), { title: "Reward rate by agent", ...share }),
     lineChart([plain("agreement", epochs, (epoch) => epoch.agreement)], { title: "Agreement", ...share }),
-    lineChart([plain("entropy", epochs, (epoch) => epoch.entropy)], { title: "Entropy of the votes (nats)", show: (value) => decimal(value) }),
-    lineChart(named(epochs, (epoch) => epoch.pairs), { title: "Pairs by cause", show: amount }),
+    lineChart([plain("entropy", epochs, (epoch) => epoch.entropy)], {
+      title: "Entropy of the votes (nats)",
+      show: (value) => decimal(value),
+    }),
+    lineChart(
+      named(epochs, (epoch) => epoch.pairs),
+      { title: "Pairs by cause", show: amount },
+    ),
     trained && lineChart(trainedSeries(epochs, "loss"), { title: "Loss", show: (value) => decimal(value, 3) }),
     trained && lineChart(trainedSeries(epochs, "margin"), { title: "DPO margin", show: (value) => decimal(value, 3) }),
-    trained && lineChart([plain("rows of older epochs", epochs, (epoch) => epoch.older)], { title: "Staleness: rows of older epochs", show: amount }),
-    lineChart(spentSeries(epochs, (part) => sum(part.prompt_tokens, part.completion_tokens)), { title: "Tokens by part", show: amount }),
-    lineChart(spentSeries(epochs, (part) => part.seconds), { title: "Time by part", show: duration }),
+    trained &&
+      lineChart([plain("rows of older epochs", epochs, (epoch) => epoch.older)], {
+        title: "Staleness: rows of older epochs",
+        show: amount,
+      }),
+    lineChart(
+      spentSeries(epochs, (part) => sum(part.prompt_tokens, part.completion_tokens)),
+      { title: "Tokens by part", show: amount },
+    ),
+    lineChart(
+      spentSeries(epochs, (part) => part.seconds),
+      { title: "Time by part", show: duration },
+    ),
   ];
-  return h("section", { class: "panel", "aria-labelledby": "trends-title" }, h("h2", { id: "trends-title" }, "Over epochs"), h("div", { class: "charts" }, charts));
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "trends-title" },
+    h("h2", { id: "trends-title" }, "Over epochs"),
+    h("div", { class: "charts" }, charts),
+  );
 }
 
 /** @param {string} name @param {any[]} epochs @param {(epoch: any) => number | null | undefined} value @param {string} [tint] @returns {Series} */
@@ -31,32 +58,65 @@ function plain(name, epochs, value, tint) {
 
 /** @param {string} name @param {any[]} epochs @param {string} key @param {string} tint @returns {Series} */
 function rateSeries(name, epochs, key, tint) {
-  return { name, tint, points: epochs.map((epoch) => ({ x: epoch.epoch, y: epoch[key]?.value ?? null, low: epoch[key]?.low, high: epoch[key]?.high })) };
+  return {
+    name,
+    tint,
+    points: epochs.map((epoch) => ({
+      x: epoch.epoch,
+      y: epoch[key]?.value ?? null,
+      low: epoch[key]?.low,
+      high: epoch[key]?.high,
+    })),
+  };
 }
 
 /** A line per agent: its mean over rounds. @param {any[]} epochs @returns {Series[]} */
 function rewardSeries(epochs) {
   const agents = [...new Set(epochs.flatMap((epoch) => epoch.rewards?.agents ?? []))];
-  return agents.map((agent, place) => plain(agent, epochs, (epoch) => mean(epoch.rewards?.rates[epoch.rewards.agents.indexOf(agent)] ?? []), `tint-${place % 8}`));
+  return agents.map((agent, place) =>
+    plain(
+      agent,
+      epochs,
+      (epoch) => mean(epoch.rewards?.rates[epoch.rewards.agents.indexOf(agent)] ?? []),
+      `tint-${place % 8}`,
+    ),
+  );
 }
 
 /** A line per name. @param {any[]} epochs @param {(epoch: any) => Record<string, number>} counts @returns {Series[]} */
 function named(epochs, counts) {
   const names = [...new Set(epochs.flatMap((epoch) => Object.keys(counts(epoch))))];
-  return names.map((name, place) => plain(name, epochs, (epoch) => (Object.keys(counts(epoch)).length ? (counts(epoch)[name] ?? 0) : null), `tint-${place % 8}`));
+  return names.map((name, place) =>
+    plain(
+      name,
+      epochs,
+      (epoch) => (Object.keys(counts(epoch)).length ? (counts(epoch)[name] ?? 0) : null),
+      `tint-${place % 8}`,
+    ),
+  );
 }
 
 /** A line per policy. @param {any[]} epochs @param {"loss" | "margin"} key @returns {Series[]} */
 function trainedSeries(epochs, key) {
   const policies = [...new Set(epochs.flatMap((epoch) => epoch.trained.map((/** @type {any} */ one) => one.policy)))];
-  return policies.map((policy, place) => plain(policy, epochs, (epoch) => epoch.trained.find((/** @type {any} */ one) => one.policy === policy)?.[key], `tint-${place % 8}`));
+  return policies.map((policy, place) =>
+    plain(
+      policy,
+      epochs,
+      (epoch) => epoch.trained.find((/** @type {any} */ one) => one.policy === policy)?.[key],
+      `tint-${place % 8}`,
+    ),
+  );
 }
 
 /** A line per part. @param {any[]} epochs @param {(part: any) => number | null} value @returns {Series[]} */
 function spentSeries(epochs, value) {
   const parts = [...new Set(epochs.flatMap((epoch) => epoch.spent.map((/** @type {any} */ one) => one.part)))];
-  const of = (/** @type {any} */ epoch, /** @type {string} */ part) => epoch.spent.find((/** @type {any} */ one) => one.part === part);
-  return parts.map((part, place) => plain(part, epochs, (epoch) => (of(epoch, part) ? value(of(epoch, part)) : null), `tint-${place % 8}`));
+  const of = (/** @type {any} */ epoch, /** @type {string} */ part) =>
+    epoch.spent.find((/** @type {any} */ one) => one.part === part);
+  return parts.map((part, place) =>
+    plain(part, epochs, (epoch) => (of(epoch, part) ? value(of(epoch, part)) : null), `tint-${place % 8}`),
+  );
 }
 
 /** @param {(number | null)[]} values */

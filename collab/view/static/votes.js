@@ -15,7 +15,10 @@ import { plural, said } from "./words.js";
  */
 export function votesPanel(step, agents, picked) {
   const { vote } = step;
-  const votes = vote.ballots.reduce((/** @type {number} */ sum, /** @type {any} */ ballot) => sum + ballot.cells.length, 0);
+  const votes = vote.ballots.reduce(
+    (/** @type {number} */ sum, /** @type {any} */ ballot) => sum + ballot.cells.length,
+    0,
+  );
   const scored = vote.ballots.some((/** @type {any} */ ballot) => ballot.score !== null);
   return h(
     "section",
@@ -30,8 +33,24 @@ export function votesPanel(step, agents, picked) {
         "table",
         { class: "votes" },
         h("caption", { class: "unseen" }, "Distinct actions, most votes first"),
-        h("thead", null, h("tr", null, ["", "action", "votes", "by", scored && "critic"].filter((name) => name !== false).map((name) => h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "number"))))),
-        h("tbody", null, vote.ballots.map((/** @type {any} */ ballot, /** @type {number} */ place) => ballotRow(ballot, place, { step, agents, votes, scored, picked }))),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            ["", "action", "votes", "by", scored && "critic"]
+              .filter((name) => name !== false)
+              .map((name) => h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "number"))),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          vote.ballots.map((/** @type {any} */ ballot, /** @type {number} */ place) =>
+            ballotRow(ballot, place, { step, agents, votes, scored, picked }),
+          ),
+        ),
       ),
     ),
   );
@@ -53,7 +72,11 @@ function notes(step) {
   const { vote } = step;
   const told = [
     vote.tie && "A tie: another action had as many votes as the winner.",
-    vote.overruled && ["The vote overruled the best proposal: ", h("bdi", null, vote.overruled.agent), `, round ${vote.overruled.round + 1}.`],
+    vote.overruled && [
+      "The vote overruled the best proposal: ",
+      h("bdi", null, vote.overruled.agent),
+      `, round ${vote.overruled.round + 1}.`,
+    ],
     step.no_action && "No reply gave an action, so nothing was executed.",
   ].filter(Boolean);
   return told.map((one) => h("p", { class: "note" }, one));
@@ -67,7 +90,12 @@ function ballotRow(ballot, place, { step, agents, votes, scored, picked }) {
     "tr",
     { class: executed ? "winner" : null, "data-ballot": place },
     h("td", null, h("span", { class: `tag ballot${executed ? " winning" : ""}` }, `#${place + 1}`)),
-    h("th", { scope: "row" }, said(ballot.action.words, 160), executed && h("small", { class: "done-word" }, " executed")),
+    h(
+      "th",
+      { scope: "row" },
+      said(ballot.action.words, 160),
+      executed && h("small", { class: "done-word" }, " executed"),
+    ),
     h("td", { class: "number" }, ballot.cells.length, shareBar(votes ? ballot.cells.length / votes : 0)),
     h("td", { class: "voices" }, voices),
     scored && h("td", { class: "number" }, decimal(ballot.score)),
@@ -79,7 +107,13 @@ function voice(cell, agents, picked) {
   const agent = agents.find((one) => one.name === cell.agent);
   return h(
     "button",
-    { type: "button", class: "voice", "aria-label": `${cell.agent}, round ${cell.round + 1}`, title: `${cell.agent}, round ${cell.round + 1}`, events: { click: () => picked(cell.agent, cell.round) } },
+    {
+      type: "button",
+      class: "voice",
+      "aria-label": `${cell.agent}, round ${cell.round + 1}`,
+      title: `${cell.agent}, round ${cell.round + 1}`,
+      events: { click: () => picked(cell.agent, cell.round) },
+    },
     agent && badge(agent),
     h("small", null, cell.round + 1),
   );

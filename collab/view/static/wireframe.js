@@ -37,7 +37,12 @@ function drawBox(element, unit) {
     { class: element.role === "text" ? "plain" : "acts" },
     s("title", null, `${element.role} "${clipped(element.label, 200)}"`),
     s("rect", { x: left, y: top, width, height, rx: unit / 4, "stroke-width": unit / 12 }),
-    room > 1 && s("text", { x: left + unit / 3, y: top + height / 2, dy: "0.35em", "font-size": size }, clipped(words, Math.max(2, room))),
+    room > 1 &&
+      s(
+        "text",
+        { x: left + unit / 3, y: top + height / 2, dy: "0.35em", "font-size": size },
+        clipped(words, Math.max(2, room)),
+      ),
   );
 }
 
@@ -49,6 +54,12 @@ export function hasBoxes(elements) {
 /** What the agents read of a screen, as a list. @param {ScreenElement[]} elements */
 export function elementList(elements) {
   const line = (/** @type {ScreenElement} */ one) =>
-    h("li", null, h("span", { class: "muted" }, `${one.index} ${one.role} `), said(one.label), one.value !== null && [" = ", said(one.value)]);
+    h(
+      "li",
+      null,
+      h("span", { class: "muted" }, `${one.index} ${one.role} `),
+      said(one.label),
+      one.value !== null && [" = ", said(one.value)],
+    );
   return h("ol", { class: "elements" }, elements.map(line));
 }

@@ -27,7 +27,9 @@ export function passage(value, { limit = LONG_TEXT, label } = {}) {
     fill(block, text);
     return block;
   }
-  const whole = button(`Show all ${text.length.toLocaleString("en")} characters`, () => fill(block, text), { class: "quiet" });
+  const whole = button(`Show all ${text.length.toLocaleString("en")} characters`, () => fill(block, text), {
+    class: "quiet",
+  });
   fill(block, clipped(text, limit), "\n", whole);
   return block;
 }
