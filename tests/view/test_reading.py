@@ -1,0 +1,461 @@
+"""What is answered is what was recorded: counted here once more, from the log itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.credit.labels import read_labels
+from collab.credit.pair_store import pair_names, read_pairs
+from collab.errors import UnknownName, UsageError
+from collab.learn.folder import write_json
+from collab.marl.layout import MarlFolder
+from collab.marl.summary import PairCounts, Record, Success, Trained, reward_rates
+from collab.prompts.render import rebuild
+from collab.report import report_of
+from collab.store import index
+from collab.store.run import RunStore
+from collab.types import Box, Element, Observation, PromptRef, Trajectory
+from collab.view.changes import changes
+from collab.view.finds import worth
+from collab.view.inspector import Inspector
+from collab.view.shapes import EpisodeFilter, EpisodeRow
+
+
+@pytest.fixture(scope="module")
+def played(recorded: Path) -> dict[str, Trajectory]:
+    with RunStore.open(recorded).reader() as reader:
+        return {one.id: one for one in reader.trajectories()}
+
+
+@pytest.fixture
+def run(inspector: Inspector) -> str:
+    return inspector.runs().runs[0].id
+
+
+def files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+# ------------------------------------------------------------------------------------------------- runs, overview
+
+
+def test_a_run_is_told_as_its_report_tells_it(inspector: Inspector, recorded: Path, run: str) -> None:
+    with RunStore.open(recorded).reader() as reader:
+        report = report_of(reader)
+    row = inspector.row(run)
+    assert (row.success.successes, row.success.episodes) == (report.planned.successes, report.planned.episodes)
+    assert (row.success.low, row.success.high) == report.planned.interval
+    assert (row.done, row.broken, row.status, row.privileged) == (3, 0, "finished", True)
+    assert {one.name: one.success.successes for one in inspector.overview(run).tasks} == {
+        group.name: group.planned.successes for group in report.by_task
+    }
+
+
+def test_the_overview_counts_what_was_said_and_judged(
+    inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
+) -> None:
+    (epoch,) = inspector.overview(run).epochs
+    steps = [step for one in played.values() for step in one.steps]
+    shares = [len(step.vote.ballots[0].cells) / 8 if step.vote.ballots else 0 for step in steps]
+    assert epoch.steps == len(steps)
+    assert math.isclose(epoch.agreement or 0, math.fsum(shares) / len(steps))
+    assert math.isclose(epoch.entropy or 0, math.fsum(step.vote.entropy for step in steps) / len(steps))
+    assert epoch.ties == sum(step.vote.tie for step in steps)
+    assert epoch.failures == Counter(cell.failure.kind for step in steps for cell in step.matrix if cell.failure)
+    labels = read_labels(recorded, "oracle")
+    assert epoch.rewards is not None
+    told = dict(zip(epoch.rewards.agents, epoch.rewards.rates, strict=True))
+    assert told == reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
+    assert epoch.rewards.critic == labels.head.critic
+    assert epoch.missing == labels.missing
+    assert epoch.pairs == read_pairs(recorded, pair_names(recorded)[-1]).head.counts
+    assert epoch.graph is not None
+    assert list(epoch.graph.edges) == list(steps[0].matrix.edges)
+    assert sorted(agent for layer in epoch.graph.layers for agent in layer) == sorted(steps[0].matrix.agents)
+    assert inspector.overview(run, "").epochs[0].rewards is None
+
+
+def test_nothing_in_a_run_is_changed_by_looking(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, run := tmp_path / "run")
+    (run / index.FILE).unlink()
+    before = files(run)
+    one = Inspector([run], spares=tmp_path / "spares")
+    look_at_everything(one)
+    one.close()
+    assert files(run) == before
+
+
+def look_at_everything(one: Inspector) -> None:
+    for row in (row for row in one.runs().runs if row.unreadable is None):
+        one.run(row.id)
+        one.overview(row.id)
+        one.problems(row.id)
+        one.search(row.id, "tap")
+        one.finds(row.id, "disagrees")
+        for episode in one.episodes(row.id, EpisodeFilter()).rows:
+            view = one.episode(episode.run, episode.id)
+            for step in view.steps:
+                one.step(episode.run, episode.id, step.step)
+
+
+# ------------------------------------------------------------------------------------------------------- episodes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "passes"),
+    [
+        ({"task": "ContactsAddContact"}, lambda one: one.task == "ContactsAddContact"),
+        ({"app": "clock"}, lambda one: "clock" in one.apps),
+        ({"outcome": "solved"}, lambda one: one.success),
+        ({"outcome": "unfinished"}, lambda one: one.state == "unfinished"),
+        ({"min_steps": 5}, lambda one: one.steps >= 5),
+        ({"max_steps": 4}, lambda one: one.steps <= 4),
+        ({"max_agreement": 0.5}, lambda one: one.agreement <= 0.5),
+        ({"q": "SAVE"}, lambda one: "save" in one.goal.lower()),
+        ({"error": "EnvironmentFailure"}, lambda one: one.error is not None),
+    ],
+)
+def test_a_filter_keeps_exactly_what_passes(
+    inspector: Inspector, run: str, wanted: dict[str, Any], passes: Callable[[EpisodeRow], bool]
+) -> None:
+    everything = inspector.episodes(run, EpisodeFilter()).rows
+    found = inspector.episodes(run, EpisodeFilter(**wanted))
+    assert list(found.rows) == [one for one in everything if passes(one)]
+    assert found.total == len(found.rows)
+    assert sum(facet.episodes for facet in found.tasks) == len(everything) == 3
+
+
+def test_pages_put_together_are_the_whole_in_order(inspector: Inspector, run: str) -> None:
+    for sort in ("order", "task", "steps", "score", "agreement", "entropy", "seconds"):
+        whole = inspector.episodes(run, EpisodeFilter(sort=sort, descending=True)).rows
+        pages = [
+            inspector.episodes(run, EpisodeFilter(sort=sort, descending=True, offset=at, limit=1)) for at in range(3)
+        ]
+        assert [one.rows[0] for one in pages] == list(whole)
+        if sort != "order":
+            values = [getattr(one, sort) for one in whole]
+            assert values == sorted(values, reverse=True)
+
+
+def test_a_step_is_worth_what_the_cells_behind_it_scored() -> None:
+    """0.4 and 0.2 proposed what was executed: 0.3, although another proposal scored 0.9, the first of two."""
+    cells = [("ada", 0, 0, 0.4), ("ben", 0, 1, 0.9), ("ada", 1, 0, 0.2), ("ben", 1, None, 0.9)]
+    found = worth("Task/0", 3, cells)
+    assert found is not None
+    assert math.isclose(found.score or 0, 0.3)
+    assert (found.best, found.best_score, found.overruled) == (("ben", 0), 0.9, True)
+    half = worth("Task/0", 3, [("ada", 0, 0, 0.5), ("ben", 0, 1, 0.5)])
+    assert half is not None
+    assert not half.overruled
+    assert worth("Task/0", 3, []) is None
+
+
+def test_finds_are_all_steps_of_their_kind_and_no_others(
+    inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
+) -> None:
+    judged = read_labels(recorded, "oracle").judged
+    overruled = set()
+    for (episode, number), judgement in judged.items():
+        scores = {one.cell: one.score for one in judgement.rewards.rewards if one.score is not None}
+        step = played[episode].steps[number]
+        winners = [scores[cell] for cell in step.vote.ballots[0].cells if cell in scores] if step.vote.ballots else []
+        if winners and math.fsum(winners) / len(winners) <= 0.5 < max(scores.values()):
+            overruled.add((episode, number))
+    found = inspector.finds(run, "overruled")
+    assert {(one.episode, one.step) for one in found.rows} == overruled
+    marked = {(id, row.step) for id in played for row in inspector.episode(run, id).steps if row.overruled}
+    assert marked == overruled
+    assert inspector.finds(run, "first-wrong", "").judged == 0
+    solved = {one.id for one in played.values() if one.success}
+    assert not {one.episode for one in inspector.finds(run, "first-wrong").rows} & solved
+
+
+def test_words_are_found_where_they_stand(inspector: Inspector, recorded: Path, run: str) -> None:
+    hits = inspector.search(run, "Create contact").rows
+    assert {one.where for one in hits} >= {"screen", "action"}
+    assert all("create contact" in one.text.lower() for one in hits)
+    assert not inspector.search(run, "100%_\\").rows
+    pair = read_pairs(recorded, pair_names(recorded)[-1]).pairs[0]
+    assert [one.step for one in inspector.search(run, pair.id[:12]).rows] == [pair.chosen[0].step]
+
+
+# ---------------------------------------------------------------------------------------------------------- steps
+
+
+def test_a_step_tells_all_that_was_recorded_of_it(
+    inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
+) -> None:
+    labels = read_labels(recorded, "oracle")
+    pairs = read_pairs(recorded, pair_names(recorded)[-1]).pairs
+    assert pairs
+    for one in played.values():
+        for step in one.steps:
+            view = inspector.step(run, one.id, step.index)
+            words = labels.judged[one.id, step.index]
+            assert [(cell.agent, cell.round) for cell in view.cells] == [cell.cell for cell in step.matrix]
+            for cell, said in zip(view.cells, step.matrix, strict=True):
+                word = words.of(said.cell)
+                assert (cell.text.text, cell.reason.text) == (said.text, said.reason)
+                assert (cell.score, cell.because.text, cell.missing) == (word.score, word.reason, word.missing)
+                assert cell.rewarded == (None if word.reward is None else bool(word.reward))
+                assert (cell.action is None) == (cell.failure is not None)
+                assert (cell.ballot is None) == (said.cell in step.vote.abstained)
+            heard = [(one.speaker, one.said, one.hearer, one.round) for one in view.messages]
+            assert heard == [(*other, *cell.cell) for cell in step.matrix for other in cell.heard]
+            mine = {
+                pair.id for pair in pairs if (pair.chosen[0].trajectory, pair.chosen[0].step) == (one.id, step.index)
+            }
+            assert {pair.id for pair in view.pairs} == mine
+            assert {id for cell in view.cells for id in cell.pairs} == mine
+            assert (view.previous, view.next) == (
+                step.index - 1 if step.index else None,
+                step.index + 1 if step.index + 1 < len(one.steps) else None,
+            )
+
+
+def test_an_action_is_drawn_where_it_touches(inspector: Inspector, played: dict[str, Trajectory], run: str) -> None:
+    found = 0
+    for one in played.values():
+        for step in one.steps:
+            action = inspector.step(run, one.id, step.index).executed
+            if action is not None and action.box is not None and action.spot is not None:
+                assert action.box == step.observation.elements[action.element or 0].box
+                left, top, right, bottom = action.box
+                assert left <= action.spot[0] < right
+                assert top <= action.spot[1] < bottom
+                found += 1
+    assert found
+
+
+def test_the_prompt_of_a_cell_is_the_one_it_read(
+    inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
+) -> None:
+    one = next(iter(played.values()))
+    said = one.steps[1].matrix["ben", 1]
+    whole = inspector.cell(run, one.id, 1, "ben", 1)
+    with RunStore.open(recorded).reader() as reader:
+        prompt = rebuild(reader.prefix(said.prompt.prefix), said.prompt)
+    assert (whole.system, whole.shared, whole.suffix) == (prompt.system, prompt.shared, prompt.suffix)
+    again = PromptRef(prefix=said.prompt.prefix, suffix=whole.suffix, layout=whole.layout)
+    assert whole.prompt == again.hash
+    assert whole.reply == said.text
+
+
+def element(index: int, label: str, *, top: int = 0, key: str = "", **changes: Any) -> Element:
+    return Element(index=index, role="button", label=label, box=Box(0, top, 100, top + 50), key=key, **changes)
+
+
+def test_changes_of_a_screen_are_those_that_were_made() -> None:
+    before = screen(
+        element(0, "Old"), element(1, "Same"), element(2, "On", key="a"), element(3, "Row"), element(4, "Row")
+    )
+    after = screen(element(0, "Same", top=50), element(1, "Off", key="a"), element(2, "Row"), element(3, "New"))
+    found = changes(before, after)
+    assert [one.label for one in found.appeared] == ["New"]
+    assert [(one.label, one.index) for one in found.gone] == [("Old", 0), ("Row", 4)]
+    assert [(one.before.label, one.after.label) for one in found.changed] == [("On", "Off")]
+    assert (found.moved, found.same) == (1, False)
+    assert changes(before, before).same
+
+
+def screen(*elements: Element) -> Observation:
+    text = "\n".join(f"{one.label} [{one.index}]" for one in elements)
+    return Observation(space="mobile", title="Room", elements=elements, text=text)
+
+
+# ------------------------------------------------------------------------------------------- compare, critics, …
+
+
+def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, tmp_path: Path) -> None:
+    with RunStore.open(recorded).reader() as reader:
+        one = max(reader.trajectories(), key=lambda trajectory: len(trajectory.steps))
+        manifest = reader.manifest
+    other = replace(one.steps[2], executed=None, history=replace(one.steps[2].history, action="nothing"))
+    store = RunStore.create(tmp_path / "other", manifest)
+    with store.writer() as writer:
+        writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
+        for step in (*one.steps[:2], other):
+            writer.step(one.id, step)
+    inspector = Inspector([recorded, store.path], spares=tmp_path / "spares")
+    a, b = (next(row.id for row in inspector.runs().runs if row.path == str(path)) for path in (recorded, store.path))
+    (instance,) = inspector.compare(a, b).both
+    assert (instance.a.id, instance.b.id, instance.diverged) == (one.id, one.id, 2)
+    pair = inspector.compare_episodes(a, b, one.id, one.id)
+    assert (pair.diverged, pair.why, len(pair.steps)) == (2, "action", len(one.steps))
+    assert (pair.steps[3].b, pair.steps[3].same_screen) == (None, None)
+    same = inspector.compare_episodes(a, a, one.id, one.id)
+    assert (same.diverged, same.why) == (None, None)
+    assert [one.diverged for one in inspector.compare(a, a).both] == [None] * 3
+    inspector.close()
+
+
+def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_none(
+    recorded: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(recorded, run := tmp_path / "run")
+    shutil.copytree(run / "labels" / "oracle", run / "labels" / "second")
+    (log,) = (run / "labels" / "second" / "events").iterdir()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for word in lines[0]["rewards"]["rewards"]:
+        word["score"] = None if word["score"] is None else 1 - word["score"]
+    lines[1]["case"] = "0" * 64
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (first, second) = [(line["rewards"]["trajectory"], line["rewards"]["step"]) for line in lines[:2]]
+    inspector = Inspector([run], spares=tmp_path / "spares")
+    id = inspector.runs().runs[0].id
+    found = inspector.critics(id, *first)
+    one, other = found.critics
+    assert [one.labels, other.labels] == ["oracle", "second"]
+    assert (
+        {(cell.agent, cell.round) for cell in found.disputed}
+        == {(a.agent, a.round) for a, b in zip(one.scores, other.scores, strict=True) if a.rewarded != b.rewarded}
+        != set()
+    )
+    stale = inspector.step(id, *second, labels="second")
+    assert "earlier play" in (stale.unjudged or "")
+    assert {cell.score for cell in stale.cells} == {None}
+    assert inspector.step(id, *second, labels="oracle").critic == "oracle-1"
+    inspector.close()
+
+
+# --------------------------------------------------------------------------------------------- trainings and damage
+
+
+def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
+    folder = MarlFolder(tmp_path / "marl")
+    for number in (1, 2):
+        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
+        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
+        edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
+        write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
+    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
+    folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
+    trained = Trained(
+        checkpoint="./x",
+        digest="",
+        dropped=0,
+        steps=3,
+        tokens=9,
+        loss=0.5,
+        margin=0.25,
+        accuracy=1.0,
+        logp_chosen=None,
+        logp_chosen_first=None,
+    )
+    record = Record(
+        epoch=1,
+        version=1,
+        weights={},
+        rewards={"ada": [0.5, None]},
+        pairs=PairCounts(counts={"contrast": 4}),
+        success=Success(successes=2, episodes=3, low=0.2, high=0.9, broken=0),
+        trained={"shared": trained},
+        hash="",
+    )
+    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    folder.epoch(1).training("shared").mkdir()
+    metrics = [{"step": step, "loss": 1 / step, "margin": step / 10} for step in range(1, 1001)]
+    (folder.epoch(1).training("shared") / "metrics.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in metrics)
+    )
+    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    (row,) = inspector.runs().runs
+    assert (row.kind, row.planned, row.done, row.success.successes, row.seed) == ("training", 2, 1, 2, "5")
+    found = inspector.overview(row.id)
+    assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
+    first, second = found.epochs
+    assert (found.best, first.pairs, first.rewards and first.rewards.rates) == (1, {"contrast": 4}, [[0.5, None]])
+    measures = first.trained[0].measures
+    assert (len(measures), measures[0].step, measures[-1].step, measures[0].loss) == (200, 1, 1000, 1.0)
+    assert second.graph is not None
+    assert (second.graph.added, second.graph.removed) == ([("ada", "cyd")], [("ada", "ben")])
+    assert second.rewards is not None, "of an epoch that is not over, what its rollout tells"
+    parts = inspector.run(row.id).parts
+    assert [(part.epoch, part.role) for part in parts] == [(1, "rollout"), (1, "evaluation"), (2, "rollout")]
+    rows = inspector.episodes(row.id, EpisodeFilter()).rows
+    assert Counter(one.run for one in rows) == {parts[0].id: 3, parts[2].id: 3}
+    assert inspector.step(rows[0].run, rows[0].id, 0).cells
+    with pytest.raises(UsageError, match="one of its runs"):
+        inspector.episode(row.id, rows[0].id)
+    write_json(folder.epoch(1).record, {"epoch": "odd"})
+    assert [one.file for one in inspector.problems(row.id).problems] == ["epochs/1/epoch.json"]
+    inspector.close()
+
+
+def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, run := tmp_path / "runs" / "hurt")
+    (run / "run.json").write_text("{")
+    (log,) = (run / "events").iterdir()
+    lines = log.read_bytes().splitlines(keepends=True)
+    told = [json.loads(line) for line in lines]
+    hurt = next(number for number, one in enumerate(told) if one["type"] == "step" and one["step"]["index"] == 1)
+    lines[hurt] = b"\x00" * (len(lines[hurt]) - 1) + b"\n"
+    log.write_bytes(b"".join(lines) + b'{"half')
+    (words,) = (run / "labels" / "oracle" / "events").iterdir()
+    words.write_bytes(b"nonsense\n" + words.read_bytes())
+    (pairs,) = (run / "pairs").glob("*/pairs.jsonl")
+    pairs.write_bytes(b"[]\n" + pairs.read_bytes())
+    (tmp_path / "runs" / "empty" / "events").mkdir(parents=True)
+    inspector = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
+    left, empty = inspector.runs().runs
+    assert (left.unreadable, left.done) == (None, 3)
+    assert "empty" in (empty.unreadable or "")
+    with pytest.raises(UnknownName):  # the index still knew it: only whoever reads the line notices
+        inspector.step(left.id, told[hurt]["trajectory"], 1)
+    found = [(one.file.split("/")[0], one.line) for one in inspector.problems(left.id).problems]
+    assert ("run.json", None) in found
+    assert ("events", hurt + 1) in found
+    assert ("events", len(lines) + 1) in found
+    assert ("labels", 1) in found
+    assert ("pairs", 1) in found
+    assert any("lost" in one.reason for one in inspector.problems(left.id).problems)
+    look_at_everything(inspector)
+    rows = inspector.episodes(left.id, EpisodeFilter()).rows
+    views = [inspector.episode(left.id, one.id) for one in rows]
+    (view,) = [one for one in views if one.missing]
+    assert view.missing == (1,)
+    assert inspector.step(left.id, view.row.id, 0).next == 2
+    with pytest.raises(UnknownName):
+        inspector.step(left.id, view.row.id, 1)
+    inspector.close()
+
+
+def test_a_run_without_an_index_is_indexed_once_and_outside_of_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_FAR_BEHIND", 1)
+    shutil.copytree(recorded, run := tmp_path / "run")
+    (run / index.FILE).write_bytes(b"spoilt")
+    spare = tmp_path / "spares" / "one.sqlite"
+    first = index.Index.load(run, spare=spare)
+    dump = list(first.connection.iterdump())
+    first.close()
+    read: list[str] = []
+    scan = index.log.scan
+    monkeypatch.setattr(index.log, "scan", lambda *where: (read.append(line) or line for line in scan(*where)))
+    again = index.Index.load(run, spare=spare)
+    assert (list(again.connection.iterdump()), read) == (dump, [])
+    again.close()
+    spare.write_bytes(b"spoilt, too")
+    index.Index.load(run, spare=spare).close()
+    assert read
+    spare.unlink()
+    spare.mkdir()
+    index.Index.load(run, spare=spare).close()
+
+
+def test_what_holds_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "nothing", tmp_path / "folder"):
+        with pytest.raises(UsageError, match="collab runs list"):
+            Inspector([path])
