@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.config import Budget, RunConfig
+from collab.config import RunConfig
 from collab.credit.case import Case, cases
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import labellings
@@ -29,7 +29,7 @@ from collab.critics import MODEL
 from collab.envs.base import Suite
 from collab.errors import CollabError
 from collab.marl.judge import NAME, asking
-from collab.marl.loop_state import Loop
+from collab.marl.loop_state import Halted, Loop
 from collab.marl.step_budget import certain, planned_order
 from collab.resolve import build_suite
 from collab.store.manifest import FILE
@@ -53,8 +53,12 @@ def is_waited_for(loop: Loop) -> bool:
 async def judging_ahead(loop: Loop, run: RunConfig, out: Path) -> AsyncIterator[None]:
     """Judge episodes of the rollout that the block plays; where that gains nothing, do nothing beside the block.
 
-    When the block ends, what is being asked is still answered, and waiting for that is the critic's time. Where nobody
-    could be asked, or judgements could not be written, nothing is said here: `judge` tries again and tells.
+    Behind the block the rest is judged, and that is the critic's time; when the block fails, only what is being asked
+    is still answered. Where nobody could be asked, or judgements could not be written, nothing is said here: `judge`
+    tries again and tells.
+
+    Raises:
+        Halted: nothing more may be done when the block has ended.
     """
     if not is_waited_for(loop):
         yield
@@ -63,8 +67,13 @@ async def judging_ahead(loop: Loop, run: RunConfig, out: Path) -> AsyncIterator[
     judging = asyncio.create_task(_judge(loop, run, out, over, told))
     try:
         yield
+        loop.begin("critic")
+        loop.progress.inner = told
     except asyncio.CancelledError:
         judging.cancel()
+        raise
+    except Exception as error:
+        told.stopped = str(error)
         raise
     finally:
         over.set()
@@ -80,21 +89,23 @@ async def _judge(loop: Loop, run: RunConfig, out: Path, over: asyncio.Event, tol
         return
     suite = build_suite(run)
     try:
-        with contextlib.suppress(CollabError):
+        with contextlib.suppress(CollabError, Halted):
             await _follow(loop, run, out, suite, over, told)
     finally:
         await suite.close()
 
 
 async def _follow(loop: Loop, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: Labelling) -> None:
-    """Judge until the rollout is over, or until the critic cannot be asked."""
-    steps = loop.config.method.steps
-    async with asking(loop, run, out, Budget()) as (critic, writer):
+    """Judge until the rollout is over and all of it is judged, or until something stops that."""
+    steps, many, budget = loop.config.method.steps, run.concurrency, loop.left()
+    async with asking(loop, run, out, budget) as (critic, writer):
         with RunStore.open(out).reader() as reader:
             pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else planned_order(out))
-            while not over.is_set() and told.stopped is None:
+            last = False
+            while not last and told.stopped is None:
+                last = over.is_set()
                 found = pile.cases()
-                await label(found, critic, writer, concurrency=run.concurrency, stop=over, so_far=told)
+                await label(found, critic, writer, concurrency=many, budget=budget, stop=loop.stop, so_far=told)
                 await _pause(over)
 
 

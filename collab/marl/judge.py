@@ -87,12 +87,21 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
     suite = build_suite(run)
     with loop.timed("critic", whole=NAME not in labellings(out) or "critic" in loop.seconds):
         try:
-            told = await _label(loop, run, out, played, suite)
+            if _is_left(out, played, suite):
+                told = await _label(loop, run, out, played, suite)
+                loop.spend(told.spent)
+                loop.halt(told.stopped)
         finally:
             await suite.close()
-        loop.spend(told.spent)
-        loop.halt(told.stopped)
     return read_labels(out, NAME)
+
+
+def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
+    """Whether the critic is to be asked about anything; opening one for nothing may take a server's time."""
+    if NAME not in labellings(out):
+        return True
+    known = read_labels(out, NAME)
+    return any(known.of(case) is None for one in played for case in cases(one, suite.space))
 
 
 async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:

@@ -21,7 +21,7 @@ from collab.library import Library
 from collab.marl.ahead import is_waited_for, judging_ahead
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, judge
-from collab.marl.loop_state import Loop
+from collab.marl.loop_state import Halted, Loop
 from collab.marl.play import trajectories_of
 from collab.models.fake_server import FakeServer
 from collab.resolve import with_prompts
@@ -64,8 +64,8 @@ def judged(out: Path) -> int:
     return len(read_labels(out, NAME).judged) if NAME in labellings(out) else 0
 
 
-async def live(loop: Loop, run: RunConfig, out: Path, library: Library) -> None:
-    """Play, or play on, until something more is judged."""
+async def live(loop: Loop, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
+    """Play, or play on, until something more is judged; then end, or fail to."""
     before, stop = judged(out), asyncio.Event()
     async with judging_ahead(loop, run, out):
         job = resume(out, stop=stop) if out.exists() else start(run, library, out, stop=stop)
@@ -75,6 +75,7 @@ async def live(loop: Loop, run: RunConfig, out: Path, library: Library) -> None:
                 await asyncio.sleep(0.01)
         stop.set()
         assert (await playing).stopped is not None, "there were episodes left"
+        loop.halt("enough" if halted else None)
 
 
 def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
@@ -84,9 +85,11 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
 
     async def lives() -> list[Labels]:
         run = await planned(library)
-        await live(loop, run, out, library)
+        with pytest.raises(Halted, match="enough"):
+            await live(loop, run, out, library, halted=True)
         await live(loop, run, out, library)
         played = trajectories_of(out)
+        assert judged(out) == sum(len(one.steps) for one in played)
         meanwhile = await judge(loop, run, out, played)
         assert {key for key in meanwhile.judged} == {(one.id, step.index) for one in played for step in one.steps}
         asked = [body for body in server.requests if '{"agent"' in str(body["messages"][-1]["content"])]
