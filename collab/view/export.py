@@ -39,6 +39,7 @@ _SCRIPT = re.compile(r'^[ \t]*<script type="module" src="/static/([\w.-]+)"></sc
 _TITLE = re.compile(r"<title>.*?</title>")
 _CHARSET = '    <meta charset="utf-8">\n'
 """The policy comes right behind it, before everything that it is about."""
+_END = "  </body>"
 _PAGE = 1000
 """Episodes that are asked for at a time."""
 
@@ -124,22 +125,25 @@ def page(data: object, parts: Sequence[bytes], *, title: str) -> str:
     source = (STATIC / PAGE).read_text(encoding="utf-8")
     style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _SHEET.findall(source))
     script = bundled(STATIC, ENTRY)
-    fits = _SCRIPT.findall(source) == [ENTRY] and source.count(_CHARSET) == source.count("  </body>") == 1
+    fits = _SCRIPT.findall(source) == [ENTRY] and source.count(_CHARSET) == source.count(_END) == 1
     if not fits or "</style" in style.lower():
         raise ValueError(f"{PAGE}: a report is made of its style sheets and of {ENTRY}, and of nothing else")
     blocks = [_data("collab-data", encoded(data))]
     blocks += [
         _data(f"collab-part-{number}", b'"' + base64.b64encode(part) + b'"') for number, part in enumerate(parts)
     ]
-    head = (
-        f'{_CHARSET}    <meta http-equiv="Content-Security-Policy" content="{policy(script, style)}">\n'
-        '    <meta name="referrer" content="no-referrer">\n'
-        f"    <style>{style}</style>\n"
+    head = "\n".join(
+        [
+            f'{_CHARSET}    <meta http-equiv="Content-Security-Policy" content="{policy(script, style)}">',
+            '    <meta name="referrer" content="no-referrer">',
+            f"    <style>{style}</style>",
+            *blocks,  # in the head, for the pages put what they show in place of the whole body
+            "",
+        ]
     )
-    body = "\n".join([*blocks, f"<script>{script}</script>", "  </body>"])
     plain = _TITLE.sub(lambda _: f"<title>{_escaped(title)}</title>", _SCRIPT.sub("", _SHEET.sub("", source)))
     before, _, behind = plain.partition(_CHARSET)
-    return f"{before}{head}{behind.replace('  </body>', body)}"
+    return before + head + behind.replace(_END, f"<script>{script}</script>\n{_END}")
 
 
 def policy(script: str, style: str) -> str:
