@@ -54,8 +54,8 @@ const searching = h(
   h("kbd", { "aria-hidden": "true" }, "/"),
 );
 
-/** @type {{page: Page | null, stop: () => void, turn: number, due: number | null}} */
-const now = { page: null, stop: () => undefined, turn: 0, due: null };
+/** @type {{page: Page | null, turn: number, followed: string | null, stop: () => void, due: number | null}} */
+const now = { page: null, turn: 0, followed: null, stop: () => undefined, due: null };
 
 function start() {
   restoreTheme();
@@ -110,15 +110,21 @@ async function show() {
   const place = readPlace(location.hash);
   searching.hidden = runOfPlace() === null;
   main.setAttribute("aria-busy", "true");
+  const page = await made(place);
+  if (turn !== now.turn) return;
+  turnTo(page, place.page);
+  main.removeAttribute("aria-busy");
+}
+
+/** The page of a place; what failed is told in its stead. @param {import("./place.js").Place} place @returns {Promise<Page>} */
+async function made(place) {
   try {
     const make = PAGES[place.page];
     if (!make) throw new Error("There is no such page.");
-    const page = await make(place);
-    if (turn === now.turn) turnTo(page, place.page);
+    return await make(place);
   } catch (error) {
-    if (turn === now.turn) turnTo({ element: failureNote(error), title: "Collab", runs: [], keys: {} }, place.page);
+    return { element: failureNote(error), title: "Collab", runs: [], keys: {} };
   }
-  main.removeAttribute("aria-busy");
 }
 
 /** @param {Page} page @param {string} name */
@@ -132,11 +138,19 @@ function turnTo(page, name) {
   scrollTo(0, scroll);
   if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });
   setKeys(page.keys);
+  followPage(page);
+}
+
+/** Hear of the runs that are shown, where they can grow. @param {Page} page */
+function followPage(page) {
+  const wanted = page.refresh ? JSON.stringify(page.runs) : null;
+  if (wanted === now.followed) return;
   now.stop();
-  now.stop = page.refresh
-    ? follow(page.runs, grown, (connected) => fill(live, connected ? "live" : "not connected"))
-    : () => undefined;
-  if (!page.refresh) fill(live);
+  now.followed = wanted;
+  now.stop = () => undefined;
+  fill(live);
+  if (wanted === null) return;
+  now.stop = follow(page.runs, grown, (connected) => fill(live, connected ? "live" : "not connected"));
 }
 
 /** @type {Map<string, string>} */

@@ -10,7 +10,7 @@ import { duration } from "./figures.js";
 import { judgesPanel } from "./judges.js";
 import { cellId, matrixTable } from "./matrix.js";
 import { outcomeBadge } from "./outcome.js";
-import { episodePlace, episodesPlace, overviewPlace, stepPlace } from "./place.js";
+import { episodePlace, episodesPlace, overviewPlace, readPlace, stepPlace } from "./place.js";
 import { pairsPanel } from "./pairs.js";
 import { cellKey, cellsOf } from "./proposals.js";
 import { stepRail } from "./rail.js";
@@ -130,11 +130,7 @@ function lowerView(step, agents, start, labels) {
     chosen = agent !== null && cells.has(cellKey(agent, next)) ? { agent, round: next } : null;
     named = chosen !== null;
     round = chosen?.round ?? round;
-    history.replaceState(
-      null,
-      "",
-      stepPlace(step.run, step.episode, step.step, { agent: chosen?.agent, round: chosen?.round, labels }),
-    );
+    nameCell(step, chosen, labels);
     draw();
   };
   const turn = (/** @type {number} */ next) => {
@@ -162,6 +158,18 @@ function lowerView(step, agents, start, labels) {
   );
   draw();
   return { element, pick, chosen: () => chosen, named: () => (named ? chosen : null) };
+}
+
+/**
+ * Put the chosen cell into the address, unless that leads elsewhere already and the next page is on its way.
+ * @param {any} step @param {Chosen | null} chosen @param {string | null} labels
+ */
+function nameCell(step, chosen, labels) {
+  const { page, parts } = readPlace(location.hash);
+  const here = page === "step" && parts[0] === step.run && parts[1] === step.episode;
+  if (!here || (parts[2] ?? String(step.step)) !== String(step.step)) return;
+  const cell = { agent: chosen?.agent, round: chosen?.round, labels };
+  history.replaceState(null, "", stepPlace(step.run, step.episode, step.step, cell));
 }
 
 /** Mark the chosen cell in the matrix. @param {Element} element @param {Chosen | null} chosen */
