@@ -60,7 +60,14 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
     tokens = now["data"]["tokens"]
     for what, was, found in (
         ("the weights of the base", manifest["base"]["digest"], now["base"]["digest"]),
-        ("the reference", (manifest.get("reference") or {}).get("digest"), (now["reference"] or {}).get("digest")),
+        *(
+            (what, (manifest.get(name) or {}).get("digest"), (now[name] or {}).get("digest"))
+            for name, what in (
+                ("reference", "the reference"),
+                ("adapter", "the adapter"),
+                ("reference_adapter", "the adapter of the reference"),
+            )
+        ),
         ("the data", manifest["data"]["digest"], now["data"]["digest"]),
         ("the number of processes", manifest["processes"], now["processes"]),
         ("the order of steps", manifest["order"], now["order"]),

@@ -12,12 +12,13 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import collab
 from collab.config import validate
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
+from collab.learn.adapter import Adapter, open_adapter
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.copying import copy_sequences
 from collab.learn.examples import Encoded, Example, Pair, Part, encode_pairs, encode_replies, items_digest, rows_digest
@@ -51,6 +52,10 @@ class Task:
     """Broken rows that were allowed, for the record."""
     reference: str | None = None
     """Directory of the checkpoint that preferences are compared with; None for the base itself."""
+    adapter: str | None = None
+    """Directory of a LoRA adapter over the base to go on from; None begins one where the recipe has one."""
+    reference_adapter: str | None = None
+    """Directory of an adapter over the base that preferences are compared with; None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,10 @@ class Prepared:
     """Processes that train together."""
     reference: Base | None = None
     """What preferences are compared with; None for the base."""
+    adapter: Adapter | None = None
+    """What is gone on from; None for a fresh one, or none."""
+    reference_adapter: Adapter | None = None
+    """What is over the base while it is compared with; None for nothing."""
     trajectories: tuple[Part, ...] | None = None
     """Of each item, where it belongs, if whole trajectories are compared; else None."""
 
@@ -108,6 +117,8 @@ class Prepared:
             "recipe": task.recipe.model_dump(mode="json"),
             "base": {"path": task.base, "digest": self.base.digest},
             "reference": self.reference and {"path": task.reference, "digest": self.reference.digest},
+            "adapter": self.adapter and asdict(self.adapter),
+            "reference_adapter": self.reference_adapter and asdict(self.reference_adapter),
             "data": {
                 "paths": list(task.data),
                 "digest": self.rows,
@@ -201,7 +212,17 @@ def ordered(
             f"--stage {task.stage}: there is nothing to train; weights_by_level leaves no row of any level"
         )
     reference = reference_of(task, base)
-    return Prepared(task=task, base=base, encoded=encoded, steps=steps, rows=rows, world=processes, reference=reference)
+    return Prepared(
+        task=task,
+        base=base,
+        encoded=encoded,
+        steps=steps,
+        rows=rows,
+        world=processes,
+        reference=reference,
+        adapter=open_adapter(task.adapter, task.recipe),
+        reference_adapter=open_adapter(task.reference_adapter, task.recipe),
+    )
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -223,6 +244,8 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
             data=tuple(manifest["data"]["paths"]),
             max_broken=manifest["data"]["max_broken"],
             reference=(manifest.get("reference") or {}).get("path"),
+            adapter=(manifest.get("adapter") or {}).get("path"),
+            reference_adapter=(manifest.get("reference_adapter") or {}).get("path"),
         )
     except (KeyError, TypeError) as error:
         raise RunFormatError(

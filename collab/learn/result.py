@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from collab.learn.adapter import drop_reference
 from collab.learn.folder import RunFolder, saving, sync_files, write_json
 from collab.learn.sharded import whole_model
 from collab.models.chat import quiet_transformers
@@ -30,9 +31,13 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
     model = whole_model(trainer, prepared)
     if not trainer.is_world_process_zero():
         return
-    if recipe.lora is not None and recipe.lora.merge:
+    drop_reference(model)
+    merged = recipe.lora is None or recipe.lora.merge
+    if recipe.lora is not None and merged:
         model = model.merge_and_unload()
-    model = model.to(getattr(torch, recipe.saved))
+    for weight in model.parameters():
+        if merged or weight.requires_grad:  # the base of an adapter is not written
+            weight.data = weight.data.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
     with saving(folder.path, folder.resume), quiet_transformers():
         model.save_pretrained(target)

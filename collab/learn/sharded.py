@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from collab.errors import UsageError
+from collab.learn.adapter import is_of_reference
 from collab.learn.preset import DpoRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -137,5 +138,5 @@ def whole_model(trainer: Any, prepared: Prepared) -> Any:
         from peft import get_peft_model
 
         model = get_peft_model(model, trainer.accelerator.unwrap_model(trainer.model).peft_config["default"])
-    model.load_state_dict(weights)
+    model.load_state_dict({name: weight for name, weight in weights.items() if not is_of_reference(name)})
     return model

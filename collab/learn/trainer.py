@@ -12,6 +12,7 @@ from transformers import PrinterCallback
 from trl import DPOConfig, SFTConfig
 
 from collab.errors import ConfigError
+from collab.learn.adapter import take_up
 from collab.learn.base import load_tokenizer, load_weights
 from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
@@ -43,7 +44,7 @@ def trainer_of(
         ConfigError: the recipe shares prefixes and the model cannot.
         UsageError: the launcher splits the model over processes in a way that does not go with the recipe.
     """
-    task, recipe, base = prepared.task, prepared.task.recipe, prepared.base
+    task, recipe = prepared.task, prepared.task.recipe
     check_split(recipe)
     options = {
         **settings(recipe),
@@ -61,16 +62,25 @@ def trainer_of(
         **changes,
     }
     bound_caches()
+    with _tensorboard(folder):
+        trainer = _made(prepared, options)
+    take_up(trainer.model, prepared.adapter, prepared.reference_adapter)
+    return trainer
+
+
+def _made(
+    prepared: Prepared, options: Mapping[str, Any]
+) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
+    recipe, base = prepared.task.recipe, prepared.base
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
     items: Sequence[Any] = prepared.encoded.items
-    with _tensorboard(folder):
-        if not isinstance(recipe, DpoRecipe):
-            return sft_trainer(model, tokenizer, items, recipe, options)
-        with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
-        reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
-        if prepared.trajectories is not None:
-            return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
-        return dpo_trainer(model, reference, tokenizer, items, recipe, options)
+    if not isinstance(recipe, DpoRecipe):
+        return sft_trainer(model, tokenizer, items, recipe, options)
+    with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
+    reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
+    if prepared.trajectories is not None:
+        return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
+    return dpo_trainer(model, reference, tokenizer, items, recipe, options)
 
 
 def sft_trainer(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from collab.errors import ConfigError
+from collab.learn.adapter import open_adapter
 from collab.learn.base import Base, open_base, quiet
 from collab.learn.examples import Encoded, Example, NothingFits, Part, encode_replies, rows_digest
 from collab.learn.order import Step
@@ -78,6 +79,8 @@ def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepare
         rows=pairs_digest(pairs),
         world=1,
         reference=reference_of(task, base),
+        adapter=open_adapter(task.adapter, task.recipe),
+        reference_adapter=open_adapter(task.reference_adapter, task.recipe),
         trajectories=tuple(_parts(chosen)),
     )
 

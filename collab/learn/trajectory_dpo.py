@@ -22,8 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from trl import DPOTrainer
+from trl.trainer.utils import use_adapter
 
 from collab.errors import UsageError
+from collab.learn.adapter import REFERENCE
 from collab.learn.examples import IGNORED, Example, Part
 from collab.learn.head import score_labels_only
 from collab.learn.packed import packed_batch, share
@@ -109,10 +111,11 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
         return found.loss
 
     def _reference(self, passes: Sequence[Mapping[str, Any]]) -> Tensor:
-        """Log-probabilities of the reference: a model of its own, or the policy without its adapter."""
+        """Log-probabilities of the reference: a model of its own, or the policy with another adapter or none."""
         if self.ref_model is not None:
             return torch.cat([self._logps(self.ref_model, one) for one in passes])
-        with self.accelerator.unwrap_model(self.model).disable_adapter():
+        model = self.accelerator.unwrap_model(self.model)
+        with use_adapter(model, REFERENCE if REFERENCE in model.peft_config else None):
             return torch.cat([self._logps(self.model, one) for one in passes])
 
     def _packed(self, one: Mapping[str, Any]) -> Mapping[str, Any]:

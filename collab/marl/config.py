@@ -136,9 +136,12 @@ class Method(Definition):
 
     @field_validator("dpo")
     @classmethod
-    def _whole(cls, recipe: DpoRecipe) -> DpoRecipe:
-        if recipe.lora is not None and not recipe.lora.merge:
-            raise ValueError("lora.merge must be true: the next epoch starts from a whole checkpoint")
+    def _exact(cls, recipe: DpoRecipe) -> DpoRecipe:
+        if recipe.lora is not None and not recipe.lora.merge and recipe.saved != "float32":
+            raise ValueError(
+                f"saved: {recipe.saved} would round what every epoch adds to its adapter; set saved=float32, or "
+                "lora.merge=true for whole checkpoints"
+            )
         return recipe
 
     @model_validator(mode="after")
@@ -168,6 +171,11 @@ class Method(Definition):
         if reason is not None:
             raise ValueError(reason)
         return self
+
+    @property
+    def keeps_adapters(self) -> bool:
+        """Whether a policy is a LoRA adapter over the first checkpoint, gone on with from epoch to epoch."""
+        return self.dpo.lora is not None and not self.dpo.lora.merge
 
     @property
     def is_judged(self) -> bool:

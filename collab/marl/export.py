@@ -8,7 +8,7 @@ done.agents                               # what --agents takes: "exported/agent
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from collab.library import BUILT_IN, Library
 from collab.marl.config import MarlConfig
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.model_card import Facts, checkpoint_facts, model_card, team_card, training_facts
-from collab.marl.policy import PolicyName, epoch_of, parse_policy, policy_after
+from collab.marl.policy import Policy, PolicyName, epoch_of, parse_policy, policy_after
 from collab.models.layout import weights_digest
 from collab.store.files import sync_directory
 
@@ -134,25 +134,30 @@ def export(team: Team, out: Path, *, merge: bool, dtype: Precision | None) -> Ex
 
 def _trained_team(name: PolicyName, base: str | None) -> Team:
     """A policy of a training, a member for each that was trained apart."""
-    if base is not None:
-        raise UsageError(f"--base {base}: a trained team's policies are whole checkpoints; leave --base out")
     folder = MarlFolder(name.run)
     head = folder.read()
     config = validate(MarlConfig, head["config"], str(folder.file))
     number = epoch_of(name, folder, config, head)
     policy = policy_after(folder, config, number)
+    if base is not None and not policy.adapters:
+        raise UsageError(f"--base {base}: this team's policies are whole checkpoints; leave --base out")
     apart = config.method.policies == "per_agent"
     members = {}
     for group, slots in config.groups.items():
         agents = {slot: config.run.agents[slot] for slot in slots}
         members[group if apart else ""] = Member(
-            source=open_source(policy.of(slots)),
+            source=_source(policy, slots, base),
             agents={slot: _alone(agent, config.run.graph.slots.index(slot)) for slot, agent in agents.items()}
             if apart
             else agents,
             facts=training_facts(folder, config, head, number, group),
         )
     return Team(members=members)
+
+
+def _source(policy: Policy, slots: Sequence[str], base: str | None) -> Source:
+    adapter = policy.adapter_of(slots)
+    return open_source(policy.of(slots)) if adapter is None else open_source(adapter, base or policy.of(slots))
 
 
 def _alone(agent: AgentDefinition, position: int) -> AgentDefinition:

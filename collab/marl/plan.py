@@ -217,7 +217,8 @@ def _disk(config: MarlConfig, calls: Range, tried: Probe) -> Range:
     """Bytes in the end, and at the most while an epoch trains."""
     method, found = config.method, tried.training
     recipe = method.dpo
-    checkpoint = found.parameters * (4 if recipe.saved == "float32" else 2)
+    written = found.trainable if method.keeps_adapters else found.parameters
+    checkpoint = written * (4 if recipe.saved == "float32" else 2)
     held = 4 if recipe.weights == "float32" else 2
     weights = held * found.parameters if recipe.lora is None else 4 * found.trainable
     state = weights + 8 * found.trainable  # of the optimizer, two numbers for each

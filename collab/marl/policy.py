@@ -1,4 +1,4 @@
-"""Policies: which weights each slot plays with, after which epoch.
+"""Policies: which weights each slot plays with, after which epoch; a checkpoint, or a LoRA adapter over one.
 
 policy = first_policy(config.run)
 run = playing(config.run, policy, determinism="exact")       # the same run, played by these weights
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
+from collab.marl.trainable import WHERE, check_trainable
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 
@@ -32,14 +33,29 @@ class Policy:
     """Updates so far; 0 before any training."""
     weights: Mapping[str, str]
     """Slot → checkpoint directory, or "built-in:NAME"."""
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """Slot → directory of a LoRA adapter over it; slots without one are missing."""
 
     def of(self, slots: Sequence[str]) -> str:
         """The one checkpoint that these slots play with."""
         return self.weights[slots[0]]
 
-    def updated(self, number: int, trained: Mapping[str, str]) -> Policy:
-        """The same policy with what an epoch trained in place of what it was."""
-        return Policy(version=number, weights={**self.weights, **trained}) if trained else self
+    def adapter_of(self, slots: Sequence[str]) -> str | None:
+        """The one adapter that these slots play with; None for the checkpoint alone."""
+        return self.adapters.get(slots[0])
+
+    def updated(self, number: int, trained: Mapping[str, str], *, adapters: bool = False) -> Policy:
+        """The same policy with what an epoch trained in place of what it was.
+
+        Args:
+            trained: slot → directory.
+            adapters: whether these are adapters over the same checkpoints, and no checkpoints.
+        """
+        if not trained:
+            return self
+        if adapters:
+            return replace(self, version=number, adapters={**self.adapters, **trained})
+        return replace(self, version=number, weights={**self.weights, **trained})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,26 +73,38 @@ def first_policy(run: RunConfig, method: Method) -> Policy:
     """The policy that training starts from.
 
     Raises:
-        UsageError: an agent is a rehearsal, or plays by other means than a checkpoint in this process.
-        ConfigError: an agent sees pictures, has an adapter, or agents that share a policy have different ones.
+        UsageError: an agent is a rehearsal, or plays by other means than a checkpoint that can be trained here.
+        ConfigError: an agent sees pictures, has an adapter that the method does not go on with, or agents that share a
+            policy have different ones.
     """
     for slot, agent in run.agents.items():
-        _check_trainable(slot, agent, run.agent_names[slot])
-    weights = {slot: str(agent.options["path"]) for slot, agent in run.agents.items()}
-    if method.policies == "shared" and len(set(weights.values())) > 1:
-        raise ConfigError(
-            f"policies: shared, but the slots have {len(set(weights.values()))} checkpoints "
-            f"({', '.join(sorted(set(weights.values())))}); give all the same, or set policies=per_agent"
-        )
-    return Policy(version=0, weights={slot: _absolute(path) for slot, path in weights.items()})
+        check_trainable(slot, agent, run.agent_names[slot], method)
+    weights = {slot: str(agent.options[WHERE[agent.kind]]) for slot, agent in run.agents.items()}
+    adapters = {slot: agent.options.get("adapter") for slot, agent in run.agents.items()}
+    for what, found in (("checkpoints", weights), ("adapters", adapters)):
+        different = sorted(map(str, set(found.values())))
+        if method.policies == "shared" and len(different) > 1:
+            raise ConfigError(
+                f"policies: shared, but the slots have {len(different)} {what} ({', '.join(different)}); give all the "
+                "same, or set policies=per_agent"
+            )
+    return Policy(
+        version=0,
+        weights={slot: _absolute(path) for slot, path in weights.items()},
+        adapters={slot: _absolute(str(path)) for slot, path in adapters.items() if path is not None},
+    )
 
 
 def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
     """A run played by a policy; who speaks and how it is sampled stays as it was."""
     agents = {}
     for slot, agent in run.agents.items():
-        own = {"path": policy.weights[slot], "version": policy.version, "determinism": determinism}
-        agents[slot] = agent.model_copy(update={"options": agent.options | own})
+        own: dict[str, Any] = {"version": policy.version}
+        if agent.kind == "local":  # a server has its checkpoint already, and a name for it
+            own |= {"path": policy.weights[slot], "determinism": determinism}
+        kept = {name: value for name, value in agent.options.items() if name != "adapter"}
+        over = {"adapter": policy.adapters[slot]} if slot in policy.adapters else {}
+        agents[slot] = agent.model_copy(update={"options": kept | over | own})
     return run.model_copy(update={"agents": agents})
 
 
@@ -162,7 +190,8 @@ def policy_after(folder: MarlFolder, config: MarlConfig, number: int) -> Policy:
         raise UnknownName.of(f"finished epoch of {folder.path}", f"epoch{number}", over)
     record = read_record(epoch.record)
     weights = {slot: _inside(folder.path, path) for slot, path in record.weights.items()}
-    return Policy(version=record.version, weights=weights)
+    adapters = {slot: _inside(folder.path, path) for slot, path in record.adapters.items()}
+    return Policy(version=record.version, weights=weights, adapters=adapters)
 
 
 def told(folder: Path, path: str) -> str:
@@ -179,23 +208,3 @@ def _absolute(path: str) -> str:
     """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
     place = Path(checkpoint(path))
     return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path
-
-
-def _check_trainable(slot: str, agent: AgentDefinition, name: str) -> None:
-    if agent.kind == "rehearsal":
-        raise UsageError(
-            f"--agents: {slot} is agents/{name}, a rehearsal and not a language model; nothing can be trained in it: "
-            "name a checkpoint in this process (kind: local)"
-        )
-    if agent.kind != "local" or "path" not in agent.options:
-        raise UsageError(
-            f"--agents: {slot} is agents/{name} of kind {agent.kind}; trained are checkpoints in this process "
-            "(kind: local, with options.path)"
-        )
-    if agent.options.get("adapter") is not None:
-        raise ConfigError(
-            f"agents/{name}: has an adapter; training starts from whole checkpoints: add it to its base first "
-            "(collab finetune with lora.merge: true)"
-        )
-    if agent.modality != "text":
-        raise ConfigError(f"agents/{name}: modality {agent.modality}; rows hold no pictures, so train with text")

@@ -170,6 +170,6 @@ def _trained(config: MarlConfig, policy: Policy, step: Step, prompts: Sequence[P
         task = Task(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(method.dpo))
         return forecast(task, likely_replies(said, read, chat), device, processes=method.processes)
     task = Task(stage="dpo", base=base, preset=config.preset, recipe=method.dpo)
-    if method.reference == "initial" and method.epochs > 1:
+    if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, likely_pairs(said, read, chat), device, processes=method.processes)

@@ -118,6 +118,8 @@ class Record(Definition):
     """Of the policy that it left: the last epoch that changed any weights."""
     weights: dict[str, str]
     """Slot → checkpoint that it left."""
+    adapters: dict[str, str] = Field(default_factory=dict)
+    """Slot → LoRA adapter over it that it left; slots without one are missing."""
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
     played: Success | None = None

@@ -115,8 +115,10 @@ def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
 def _task(loop: Loop, number: int, group: str, policy: Policy, recipe: Recipe) -> Task:
     config = loop.config
     slots = config.groups[group]
-    base, first = policy.of(slots), first_policy(config.run, config.method).of(slots)
-    compares = isinstance(recipe, DpoRecipe) and config.method.reference == "initial" and first != base
+    base, first = policy.of(slots), first_policy(config.run, config.method)
+    compares = isinstance(recipe, DpoRecipe)
+    initial = config.method.reference == "initial"
+    with_adapter = (first if initial else policy).adapter_of(slots) if compares else None
     return Task(
         stage="dpo" if isinstance(recipe, DpoRecipe) else "sft",
         base=base,
@@ -124,7 +126,9 @@ def _task(loop: Loop, number: int, group: str, policy: Policy, recipe: Recipe) -
         recipe=recipe,
         seed=derive(config.run.seed, "training", number, group),
         data=(str((loop.folder.epoch(number).rows / group).resolve()),),
-        reference=first if compares else None,
+        reference=first.of(slots) if compares and initial and first.of(slots) != base else None,
+        adapter=policy.adapter_of(slots),
+        reference_adapter=with_adapter,
     )
 
 

@@ -29,6 +29,8 @@ _WRITTEN_BY = ("o_proj", "down_proj")
 """Layers whose output is as wide as the model."""
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 """In the name of a weight, the number of its layer; towers that see count their layers apart."""
+_TRAINED = re.compile(r"(?P<run>[^/]+)/epochs/(?P<epoch>\d+)/training(/(?P<agent>[^/]+))?/final$")
+"""Where a training leaves what an epoch has trained."""
 _HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
@@ -80,13 +82,13 @@ def check_fit(folder: Path, base: str) -> None:
 
 
 def served_name(folder: Path, version: int) -> str:
-    """The name under which a server gets an adapter: directory, version of the policy and digest of the weights."""
+    """The name under which a server gets an adapter: whose it is, version of the policy and digest of the weights."""
     digest = hashlib.sha256()
     for name in (CONFIG, *WEIGHTS):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-    return f"{folder.name}-v{version}-{digest.hexdigest()[:12]}"
+    return f"{_called(folder)}-v{version}-{digest.hexdigest()[:12]}"
 
 
 class AdapterPlace:
@@ -157,6 +159,14 @@ class AdapterPlace:
                 f"the server has {', '.join(listed) or 'none'}"
             )
         self._name = adapter
+
+
+def _called(folder: Path) -> str:
+    """Of what a training left run, epoch and agent, as `marl-epoch3-ada`; of other adapters their directory."""
+    found = _TRAINED.search(folder.as_posix())
+    if found is None:
+        return folder.name
+    return "-".join(filter(None, (found["run"], f"epoch{found['epoch']}", found["agent"])))
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:

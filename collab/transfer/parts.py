@@ -167,7 +167,7 @@ def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) ->
     """
     assert config.training is not None, "direct trains nothing"
     policy = policy_after(folder.training, config.training, best_epoch(folder))
-    determinism = next(iter(run.agents.values())).options["determinism"]
+    determinism = next(iter(run.agents.values())).options.get("determinism", "fast")
     names = dict.fromkeys(run.agents, f"{folder.training.path.name}@best")
     return playing(run, policy, determinism).model_copy(update={"agent_names": names})
 

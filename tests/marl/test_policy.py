@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collab.errors import GraphError, RunFormatError, UnknownName, UsageError
+from collab.config import RunConfig
+from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
+from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import PolicyName, agents_of, first_policy, parse_policy, playing, told
 from collab.marl.summary import Record, Success
@@ -44,6 +46,63 @@ def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configured) -> Non
     assert team.model_copy(update={"agents": run.agents}) == run
 
 
+KEPT = "dpo.lora={rank: 4, alpha: 8}"
+
+
+def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
+    config = configured(KEPT)
+    assert config.method.keeps_adapters
+    first = first_policy(config.run, config.method)
+    policy = first.updated(2, {"ada": "adapter"}, adapters=True)
+    assert (policy.weights, policy.adapter_of(["ada"]), policy.adapter_of(["ben"])) == (first.weights, "adapter", None)
+    team = playing(config.run, policy, "exact")
+    ada, ben = (team.agents[slot].options for slot in ("ada", "ben"))
+    assert (ada["path"], ada["adapter"], ada["version"]) == (first.weights["ada"], "adapter", 2)
+    assert "adapter" not in ben
+    assert "adapter" not in playing(team, first, "exact").agents["ada"].options
+
+
+def served(config: MarlConfig, model: Path | str, **options: object) -> RunConfig:
+    """The same run with agents on a server."""
+    own = {"model": str(model), "base_url": "http://127.0.0.1:1/v1", **options}
+    agents = {
+        slot: one.model_copy(update={"kind": "openai", "options": own}) for slot, one in config.run.agents.items()
+    }
+    return config.run.model_copy(update={"agents": agents})
+
+
+def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_path: Path) -> None:
+    """The server has the checkpoint and is told of adapters; whatever else is trained cannot be given to it."""
+    config = configured(KEPT, "determinism=fast")
+    run = served(config, tiny)
+    first = first_policy(run, config.method)
+    assert set(first.weights.values()) == {str(tiny.resolve())}
+    options = playing(run, first.updated(1, {"ada": "adapter"}, adapters=True), "fast").agents["ada"].options
+    assert (options["model"], options["adapter"], options["version"]) == (str(tiny), "adapter", 1)
+    assert not {"path", "determinism"} & options.keys()
+    with pytest.raises(
+        UsageError, match=r"of kind openai; with dpo.lora, lora.merge=false and saved=float32 each epoch"
+    ):
+        first_policy(run, configured("determinism=fast").method)
+    with pytest.raises(UsageError, match="determinism: exact needs kind local"):
+        first_policy(run, configured(KEPT).method)
+    with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; what is trained has to lie here"):
+        first_policy(served(config, "Qwen/nowhere"), config.method)
+
+
+def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_path: Path) -> None:
+    config = configured(KEPT, "determinism=fast")
+    with pytest.raises(ConfigError, match=r"adapter .* is no directory with adapter_config.json here"):
+        first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    first = first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
+    assert set(first.adapters.values()) == {str(tmp_path.resolve())}
+    local = {"path": str(tiny), "adapter": str(tmp_path)}
+    agents = {slot: one.model_copy(update={"options": local}) for slot, one in config.run.agents.items()}
+    with pytest.raises(ConfigError, match=r"has an adapter, which this method does not go on with"):
+        first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
+
+
 def test_an_epoch_that_trained_nothing_leaves_the_policy(configured) -> None:
     policy = first_policy(configured().run, configured().method)
     assert policy.updated(3, {}) is policy
@@ -68,6 +127,11 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: MarlFolder) -> None:
     for epoch, last in ((None, False), (None, True), (1, False)):
         agents = agents_of(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
         assert {slot: agent.options["path"] for slot, agent in agents.items()} == {"ada": final, "ben": final}
+    record = Record(epoch=2, version=2, weights={"ada": "whole", "ben": "whole"}, adapters={"ada": "./a"}, hash="")
+    trained.epoch(2).path.mkdir(parents=True)
+    trained.epoch(2).record.write_text(record.model_dump_json())
+    ada = agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))["ada"].options
+    assert (ada["path"], ada["adapter"]) == ("whole", str(trained.path.resolve() / "a"))
     first = agents_of(PolicyName(run=trained.path, epoch=0), ("ada", "ben"))
     assert {agent.options["version"] for agent in first.values()} == {0}
 

@@ -64,6 +64,20 @@ def test_a_name_carries_directory_version_and_weights(tmp_path: Path) -> None:
     assert served_name(folder, 3) != name, "the same name for other weights would be served from a stale cache"
 
 
+@pytest.mark.parametrize(
+    ("place", "called"),
+    [
+        ("marl/epochs/3/training/final", "marl-epoch3"),
+        ("marl/epochs/12/training/ada/final", "marl-epoch12-ada"),
+        ("sft/final", "final"),
+        ("epochs/3/training", "training"),
+    ],
+)
+def test_what_a_training_left_is_called_after_run_and_epoch(place: str, called: str, tmp_path: Path) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    assert served_name(tmp_path / place, 3).startswith(f"{called}-v3-")
+
+
 def test_what_is_no_adapter_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such directory"):
         OpenAIModel(model="fake", base_url="http://127.0.0.1:1/v1", adapter=str(tmp_path / "missing"))

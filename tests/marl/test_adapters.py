@@ -1,0 +1,78 @@
+"""Policies that stay adapters: gone on with from epoch to epoch, played over their base, added to it when exported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from collab.learn.folder import RunFolder
+from collab.marl.export import export, find
+from collab.marl.loop import start
+from collab.marl.policy import agents_of, parse_policy
+from collab.models.layout import weights_digest
+
+pytestmark = pytest.mark.slow
+LORA = "dpo.lora={rank: 4, alpha: 8}"
+
+
+def trained(configured: Any, out: Path, *settings: str) -> Path:
+    """A training of two epochs that both have something to learn."""
+    config = configured("epochs=2", "held_out.before=false", "dpo.learning_rate=0.01", LORA, *settings)
+    result = asyncio.run(start(config, out, device="cpu"))
+    assert result.summary is not None
+    assert all(record.trained for record in result.records if record.epoch)
+    return out
+
+
+def manifest(run: Path, epoch: int) -> dict[str, Any]:
+    return RunFolder(run / f"epochs/{epoch}/training").manifest()
+
+
+def test_an_adapter_is_gone_on_with_and_exported(schooled, scholar: Path, tmp_path: Path) -> None:
+    run = trained(schooled, tmp_path / "run")
+    records = [json.loads((run / f"epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
+    for number, record in enumerate(records, 1):
+        assert set(record["adapters"].values()) == {f"./epochs/{number}/training/final"}
+        assert set(record["weights"].values()) == {str(scholar)}
+    finals = [run / f"epochs/{number}/training/final" for number in (1, 2)]
+    assert manifest(run, 1)["adapter"] is None
+    assert manifest(run, 2)["adapter"]["digest"] == weights_digest(finals[0]) != weights_digest(finals[1])
+    assert [manifest(run, number)["reference_adapter"] for number in (1, 2)] == [None, None]
+    played = json.loads((run / "epochs/2/rollout/run.json").read_text())["config"]["agents"]["ada"]["options"]
+    assert (played["path"], played["adapter"], played["version"]) == (str(scholar), str(finals[0].resolve()), 1)
+    name = parse_policy(f"{run}@epoch2")
+    assert name is not None
+    assert agents_of(name, ("ada", "ben"))["ben"].options["adapter"] == str(finals[1].resolve())
+    _check_exports(run, scholar, finals[1], tmp_path)
+
+
+def _check_exports(run: Path, base: Path, adapter: Path, place: Path) -> None:
+    """The adapter itself, and its sum with the base: transformers and PEFT compute the same of both."""
+    ids = torch.arange(40)[None] * 7 % 300
+    whole = export(find(f"{run}@epoch2"), place / "whole", merge=True, dtype=None)
+    alone = export(find(f"{run}@epoch2"), place / "alone", merge=False, dtype=None)
+    assert weights_digest(alone.path) == weights_digest(adapter)
+    over = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), alone.path)
+    with torch.no_grad():
+        expected = over(input_ids=ids).logits
+        found = AutoModelForCausalLM.from_pretrained(whole.path)(input_ids=ids).logits
+        plain = AutoModelForCausalLM.from_pretrained(base)(input_ids=ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert float((found - plain).abs().max()) > 1e-2
+
+
+def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) -> None:
+    run = trained(schooled, tmp_path / "run", "reference=previous", "policies=per_agent")
+    for slot in ("ada", "ben"):
+        before, after = (RunFolder(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
+        told = after.manifest()
+        assert told["adapter"] == told["reference_adapter"]
+        assert told["adapter"]["digest"] == weights_digest(before.final)
+        assert after.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)
