@@ -36,6 +36,7 @@ from collab.cli import (
     train_marl,
     transfer,
     verify,
+    view,
 )
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
@@ -81,6 +82,7 @@ app.command("export")(export.export)
 app.command("verify-resume")(verify.verify_resume)
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(runs.app, name="runs")
+app.command("view")(view.view)
 app.add_typer(env.app, name="env")
 app.add_typer(graph.app, name="graph")
 app.add_typer(agents.app, name="agents")

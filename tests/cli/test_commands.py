@@ -30,6 +30,7 @@ COMMANDS = {
         "train-marl",
         "transfer",
         "verify-resume",
+        "view",
     ],
     "agents": ["check", "list"],
     "checkpoint": ["new"],

@@ -1,0 +1,81 @@
+"""`collab view`: recorded runs as pages in a browser, also while they are being written."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collab.cli.output import note, say
+
+RUNS = Path("runs")
+"""Looked through where nothing is named."""
+
+
+def view(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Runs, trainings (of train-marl), or folders with some; default: all in ./runs.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Listen here; others than loopback let others ask.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="0 for a free one; default: 8477, or a free one.",
+            show_default=False,
+        ),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")] = False,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let everybody in who reaches the address, without the token in it.")
+    ] = False,
+) -> None:
+    """Look into runs in a browser: who proposed what, who changed whose mind, the vote, the critic, the pairs.
+
+    Prints an address that works once, and serves on this machine alone until Ctrl-C. The runs are never changed.
+    """
+    from collab.view.guard import Gate, is_local
+    from collab.view.inspector import Inspector
+    from collab.view.server import check_installed, listening, serve
+
+    check_installed()
+    inspector = Inspector(runs or [_default()])
+    with listening(host, port) as listener:
+        gate = Gate(host, listener.getsockname()[1], open_to_all=no_token)
+        if not is_local(host):
+            note(
+                f"everybody who reaches {host}:{gate.port} {'can read these runs' if no_token else 'may try the token'}"
+            )
+
+        def ready() -> None:
+            say(f"{gate.address}")
+            note("serving until Ctrl-C" + ("" if no_token else "; the address works once, in one browser"))
+            if not no_open:
+                webbrowser.open(gate.address)
+
+        try:
+            serve(inspector, gate, listener, ready)
+        finally:
+            inspector.close()
+
+
+def _default() -> Path:
+    """./runs; UsageError where there is none."""
+    from collab.errors import UsageError
+
+    if not RUNS.is_dir():
+        raise UsageError("there is no folder runs here; name a run, or make one with: collab demo")
+    return RUNS
