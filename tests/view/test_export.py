@@ -2,6 +2,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,63 @@ def test_every_module_of_the_pages_is_in_the_report(report):
 
 def _hash(content):
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+# ------------------------------------------------------------------------------------------------------ browser
+
+
+@pytest.fixture
+def offline():
+    """Opens a file in a browser without a network: (page, what it said, what it asked for)."""
+    from playwright.sync_api import sync_playwright
+
+    from collab.envs.web.browser import find_browser
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser().path, args=["--no-sandbox"])
+        context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
+
+        def opened(path):
+            page, said, asked = context.new_page(), [], []
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("dialog", lambda dialog: said.append(dialog.message))
+            page.on("request", lambda request: asked.append(request.url.partition("#")[0][:60]))
+            page.goto(path.as_uri())
+            return page, said, asked
+
+        yield opened
+        browser.close()
+
+
+@pytest.mark.browser
+def test_it_opens_from_a_file_without_server_and_network(report, offline):
+    made, _ = report
+    page, said, asked = offline(made.path)
+    page.get_by_role("link", name="team", exact=True).click()
+    page.get_by_role("link", name="Episodes", exact=True).click()
+    page.get_by_role("link", name="ContactsAddContact/0").click()
+    picture = page.locator("img")
+    picture.wait_for()
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 360
+    assert page.get_by_text("Save a contact named").first.is_visible()
+    page.get_by_text("Exact prompt").click()
+    page.get_by_text(re.compile(r"You are \w+\. Round \d of 2\.")).first.wait_for()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("location.hash.endsWith('/1')")
+    assert said == []
+    assert {address.split(":")[0] for address in asked} <= {"file", "data", "blob"}
+    assert len([address for address in asked if address.startswith("file")]) == 1
+
+
+@pytest.mark.browser
+def test_a_script_that_is_smuggled_in_does_not_run(report, offline, tmp_path):
+    made, _ = report
+    text = made.path.read_text()
+    spoilt = tmp_path / "spoilt.html"
+    harm = "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'><body"
+    spoilt.write_text(text.replace("<body", harm, 1))
+    page, said, _ = offline(spoilt)
+    page.get_by_role("link", name="team", exact=True).wait_for()
+    assert page.evaluate("window.harmed") is None
+    assert len([line for line in said if "Content Security Policy" in line]) >= 2
