@@ -19,22 +19,33 @@ _SHOWN = 16
 
 def verify_resume(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch and one kill: under a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch and two kills: half a minute.")] = False,
     kills: Annotated[
         int | None,
-        typer.Option("--kills", metavar="N", min=1, help="How often, at most once per part of an epoch; default: 7."),
+        typer.Option(
+            "--kills",
+            metavar="N",
+            min=1,
+            help="How often, at most once per part of an epoch; default: 7, so in every kind of work.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the places where it is killed.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="S", help="Of the places where it is killed; default: another one each time."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: one that is removed."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train a tiny team twice, once killed at random points and gone on with, and compare what came of it.
+    """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
+
+    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part.
 
     Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not.
     """
+    import secrets
     import shutil
     import tempfile
 
@@ -43,10 +54,11 @@ def verify_resume(
 
     check_installed()
     folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
-    many = kills or (1 if quick else 7)
-    proof = verify(folder, kills=many, seed=seed, epochs=1 if quick else 2, tell=note)
+    many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
+    note(f"points are drawn with --seed {drawn}")
+    proof = verify(folder, kills=many, seed=drawn, epochs=1 if quick else 2, tell=note)
     if as_json:
-        emit({"same": proof.same, "first_difference": data(proof.first_difference), **data(proof)})
+        emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
     else:
         _show(proof)
     if not proof.same:
@@ -59,6 +71,8 @@ def verify_resume(
 def _show(proof: Proof) -> None:
     killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
     table(["kill", "epoch", "part", "in", "call"], killed)
+    for one in proof.missed:
+        say(f"never came to call {one.call} of {one.function} in epoch {one.epoch}, {one.part}")
     say()
     parts = [
         (one.epoch, one.part, one.undisturbed[:_SHOWN], one.killed[:_SHOWN], "yes" if one.same else "NO")

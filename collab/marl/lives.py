@@ -5,8 +5,9 @@
         killed = live(config, out / "killed", log, point)
 
 A process kills itself with SIGKILL at a call of one of this package's functions, between any two lines of what it was
-doing. Where is drawn from what an undisturbed life went through: first the part of an epoch, so that short parts are
-not missed, then one of the functions called in it, so that hot ones do not hide the others, then one of its calls.
+doing. Where is drawn from what an undisturbed life went through: first the part of an epoch, every kind of work once
+before any other part (`KINDS`), so that short ones are not missed; then one of the functions called in it, so that hot
+ones do not hide the others; then one of its calls.
 
 Processes are forked from one that has loaded what they need and computes nothing itself.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -36,6 +38,23 @@ from collab.seeds import derive, generator
 
 _ROOT = Path(__file__).parents[1]
 
+KINDS = {
+    "rollout": ("rollout",),
+    "critic": ("critic",),
+    "pairing": ("adversary", "rows"),
+    "optimizer": ("optimizer",),
+    "checkpoint": ("checkpoint",),
+}
+"""Kinds of work, each killed in before anything else → the parts of an epoch that they are."""
+TRAINING = "training"
+_BEGINS = {
+    "learn.watch.Watcher.on_train_begin": "optimizer",
+    "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
+    "learn.written.Written._save_checkpoint": "checkpoint",
+    "learn.result.write_result": "checkpoint",
+}
+"""Functions of the part `TRAINING` → the part that begins with them, until the next begins: its steps, its writing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
@@ -43,7 +62,7 @@ class Point:
 
     epoch: int
     part: str
-    """Of the epoch, as `Progress.part` has it."""
+    """Of the epoch, as `Progress.part` has it; of a training also "optimizer" and "checkpoint"."""
     function: str
     """Of this package, e.g. "store.writer.RunWriter.step"."""
     call: int
@@ -55,27 +74,53 @@ class Trace:
     """What a process went through: (epoch, part) in the order of time → function → calls."""
 
     parts: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
+    _told: str = ""
     _now: tuple[int, str] = (0, "")
 
     def seen(self, progress: Progress | None, function: str) -> tuple[int, str]:
         """Count a call; returns the part that it belongs to, until the next one begins."""
-        if progress is not None and progress.part != self._now[1]:
+        if progress is not None and progress.part != self._told:
+            self._told = progress.part
             self._now = (progress.epoch, progress.part)
+        elif self._told == TRAINING and function in _BEGINS:
+            self._now = (self._now[0], _BEGINS[function])
         self.parts.setdefault(self._now, Counter())[function] += 1
         return self._now
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
-    """Points in the order of time, at most one per part; as many as there are parts where more are asked for."""
+    """Points in the order of time, one per kind of work before any other part.
+
+    At most one per part, and per training: a process that goes on may have too little of it left to come to another
+    one. As many as there are parts where more are asked for.
+    """
     rng = generator(derive(seed, "kills"))
-    parts = [part for part in trace.parts if part[1]]
-    chosen = set(rng.sample(parts, min(kills, len(parts))))
+    chosen = _parts(trace, kills, rng)
     points = []
-    for epoch, part in (one for one in parts if one in chosen):
+    for epoch, part in (one for one in trace.parts if one in chosen):
         calls = trace.parts[epoch, part]
         function = rng.choice(sorted(calls))
         points.append(Point(epoch=epoch, part=part, function=function, call=rng.randint(1, calls[function])))
     return points
+
+
+def _parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int, str]]:
+    left = [part for part in trace.parts if part[1]]
+    kinds = rng.sample(list(KINDS), len(KINDS))
+    chosen: set[tuple[int, str]] = set()
+    while left and len(chosen) < kills:
+        wanted = KINDS[kinds.pop()] if kinds else None
+        fitting = [one for one in left if wanted is None or one[1] in wanted]
+        if fitting:
+            drawn = rng.choice(fitting)
+            chosen.add(drawn)
+            left = [one for one in left if _whole(one) != _whole(drawn)]
+    return chosen
+
+
+def _whole(part: tuple[int, str]) -> tuple[int, str]:
+    """The part as the loop tells it."""
+    return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
 
 
 def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:

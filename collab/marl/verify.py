@@ -3,8 +3,9 @@
     proof = verify(Path("verified"), kills=7, seed=0)
     proof.same, proof.points, proof.first_difference
 
-What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor. The directory keeps
-both trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
+What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, a pair per optimizer
+step and each pair three times, so that optimizers have a state to lose. The directory keeps both trainings,
+`undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from collab.marl.play import measured, trajectories_of
 from collab.marl.school import found_school, small_training
 from collab.marl.summary import read_record
 from collab.store.files import writing
+
+STEPS = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=3")
+"""Settings with which even one pair makes several optimizer steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Proof:
     path: Path
     points: tuple[Point, ...]
     """Where a process was killed, in the order of time."""
+    missed: tuple[Point, ...] = ()
+    """Where one was to be killed and never came."""
     parts: tuple[Compared, ...]
     """In the order of time; the run hash is the last."""
 
@@ -74,7 +80,7 @@ def verify(
 
     Args:
         out: a directory that is made, or an empty one.
-        kills: wanted; at most one per part of an epoch.
+        kills: wanted; see `draw`.
         seed: of the points.
         epochs: of either training.
         tell: takes a line about what is done next.
@@ -95,9 +101,14 @@ def verify(
     trace = whole_life(config, whole.path, log)
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
-    died = tuple(point for point in points if live(config, killed.path, log, point))
+    died = {point for point in points if live(config, killed.path, log, point)}
     live(config, killed.path, log, None)
-    return Proof(path=out, points=died, parts=tuple(compared(whole, killed)))
+    return Proof(
+        path=out,
+        points=tuple(point for point in points if point in died),
+        missed=tuple(point for point in points if point not in died),
+        parts=tuple(compared(whole, killed)),
+    )
 
 
 def _make(out: Path) -> None:
@@ -124,7 +135,7 @@ def _found(out: Path, log: Path, epochs: int, tell: Callable[[str], None]) -> Ma
     told = out / "config.json"
 
     def found() -> None:
-        config = asyncio.run(small_training(found_school(out), f"epochs={epochs}"))
+        config = asyncio.run(small_training(found_school(out), f"epochs={epochs}", *STEPS))
         told.write_text(config.model_dump_json(), encoding="utf-8")
 
     tell("teaching a tiny checkpoint")

@@ -10,29 +10,70 @@ from pathlib import Path
 import pytest
 
 from collab.errors import TrainingFailure
-from collab.marl.lives import Trace, draw, in_full
+from collab.marl.lives import KINDS, Trace, draw, in_full
 from collab.marl.loop_state import Progress
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
+EPOCH = ("rollout", "critic", "adversary", "rows", "training", "optimizer", "checkpoint", "evaluation")
 TRACE = Trace(
-    {(0, ""): CALLS, (0, "evaluation"): CALLS, (1, "rollout"): CALLS, (1, "training"): Counter({"learn.loss": 3})}
+    {part: CALLS for part in [(0, ""), (0, "evaluation"), *((epoch, one) for epoch in (1, 2) for one in EPOCH)]}
 )
+SEEDS = range(20)
+
+
+def drawn(kills: int, seed: int) -> list[tuple[int, str]]:
+    return [(point.epoch, point.part) for point in draw(TRACE, kills=kills, seed=seed)]
 
 
 def test_points_come_in_the_order_of_time_one_per_part_each_where_something_was() -> None:
-    seeds = range(20)
-    for points in (draw(TRACE, kills=2, seed=seed) for seed in seeds):
+    for seed in SEEDS:
+        points = draw(TRACE, kills=6, seed=seed)
         parts = [(point.epoch, point.part) for point in points]
         assert parts == [part for part in TRACE.parts if part in parts]
-        assert len(set(parts)) == 2
+        assert len(set(parts)) == 6
         assert all(1 <= one.call <= TRACE.parts[one.epoch, one.part][one.function] for one in points)
-    assert len({tuple(draw(TRACE, kills=2, seed=seed)) for seed in seeds}) > 1
+    assert len({tuple(draw(TRACE, kills=2, seed=seed)) for seed in SEEDS}) > 10
     assert draw(TRACE, kills=2, seed=5) == draw(TRACE, kills=2, seed=5)
 
 
-def test_nothing_is_killed_before_it_began_and_no_part_twice() -> None:
-    parts = [(point.epoch, point.part) for point in draw(TRACE, kills=99, seed=0)]
-    assert parts == [(0, "evaluation"), (1, "rollout"), (1, "training")]
+def test_every_kind_of_work_is_killed_in_before_any_other_part() -> None:
+    for seed in SEEDS:
+        names = [part for _, part in drawn(len(KINDS), seed)]
+        assert all(len(set(names) & set(parts)) == 1 for parts in KINDS.values())
+        assert {part for _, part in drawn(2, seed)} <= {part for parts in KINDS.values() for part in parts}
+    assert {part for seed in SEEDS for _, part in drawn(2, seed)} == {
+        part for parts in KINDS.values() for part in parts
+    }
+
+
+def test_a_training_is_killed_once_for_less_of_it_is_left_then() -> None:
+    in_training = {"training", "optimizer", "checkpoint"}
+    for kills in (2, 7, 99):
+        for seed in SEEDS:
+            epochs = [epoch for epoch, part in drawn(kills, seed) if part in in_training]
+            assert len(epochs) == len(set(epochs))
+
+
+def test_nothing_is_killed_before_it_began() -> None:
+    parts = drawn(99, 0)
+    assert (0, "") not in parts
+    assert len(parts) == 1 + 2 * 6
+
+
+def test_a_training_has_steps_and_checkpoints() -> None:
+    """It tells one part, and is seen to be at its next step or writing."""
+    trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
+    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
+    for function in ("learn.data.read_data", step, "loss", save, "write", step, "loss"):
+        trace.seen(progress, function)
+    progress.part = "evaluation"
+    trace.seen(progress, save)
+    assert trace.parts == {
+        (1, "training"): {"learn.data.read_data": 1},
+        (1, "optimizer"): {step: 2, "loss": 2},
+        (1, "checkpoint"): {save: 1, "write": 1},
+        (1, "evaluation"): {save: 1},
+    }
 
 
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.marl.layout import MarlFolder
-from collab.marl.lives import Point
+from collab.marl.lives import KINDS, Point
 from collab.marl.verify import Compared, Proof, compared
 
 POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
@@ -37,12 +37,18 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path, capsys: 
 @pytest.mark.slow
 def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_found(tmp_path: Path) -> None:
     out = tmp_path / "proof"
-    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", "--quick", "--json", "--out", str(out)]
+    asked = ("--quick", "--json", "--seed", "3", "--out", str(out))
+    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", *asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["same"]
-    assert len(told["points"]) == 1
+    assert told["seed"] == 3
+    assert (len(told["points"]), told["missed"]) == (2, [])
+    steps = (out / "undisturbed/epochs/1/training/metrics.jsonl").read_text().splitlines()
+    assert len(steps) >= 3
+    lived = {part for _, part, _ in json.loads((out / "log.trace.json").read_text())}
+    assert lived >= {part for parts in KINDS.values() for part in parts}
     assert [(part["epoch"], part["part"]) for part in told["parts"]] == [
         (0, "evaluation"),
         *((1, part) for part in ("rollout", "critic", "pairs", "rows", "weights", "evaluation")),
