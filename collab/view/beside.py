@@ -88,8 +88,7 @@ class Beside:
 
     def refresh(self) -> None:
         """Take in what is there now."""
-        with self._mutex:
-            connection = self._reader.index.connection
+        with self._mutex, self._reader.connection() as connection:
             if connection is not self._at:  # the index was built anew
                 connection.commit()
                 connection.execute("PRAGMA temp_store = MEMORY")

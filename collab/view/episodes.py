@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collab.errors import UnknownName
-from collab.types import Trajectory
 from collab.view import answer
 from collab.view.finds import Worth, worths
 from collab.view.pool import Opened
@@ -85,15 +84,15 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
     row = row_of(root, run, episode)
     order = [one.id for one in rows_of(root, run)]
     place = order.index(episode)
-    (summary,) = [one for one in run.reader.episodes() if one.id == episode]
-    head: Trajectory = run.reader.head(episode)
+    head = run.reader.head(episode)
+    steps = step_rows(run, episode, labels)
     return EpisodeView(
         row=row,
         goal=answer.text(head.task.goal),
         params=answer.text(json.dumps(head.task.params, ensure_ascii=False, indent=1, default=str)),
         labels=labels,
-        steps=step_rows(run, episode, labels),
-        missing=summary.missing,
+        steps=steps,
+        missing=_missing(run, episode, [one.step for one in steps]),
         final=head.final is not None,
         previous=EpisodeKey(run=root.id, episode=order[place - 1]) if place else None,
         next=EpisodeKey(run=root.id, episode=order[place + 1]) if place + 1 < len(order) else None,
@@ -157,6 +156,13 @@ def _step(row: tuple[Any, ...], worth: Worth | None, pairs: int) -> StepRow:
         overruled=worth is not None and worth.overruled,
         pairs=pairs,
     )
+
+
+def _missing(run: Opened, episode: str, present: Sequence[int]) -> list[int]:
+    """Steps that were recorded and are not among those."""
+    (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
+    expected = recorded if recorded is not None else max(present, default=-1) + 1
+    return sorted(set(range(expected)).difference(present))
 
 
 def _paired(run: Opened, episode: str) -> dict[int, int]:

@@ -52,18 +52,15 @@ class Opened:
         self._beside = Beside(self.reader)
         self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self._mutex = threading.RLock()
+        (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
+        self.weight = int(rows)
+        """Rows in memory when it was opened."""
 
     @property
     def beside(self) -> Beside:
         """Judgements and pairs, as they are now."""
         self._beside.refresh()
         return self._beside
-
-    @property
-    def weight(self) -> int:
-        """Rows in memory, about."""
-        (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
-        return int(rows)
 
     def fits(self) -> bool:
         """Whether the log still begins as it was read."""
@@ -144,11 +141,11 @@ class Pool:
                 one.reader.close()
 
     def _make_room(self) -> None:
-        weights = {path: one.weight for path, one in self._held.items()}
-        for path in list(self._held)[:-1]:
-            if sum(weights.values()) <= _MOST:
+        weight = sum(one.weight for one in self._held.values())
+        for path, one in list(self._held.items())[:-1]:
+            if weight <= _MOST:
                 return
-            del weights[path]
+            weight -= one.weight
             self._drop(path)
 
     def _drop(self, directory: Path) -> None:

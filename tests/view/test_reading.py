@@ -23,7 +23,7 @@ from collab.prompts.render import rebuild
 from collab.report import report_of
 from collab.store import index
 from collab.store.run import RunStore
-from collab.types import Box, Element, Observation, PromptRef, Trajectory
+from collab.types import Box, Element, Label, Observation, PromptRef, Trajectory
 from collab.view.changes import changes
 from collab.view.finds import worth
 from collab.view.inspector import Inspector
@@ -328,6 +328,28 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
     inspector.close()
 
 
+def test_labels_in_the_log_are_a_labelling_as_well(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, run := tmp_path / "run")
+    labels = read_labels(run, "oracle")
+    pair = read_pairs(run, pair_names(run)[-1]).pairs[0]
+    where = pair.chosen[0]
+    rewards = labels.judged[where.trajectory, where.step].rewards
+    with RunStore.open(run).writer() as writer:
+        writer.label(Label(trajectory=where.trajectory, maker="hand", rewards=(rewards,), pairs=(pair,)))
+    shutil.rmtree(run / "labels")
+    shutil.rmtree(run / "pairs")
+    inspector = Inspector([run], spares=tmp_path / "spares")
+    id = inspector.runs().runs[0].id
+    step = inspector.step(id, where.trajectory, where.step)
+    assert (step.labels, step.critic, step.labellings) == ("log:hand", rewards.critic, ["log:hand"])
+    assert [cell.score for cell in step.cells] == [one.score for one in rewards.rewards]
+    assert [(one.set, one.id) for one in step.pairs] == [("log:hand", pair.id)]
+    (epoch,) = inspector.overview(id).epochs
+    assert epoch.rewards is not None
+    assert (epoch.rewards.critic, epoch.pairs) == (rewards.critic, {pair.source: 1})
+    inspector.close()
+
+
 # --------------------------------------------------------------------------------------------- trainings and damage
 
 
@@ -423,7 +445,7 @@ def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, t
     rows = inspector.episodes(left.id, EpisodeFilter()).rows
     views = [inspector.episode(left.id, one.id) for one in rows]
     (view,) = [one for one in views if one.missing]
-    assert view.missing == (1,)
+    assert list(view.missing) == [1]
     assert inspector.step(left.id, view.row.id, 0).next == 2
     with pytest.raises(UnknownName):
         inspector.step(left.id, view.row.id, 1)

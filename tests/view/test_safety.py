@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
+from collab.errors import MissingExtra, UsageError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Element, ElementTarget, Observation, Step, Trajectory
 from collab.view.guard import POLICY, Gate
 from collab.view.inspector import Inspector
 from collab.view.routes import application
+from collab.view.server import check_installed, listening
 from collab.view.shapes import CUT
 
 BASE = "http://127.0.0.1:8477"
@@ -125,6 +128,19 @@ def test_every_answer_forbids_what_it_can(client: TestClient, gate: Gate) -> Non
         assert answer.headers["cache-control"] in ("no-store", "no-cache")
         assert "server" not in answer.headers
     assert "unsafe" not in POLICY
+
+
+def test_an_address_that_is_taken_and_a_missing_extra_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("collab.view.server.PORT", port)
+        with listening("127.0.0.1", None) as other:
+            assert other.getsockname()[1] != port
+        with pytest.raises(UsageError, match=f"--port {port}.*in use"):
+            listening("127.0.0.1", port)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtra, match=r"collab-marl\[view\]"):
+        check_installed()
 
 
 # ------------------------------------------------------------------------------------------------- where paths lead
