@@ -7,8 +7,10 @@ last; an epoch that has it is over and never looked into again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from collab.config import RunConfig
+from collab.errors import RunError
 from collab.evaluation import Report
 from collab.learn.folder import write_json
 from collab.library import checkpoint
@@ -84,18 +86,33 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
     return _close(loop, folder, record_of_start(report, episodes, policy, loop.folder.path, loop.seconds))
 
 
+def require_played(loop: Loop, report: Report, place: Path) -> Report:
+    """The report; RunError where not one of its episodes could be played: that measures and teaches nothing."""
+    broke = [one.error for one in report.results if one.error is not None]
+    if not broke or len(broke) < len(report.results):
+        return report
+    raise RunError(
+        f"{place}: none of {len(broke)} episodes could be played, the first broke with {broke[0]}; mend that, remove "
+        f"{place}, and go on with: {loop.folder.resume}; where the policy itself is lost, begin another training with "
+        f"the policy of an earlier epoch (--agents {loop.folder.path}@epoch{max(loop.progress.epoch - 1, 0)}) and a "
+        "lower dpo.learning_rate"
+    )
+
+
 async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Trajectory]:
     loop.begin("rollout")
     async with judging_ahead(loop, run, folder.rollout):
         with loop.timed("rollout", whole=not (folder.rollout / FILE).exists()):
             await roll_out(loop, run, folder.rollout)
-    return trajectories_of(folder.rollout, loop.config.method.steps)
+    steps = loop.config.method.steps
+    require_played(loop, rollout_report(folder.rollout, steps), folder.rollout)
+    return trajectories_of(folder.rollout, steps)
 
 
 async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
     loop.begin("evaluation")
     with loop.timed("evaluation", whole=not runs_in(folder.evaluation)):
-        return await evaluate(loop, policy, folder.evaluation)
+        return require_played(loop, await evaluate(loop, policy, folder.evaluation), folder.evaluation)
 
 
 async def _rows(loop: Loop, number: int, found: Evidence, policy: Policy) -> dict[str, RowCounts]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.errors import RunFormatError, UsageError
+from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.learn.folder import write_json
 from collab.store.files import read_json, writing
 from collab.store.lock import RunLock
@@ -61,8 +62,22 @@ class HeadFile:
         with writing(self.path, self.resume):
             write_json(self.path, {"format": self.format, **head})
 
-    def lock(self) -> RunLock:
-        """The right to write the directory; UsageError when another process has it."""
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the right to write the directory; what cannot be written in it says how to go on with all of it.
+
+        Raises:
+            UsageError: another process has that right.
+            StoreFailure: as the block raises it.
+        """
         folder = self.path.parent
         with writing(folder, self.resume):
-            return RunLock(folder, self.resume)
+            lock = RunLock(folder, self.resume)
+        try:
+            yield
+        except StoreFailure as error:
+            if self.resume in str(error):
+                raise
+            raise StoreFailure(f"{error}; all of the {self.noun} goes on with: {self.resume}") from error
+        finally:
+            lock.release()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from collab.marl.head import HeadFile
-from collab.store.lock import RunLock
 
 FILE = "marl.json"
 FORMAT = 2
@@ -89,10 +88,6 @@ class MarlFolder:
     def write(self, head: Mapping[str, Any]) -> None:
         """Replace `marl.json`; StoreFailure when it cannot be written."""
         self.head.write(head)
-
-    def lock(self) -> RunLock:
-        """The right to write it; UsageError when another process has it."""
-        return self.head.lock()
 
 
 def clear_unbegun(folder: Path, head: str) -> None:

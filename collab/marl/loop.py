@@ -147,8 +147,7 @@ async def _run(
         device=grant.device,
         progress=Progress(epochs=config.method.epochs),
     )
-    lock = folder.lock()
-    try:
+    with folder.head.held():
         watch(loop.progress)
         records: list[Record] = []
         try:
@@ -157,8 +156,6 @@ async def _run(
             return MarlResult(path=folder.path, records=tuple(records), summary=None, stopped=str(why))
         summary = _finish(loop, records)
         return MarlResult(path=folder.path, records=tuple(records), summary=summary, stopped=None)
-    finally:
-        lock.release()
 
 
 async def _epochs(loop: Loop, records: list[Record]) -> None:

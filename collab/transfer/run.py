@@ -143,8 +143,7 @@ async def _run(
         device=grant.device,
         progress=Progress(parts=many),
     )
-    lock = folder.head.lock()
-    try:
+    with folder.head.held():
         watch(work.progress)
         stopped = await _all(work)
         if stopped is not None:
@@ -152,8 +151,6 @@ async def _run(
         told = _compared(config, folder)
         folder.close(told)
         return TransferResult(path=folder.path, told=told, stopped=None)
-    finally:
-        lock.release()
 
 
 def _check_prompts(config: TransferConfig, folder: TransferFolder) -> None:

@@ -1,0 +1,45 @@
+"""What of an epoch is no result: one that could not be played at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collab.api import resolved
+from collab.config import run_config
+from collab.errors import RunError
+from collab.evaluation import Report
+from collab.library import Library
+from collab.marl.epoch import require_played
+from collab.marl.play import rollout_report
+from collab.resolve import with_prompts
+from collab.runs import start
+
+
+def reported(library: Library, out: Path, *settings: str) -> Report:
+    """Two episodes in a corridor that breaks, one of each task."""
+    options = "environment.backends.fake.options"
+    broken = [f"{options}.fail_at=0", "tasks=[PressButton, TypeWord]", *(f"{options}.{one}" for one in settings)]
+
+    async def play() -> None:
+        run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2, settings=broken)
+        await start(with_prompts(await resolved(run, once_per_task=False), library), library, out)
+
+    asyncio.run(play())
+    return rollout_report(out, None)
+
+
+def test_where_every_episode_broke_nothing_is_measured_or_learned(
+    configured, process, library: Library, tmp_path: Path
+) -> None:
+    loop, out = process(configured(), tmp_path), tmp_path / "run"
+    loop.progress.begin(2)
+    with pytest.raises(RunError, match="none of 2 episodes could be played, the first broke with Env") as told:
+        require_played(loop, reported(library, out), out)
+    assert f"remove {out}, and go on with: {loop.folder.resume}" in str(told.value)
+    assert f"--agents {tmp_path}@epoch1" in str(told.value)
+    some = reported(library, tmp_path / "some", "troubled=[TypeWord]")
+    assert some.broken == 1
+    assert require_played(loop, some, out) is some

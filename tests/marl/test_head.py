@@ -1,0 +1,35 @@
+"""The file at the head of a training or transfer: who may write there, and how all of it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.errors import StoreFailure, UsageError
+from collab.marl.head import HeadFile
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> HeadFile:
+    made = HeadFile(path=tmp_path / "run/head.json", noun="training", format=1, resume="collab train-marl --resume run")
+    made.create({"config": {}})
+    return made
+
+
+def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(head: HeadFile) -> None:
+    with pytest.raises(StoreFailure) as told, head.held():
+        raise StoreFailure("run/part: cannot write: full; make room, then collab finetune --resume run/part")
+    assert str(told.value).endswith("run/part; all of the training goes on with: collab train-marl --resume run")
+    with pytest.raises(StoreFailure) as own, head.held():
+        raise StoreFailure(f"run: cannot write: full; make room, then {head.resume}")
+    assert str(own.value).count(head.resume) == 1
+
+
+def test_only_one_writes_at_a_time_and_the_next_one_after_a_failure(head: HeadFile) -> None:
+    with head.held(), pytest.raises(UsageError, match="is being written by process"), head.held():
+        pass
+    with pytest.raises(ValueError, match="a mistake"), head.held():
+        raise ValueError("a mistake")
+    with head.held():
+        pass
