@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from collab.cli.output import note, say
+from collab.cli.view_export import Episode, Export, Labels, Most, write_report
 
 RUNS = Path("runs")
 """Looked through where nothing is named."""
@@ -42,6 +43,10 @@ def view(
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Let everybody in who reaches the address, without the token in it.")
     ] = False,
+    export: Export = None,
+    episode: Episode = None,
+    most: Most = None,
+    labels: Labels = None,
 ) -> None:
     """Look into runs in a browser: who proposed what, who changed whose mind, the vote, the critic, the pairs.
 
@@ -51,8 +56,13 @@ def view(
     from collab.view.inspector import Inspector
     from collab.view.server import check_installed, listening, serve
 
+    named = runs or [_default()]
+    if export is not None:
+        write_report(named, export, episodes=episode or (), most=most, labels=labels)
+        return
+    _refuse(episode=episode, most=most, labels=labels)
     check_installed()
-    inspector = Inspector(runs or [_default()])
+    inspector = Inspector(named)
     with listening(host, port) as listener:
         gate = Gate(host, listener.getsockname()[1], open_to_all=no_token)
         if not is_local(host):
@@ -79,3 +89,12 @@ def _default() -> Path:
     if not RUNS.is_dir():
         raise UsageError("there is no folder runs here; name a run, or make one with: collab demo")
     return RUNS
+
+
+def _refuse(**given: object) -> None:
+    """UsageError for options that mean something beside --export alone."""
+    from collab.errors import UsageError
+
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"--{name} chooses what --export takes along; leave it out, or add --export report.html")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from collab.cli.main import main
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.types import Observation
 from collab.view.answer import encoded
@@ -159,6 +160,34 @@ def test_a_picture_is_shrunk_to_its_width_and_a_small_one_is_kept():
         small = thumbnail(screen, buffer.getvalue())
         assert Image.open(io.BytesIO(small)).size == expected
         assert (small == buffer.getvalue()) == (size[0] <= WIDTH)
+
+
+def test_the_command_writes_a_report_and_says_what_is_in_it(recorded, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    out = tmp_path / "report.html"
+    assert main(["view", str(recorded), "--export", str(out), "--most", "1"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{out}  ({out.stat().st_size / 1e6:.1f} MB)\n"
+    assert "1 of 3 episodes" in shown.err
+    assert "choose others with --episode ID" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--most", "1"], "--most chooses what --export takes along"),
+        (["--episode", "ContactsAddContact/0"], "--episode chooses"),
+        (["--export", "x.html", "--episode", "ContactsAddContact/0", "--most", "1"], "leave one of them out"),
+        (["--export", "x.html", "--episode", "ContactsAddContact/9"], "did you mean ContactsAddContact/0"),
+        (["--export", "x.html", "."], "2 are named"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line_and_leave_no_file(recorded, tmp_path, capsys, monkeypatch, options, why):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["view", str(recorded), *options]) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
 
 
 # ------------------------------------------------------------------------------------------------------- bundle

@@ -1,0 +1,233 @@
+"""Measure the inspector on a run of 1,000 episodes, 20,000 steps and 240,000 judged cells.
+
+    python scripts/bench_view.py                         # makes the run (about a minute, 1 GB), measures, deletes it
+    python scripts/bench_view.py --run runs/big          # one that view_run.py has made
+    python scripts/bench_view.py --quick                 # 30 episodes of 8 steps: whether it works, not how fast it is
+
+open     From the first request of a server that has just been started to the last answer that the overview needs.
+steps    One step after the other at random places: its answer; beside it the exact words of one of its cells, and its
+         picture, drawn anew. Every request is a new place, so nothing is answered out of a cache.
+finds    The three jumps, a search and a page of episodes.
+memory   The most memory that the server had in all this.
+export   50 episodes as one file, by a process of its own.
+
+What is measured is `collab view` as people start it, asked over HTTP by another process. Printed: a table, one line of
+JSON (also to --out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from bench_env import Goal, machine
+from view_run import Size, make_run
+
+Figures = dict[str, Any]
+
+COLLAB = (sys.executable, "-c", "from collab.cli.start import run; run()")
+QUICK = Size(episodes=30, steps=8, played=12)
+EPISODES = 50
+"""Of the exported report."""
+
+TARGETS = (
+    ("open", "open_s", "s", 1.0),
+    ("steps", "step_ms_max", "ms", 100.0),
+    ("memory", "server_mb", "MB", 300.0),
+    ("export", "report_mb", "MB", 15.0),
+)
+"""Part, figure, unit, what it may be at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A started `collab view`, and the one connection over which it is asked."""
+
+    process: subprocess.Popen[str]
+    connection: http.client.HTTPConnection
+
+    def get(self, path: str, **query: str | int) -> bytes:
+        """An answer below /api/; RuntimeError when it is none."""
+        self.connection.request("GET", f"/api/{path}" + (f"?{urlencode(query)}" if query else ""))
+        response = self.connection.getresponse()
+        content = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"/api/{path}: {response.status} {content[:200]!r}")
+        return content
+
+    def ask(self, path: str, **query: str | int) -> Any:
+        """The same as data."""
+        return json.loads(self.get(path, **query))
+
+    def most_mb(self) -> float:
+        """The most memory that it had in RAM, in MB (10^6 bytes)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        if found is None:
+            raise RuntimeError("the system does not tell how much memory a process had")
+        return int(found[1]) * 1024 / 1e6
+
+
+@contextlib.contextmanager
+def served(run: Path) -> Iterator[Server]:
+    """`collab view` on a run, until the end of the block."""
+    command = [*COLLAB, "view", str(run), "--port", "0", "--no-open", "--no-token"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = urlsplit(process.stdout.readline().strip() if process.stdout else "")
+            if address.hostname is None or address.port is None:
+                raise RuntimeError("collab view did not start; run it by hand to see why")
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
+            yield Server(process, connection)
+            connection.close()
+        finally:
+            process.terminate()
+
+
+def bench_open(server: Server) -> tuple[Figures, str]:
+    """Everything that the overview of a run asks for, of a server that has answered nothing yet; and the run's id."""
+    start = time.perf_counter()
+    run = server.ask("runs")["runs"][0]["id"]
+    listed = time.perf_counter()
+    server.get(f"run/{run}")
+    overview = server.ask(f"run/{run}/overview")
+    server.get(f"run/{run}/problems")
+    whole = time.perf_counter()
+    cells = sum(
+        len(one["rewards"]["agents"]) * one["rewards"]["rounds"] for one in overview["epochs"] if one["rewards"]
+    )
+    steps = overview["run"]["steps"]
+    return {
+        "episodes": overview["run"]["done"],
+        "steps": steps,
+        "cells": steps * cells,
+        "runs_s": round(listed - start, 3),
+        "open_s": round(whole - start, 3),
+    }, run
+
+
+def places(server: Server, run: str, count: int) -> list[tuple[str, int]]:
+    """Steps at random, by seed; none twice."""
+    rows: list[dict[str, Any]] = []
+    whole = 1
+    while len(rows) < whole:
+        page = server.ask(f"run/{run}/episodes", offset=len(rows), limit=1000)
+        rows += page["rows"]
+        whole = page["total"]
+    every = [(row["id"], step) for row in rows for step in range(row["steps"])]
+    return random.Random(7).sample(every, min(count, len(every)))
+
+
+def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> Figures:
+    """Milliseconds for the answers about single steps."""
+    spent: dict[str, list[float]] = {"step": [], "cell": [], "picture": []}
+    for episode, step in wanted:
+        at: dict[str, str | int] = {"episode": episode, "step": step}
+        found = _timed(spent["step"], lambda at=at: server.ask(f"run/{run}/step", **at))
+        cell = found["cells"][-1]
+        who = {"agent": cell["agent"], "round": cell["round"]}
+        _timed(spent["cell"], lambda at=at, who=who: server.get(f"run/{run}/cell", **at, **who))
+        _timed(spent["picture"], lambda at=at: server.get(f"run/{run}/drawn", **at))
+    return {
+        f"{what}_ms{suffix}": round(of(values), 1)
+        for what, values in spent.items()
+        for suffix, of in (("", statistics.median), ("_p95", _p95), ("_max", max))
+    }
+
+
+def bench_finds(server: Server, run: str) -> Figures:
+    """Milliseconds for what looks at all steps."""
+    figures: Figures = {}
+    for kind in ("first-wrong", "overruled", "disagrees"):
+        figures[f"{kind}_ms"] = _ms(lambda kind=kind: server.get(f"run/{run}/finds", kind=kind))
+    figures["search_ms"] = _ms(lambda: server.get(f"run/{run}/search", q="contacts"))
+    figures["page_ms"] = _ms(lambda: server.get(f"run/{run}/episodes", sort="agreement", limit=200))
+    return figures
+
+
+def bench_export(run: Path, folder: Path) -> Figures:
+    """Size of a report, and what it took."""
+    out = folder / "report.html"
+    start = time.perf_counter()
+    done = subprocess.run([*COLLAB, "view", str(run), "--export", str(out)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"collab view --export failed: {done.stderr[-500:]}")
+    return {"report_mb": round(out.stat().st_size / 1e6, 2), "export_s": round(time.perf_counter() - start, 1)}
+
+
+def measure(run: Path, folder: Path, *, steps: int) -> dict[str, Figures]:
+    """All parts on one run."""
+    with served(run) as server:
+        opened, id = bench_open(server)
+        wanted = places(server, id, steps)
+        parts = {"open": opened, "steps": bench_steps(server, id, wanted), "finds": bench_finds(server, id)}
+        parts["memory"] = {"server_mb": round(server.most_mb(), 1)}
+    return {**parts, "export": bench_export(run, folder)}
+
+
+def goals(measured: dict[str, Figures]) -> list[Goal]:
+    """Every figure that has a target."""
+    return [
+        Goal(figure=f"{part} {name}", value=measured[part][name], unit=unit, target=target, at_least=False)
+        for part, name, unit, target in TARGETS
+    ]
+
+
+def main() -> None:
+    """Make a run if none is named, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a small run: whether it works, not how fast it is")
+    parser.add_argument("--run", type=Path, help="measure on this run and make none")
+    parser.add_argument("--steps", type=int, default=300, help="steps that are asked for")
+    parser.add_argument("--out", type=Path, help="write the JSON here, too")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder, start = Path(name), time.perf_counter()
+        run = options.run or make_run(folder / "big", QUICK if options.quick else Size())
+        made = {} if options.run else {"make": {"seconds": round(time.perf_counter() - start, 1)}}
+        measured = measure(run, folder, steps=20 if options.quick else options.steps)
+    aims = [asdict(goal) | {"ratio": round(goal.ratio, 2)} for goal in goals(measured)]
+    facts = {"machine": machine(), "quick": options.quick, **made, **measured, "goals": aims}
+    for aim in aims:
+        print(f"{aim['figure']:24} {aim['value']:>10g} {aim['unit']:4} aim ≤ {aim['target']:g}  ×{aim['ratio']:g}")
+    if options.out:
+        options.out.write_text(json.dumps(facts) + "\n")
+    print(json.dumps(facts))
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _timed(into: list[float], call: Any) -> Any:
+    start = time.perf_counter()
+    found = call()
+    into.append(1000 * (time.perf_counter() - start))
+    return found
+
+
+def _ms(call: Any) -> float:
+    spent: list[float] = []
+    _timed(spent, call)
+    return round(spent[0], 1)
+
+
+def _p95(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1] if len(values) > 1 else values[0]
+
+
+if __name__ == "__main__":
+    main()
