@@ -4,6 +4,7 @@
  */
 
 import { h, s } from "./dom.js";
+import { said } from "./words.js";
 
 /**
  * @typedef {object} Agent
@@ -15,6 +16,7 @@ import { h, s } from "./dom.js";
  */
 
 const TINTS = 8;
+const LONGEST_NAME = 24;
 
 /** Corners of the shapes as unit vectors; an empty list is a circle. @type {Array<Array<[number, number]>>} */
 const SHAPES = [
@@ -113,7 +115,7 @@ export function badge(agent, note) {
 
 /** Shape and name. @param {Agent} agent */
 export function nameplate(agent) {
-  return h("span", { class: "nameplate" }, badge(agent), h("bdi", null, agent.name));
+  return h("span", { class: "nameplate" }, badge(agent), said(agent.name, LONGEST_NAME));
 }
 
 /** @param {number} value */

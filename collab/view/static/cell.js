@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { getCell } from "./data.js";
 import { amount, decimal, duration, isKnown, money } from "./figures.js";
 import { scoreTag } from "./matrix.js";
-import { passage, said } from "./words.js";
+import { cutPassage, passage, said } from "./words.js";
 
 /**
  * @param {any} step a `StepView`
@@ -57,13 +57,7 @@ function flags(cell) {
 /** @param {string} name @param {{text: string, cut: number}} text */
 function long(name, text) {
   if (!text.text) return null;
-  return h(
-    "div",
-    { class: "field" },
-    h("h3", null, name),
-    passage(text.text, { label: name }),
-    text.cut > 0 && h("p", { class: "muted" }, `${text.cut.toLocaleString("en")} more characters: see the raw reply`),
-  );
+  return h("div", { class: "field" }, h("h3", null, name), cutPassage(text, { label: name }));
 }
 
 /** @param {any} step @param {any} cell */
@@ -75,7 +69,8 @@ function criticWords(step, cell) {
     { class: "field" },
     h("h3", null, "Critic ", step.critic && h("span", { class: "muted" }, said(step.critic))),
     h("p", null, scoreTag(cell), " ", !isKnown(cell.score) && words && said(words, 300)),
-    cell.because.text && passage(cell.because.text, { label: "The critic's reason" }),
+    cell.because.text && cutPassage(cell.because, { label: "The critic's reason" }),
+    cell.because.cut > 0 && onDemand("All that the critic said", step, cell, (whole) => passage(whole.because)),
   );
 }
 

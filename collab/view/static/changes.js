@@ -1,7 +1,7 @@
 /** What an action changed on the screen, as lines: what came, what went, what is other than before. */
 
 import { h } from "./dom.js";
-import { passage, plural, said } from "./words.js";
+import { cutPassage, plural, said } from "./words.js";
 
 const MOST_LINES = 40;
 
@@ -11,7 +11,7 @@ export function changesPanel(step) {
     "section",
     { class: "panel", "aria-labelledby": "changes-title" },
     h("h2", { id: "changes-title" }, "What changed"),
-    step.effect.text && h("div", { class: "effect" }, passage(step.effect.text, { limit: 400, label: "Effect" })),
+    step.effect.text && h("div", { class: "effect" }, cutPassage(step.effect, { limit: 400, label: "Effect" })),
     body(step.changes),
   );
 }

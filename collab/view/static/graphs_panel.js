@@ -1,6 +1,6 @@
 /** The graph of every epoch, with what changed against the one before. */
 
-import { badge, team } from "./agents.js";
+import { nameplate, team } from "./agents.js";
 import { h } from "./dom.js";
 import { edgeKey } from "./layered.js";
 import { changesText, graphDrawing } from "./graph.js";
@@ -21,7 +21,7 @@ export function graphsOverEpochs(epochs) {
     h(
       "p",
       { class: "legend" },
-      agents.map((agent) => h("span", { class: "nameplate" }, badge(agent), h("bdi", null, agent.name))),
+      agents.map((agent) => nameplate(agent)),
       known.length > 1 && h("span", { class: "muted" }, "thick: new, dashed: gone"),
     ),
     h(

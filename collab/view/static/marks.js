@@ -43,7 +43,7 @@ export function drawMark(mark, unit, screen, tier) {
     s("title", null, told),
     mark.box && outline(mark, unit),
     figure(mark, spot, unit),
-    voices(mark, { x: spot.x, y: spot.y + tier * unit * 1.9 }, unit, screen),
+    voices(mark, spot, unit, screen, tier),
   );
 }
 
@@ -161,12 +161,16 @@ function caret(mark, spot, unit) {
   ];
 }
 
-/** Who proposes it, beside it; on the left where there is no room on the right. @param {Mark} mark @param {Spot} spot @param {number} unit @param {{width: number}} screen */
-function voices(mark, spot, unit, screen) {
+/**
+ * Who proposes it: above it to the right, or to the left where there is no room. Those of other actions at the same
+ * place stand below it, line by line.
+ * @param {Mark} mark @param {Spot} spot @param {number} unit @param {{width: number}} screen @param {number} tier
+ */
+function voices(mark, spot, unit, screen, tier) {
   const shown = mark.voices.slice(0, MOST_SIGNS);
-  const reach = unit * (mark.kind === "long" || mark.kind === "double" ? 2.4 : 2);
   const step = unit * 1.9;
-  const fits = spot.x + reach + shown.length * step < screen.width;
-  const from = fits ? spot.x + reach : spot.x - reach - (shown.length - 1) * step;
-  return shown.map((agent, place) => sign(agent, Math.max(unit, from) + place * step, spot.y, unit * 0.72));
+  const fits = spot.x + (shown.length + 1) * step < screen.width;
+  const from = fits ? spot.x + unit * 1.5 : Math.max(unit, spot.x - unit * 1.5 - (shown.length - 1) * step);
+  const line = spot.y > 3 * unit ? [-1, 1, 2, 3][Math.min(tier, 3)] : tier + 1;
+  return shown.map((agent, place) => sign(agent, from + place * step, spot.y + line * unit * 1.75, unit * 0.72));
 }

@@ -1,7 +1,7 @@
 /** Agents × rounds: what each proposed, what the critic thought of it, and why there is no action where there is none. */
 
 import { nameplate } from "./agents.js";
-import { h } from "./dom.js";
+import { h, property } from "./dom.js";
 import { decimal, isKnown } from "./figures.js";
 import { cellKey, cellsOf } from "./proposals.js";
 import { plural, said } from "./words.js";
@@ -28,26 +28,16 @@ export function matrixTable(step, agents, picked) {
         h("td", null, matrixCell(cells.get(cellKey(agent.name, round)), agent.name, round, picked)),
       ),
     );
-  return h(
-    "div",
-    { class: "scroll", role: "region", tabindex: 0, "aria-label": "Action matrix" },
-    h(
-      "table",
-      { class: "matrix" },
-      h("caption", { class: "unseen" }, "What each agent proposed in each round"),
-      h(
-        "thead",
-        null,
-        h(
-          "tr",
-          null,
-          h("td", null),
-          rounds.map((round) => h("th", { scope: "col" }, `Round ${round + 1}`)),
-        ),
-      ),
-      h("tbody", null, agents.map(row)),
-    ),
+  const head = rounds.map((round) => h("th", { scope: "col" }, `Round ${round + 1}`));
+  const table = h(
+    "table",
+    { class: "matrix" },
+    h("caption", { class: "unseen" }, "What each agent proposed in each round"),
+    h("thead", null, h("tr", null, h("td", null), head)),
+    h("tbody", null, agents.map(row)),
   );
+  const told = { class: "scroll", role: "region", tabindex: 0, "aria-label": "Action matrix" };
+  return h("div", told, property(table, "--rounds", step.rounds));
 }
 
 /** The address of a cell's button in the page. @param {string} agent @param {number} round */

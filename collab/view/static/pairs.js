@@ -3,7 +3,7 @@
 import { nameplate } from "./agents.js";
 import { h, link } from "./dom.js";
 import { stepPlace } from "./place.js";
-import { passage, plural, said } from "./words.js";
+import { cutPassage, plural, said } from "./words.js";
 
 /** @typedef {import("./agents.js").Agent} Agent */
 
@@ -104,13 +104,7 @@ function madeUp(pair) {
       null,
       "made up: ",
       words ? said(words) : null,
-      h(
-        "details",
-        null,
-        h("summary", null, "the reply"),
-        passage(pair.synthetic.text, { label: "Made-up reply" }),
-        pair.synthetic.cut > 0 && h("p", { class: "muted" }, `${pair.synthetic.cut} more characters`),
-      ),
+      h("details", null, h("summary", null, "the reply"), cutPassage(pair.synthetic, { label: "Made-up reply" })),
     ),
   );
 }

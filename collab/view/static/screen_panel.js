@@ -95,7 +95,7 @@ function voicesShown(agents, redrawn) {
       { class: "voice-shown" },
       h("input", { type: "checkbox", checked: !hiddenAgents.has(agent.name), events: { change: changed } }),
       badge(agent),
-      h("bdi", null, agent.name),
+      said(agent.name, 24),
     );
   };
   return h(

@@ -17,7 +17,7 @@ import { stepRail } from "./rail.js";
 import { screenPanel } from "./screen_panel.js";
 import { talkPanel } from "./talk.js";
 import { votesPanel } from "./votes.js";
-import { passage, said } from "./words.js";
+import { cutPassage, said } from "./words.js";
 
 /** @typedef {{agent: string, round: number}} Chosen */
 
@@ -36,11 +36,12 @@ export async function stepPage(place) {
       ? { agent, round: Number(round) - 1 }
       : null;
   const view = lowerView(step, agents, start, labels);
+  warm(step, labels);
   const rail = h("div", null, stepRail(episode, step.step, labels));
   const element = h(
     "div",
     { class: "step-page" },
-    head(step, episode),
+    head(step, episode, labels),
     rail,
     h("div", { class: "step-grid" }, screenPanel(step, episode, agents, view.pick), view.element),
   );
@@ -53,20 +54,25 @@ export async function stepPage(place) {
   };
 }
 
+/** Ask for the next step before anybody does. @param {any} step @param {string | null} labels */
+function warm(step, labels) {
+  if (step.next !== null) getStep(step.run, step.episode, step.next, labels).catch(() => undefined);
+}
+
 /** @param {any} episode an `EpisodeView` without a step that can be read */
 function emptyPage(episode) {
   const element = h(
     "div",
     null,
     h("h1", null, said(episode.row.id)),
-    h("p", null, passage(episode.goal.text)),
+    h("div", null, cutPassage(episode.goal)),
     h("p", { class: "note" }, "No step of this episode can be read yet."),
   );
   return { element, title: episode.row.id, runs: [episode.row.run], keys: {} };
 }
 
-/** @param {any} step @param {any} episode */
-function head(step, episode) {
+/** @param {any} step @param {any} episode @param {string | null} labels */
+function head(step, episode, labels) {
   const { row } = episode;
   return h(
     "header",
@@ -81,9 +87,9 @@ function head(step, episode) {
       { class: "title-line" },
       h("h1", null, said(row.id, 80), h("span", { class: "muted" }, ` step ${step.step}`)),
       outcomeBadge(row),
-      neighbours(episode, step),
+      neighbours(episode, step, labels),
     ),
-    h("div", { class: "goal" }, passage(episode.goal.text, { limit: 400, label: "Goal" })),
+    h("div", { class: "goal" }, cutPassage(episode.goal, { limit: 400, label: "Goal" })),
     h(
       "p",
       { class: "muted" },
@@ -92,16 +98,16 @@ function head(step, episode) {
       row.error && [" · ", said(`${row.error}: ${row.error_message ?? ""}`, 400)],
     ),
     step.summary.text &&
-      h("details", null, h("summary", null, "Summary of earlier steps in the prompts"), passage(step.summary.text)),
+      h("details", null, h("summary", null, "Summary of earlier steps in the prompts"), cutPassage(step.summary)),
   );
 }
 
-/** Links to the step before and after. @param {any} episode @param {any} step */
-function neighbours(episode, step) {
+/** Links to the step before and after. @param {any} episode @param {any} step @param {string | null} labels */
+function neighbours(episode, step, labels) {
   const to = (/** @type {number | null} */ number, /** @type {string} */ name, /** @type {string} */ sign) =>
     number === null
       ? h("span", { class: "step-link off", "aria-hidden": "true" }, sign)
-      : link(stepPlace(step.run, episode.row.id, number), { class: "step-link", "aria-label": name }, sign);
+      : link(stepPlace(step.run, episode.row.id, number, { labels }), { class: "step-link", "aria-label": name }, sign);
   return h(
     "nav",
     { class: "neighbours", "aria-label": "Neighbouring steps" },

@@ -81,7 +81,7 @@ function heading(column, order, sorted) {
 /** @param {Column} column @param {any} row */
 function cell(column, row) {
   return column.heads
-    ? h("th", { scope: "row", class: column.kind }, column.show(row))
+    ? h("th", { scope: "row", class: `heads ${column.kind ?? ""}` }, column.show(row))
     : h("td", { class: column.kind }, column.show(row));
 }
 

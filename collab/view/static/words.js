@@ -35,6 +35,15 @@ export function passage(value, { limit = LONG_TEXT, label } = {}) {
 }
 
 /**
+ * As `passage`, of a text that was answered in part.
+ * @param {{text: string, cut: number}} told @param {{limit?: number, label?: string}} [options]
+ */
+export function cutPassage({ text, cut }, options) {
+  const left = `${cut.toLocaleString("en")} more characters stand in the run`;
+  return [passage(text, options), cut > 0 && h("p", { class: "muted" }, left)];
+}
+
+/**
  * The beginning of a text, never half a character of it.
  * @param {string} text @param {number} limit
  */
