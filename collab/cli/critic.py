@@ -63,6 +63,7 @@ Plan = Annotated[
 
 @app.command("calibrate")
 def calibrate(
+    context: typer.Context,
     *,
     env: Environment = None,
     critic: CriticName = None,
@@ -83,16 +84,12 @@ def calibrate(
     copy. Numbers, versions and hashes are written to calibration.json, the reliability picture beside it.
     """
     from collab.config import Budget
-    from collab.errors import UsageError
 
     limits = Budget.parse(budget) if budget is not None else None
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
     chosen["tasks"] = options.listed("--tasks", tasks) or None
     if resume is not None:
-        said = {**chosen, "out": out, "plan": plan or None}
-        beside = ["--set" if name == "settings" else f"--{name}" for name, value in said.items() if value is not None]
-        if beside:
-            raise UsageError(f"--resume goes on with what its directory says; leave out {', '.join(beside)}")
+        options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
         finish(_go_on(resume, limits), as_json=as_json)
         return
     config = _configured(library, {**chosen, "budget": limits})

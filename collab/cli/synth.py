@@ -91,6 +91,7 @@ Concurrency = Annotated[
 
 
 def synth(
+    context: typer.Context,
     *,
     env: Environment = None,
     levels: Levels = None,
@@ -122,7 +123,7 @@ def synth(
     chosen |= dict(levels=options.listed("--levels", levels) or None, tasks=options.listed("--tasks", tasks) or None)
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
-        _refuse_beside_resume({**chosen, "out": out, "plan": plan or None})
+        options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
         finish(_go_on(resume, limits, concurrency), as_json=as_json)
         return
     config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
@@ -130,14 +131,6 @@ def synth(
         _show_plan(config, as_json=as_json)
     else:
         finish(_start(config, out), as_json=as_json)
-
-
-def _refuse_beside_resume(given: dict[str, Any]) -> None:
-    from collab.errors import UsageError
-
-    said = ["--set" if name == "settings" else f"--{name}" for name, value in given.items() if value is not None]
-    if said:
-        raise UsageError(f"--resume goes on with what its directory says; leave out {', '.join(said)}")
 
 
 def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:

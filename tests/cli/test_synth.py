@@ -152,7 +152,7 @@ def test_resume_takes_what_its_directory_says(collab):
     assert collab("synth", *SMALL, "--out", "data")[0] == 0
     code, _, err = collab("synth", "--resume", "data", "--env", "corridor", "--seed", "1", "--plan")
     assert code == 2
-    assert "--resume goes on with what its directory says; leave out --env, --seed, --plan" in err
+    assert "--resume goes on with the synthesis as it is; leave out --env, --seed, --plan" in err
     code, _, err = collab("synth", "--resume", "nowhere")
     assert code == 2
     assert "nowhere: not a synthesis (no synth.json)" in err
