@@ -9,10 +9,8 @@ A reader changes nothing in the run directory. It shows the run as it was when t
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -89,15 +87,6 @@ class RunReader:
         """Ask the index (tables: `collab.store.tables`)."""
         with self._mutex:
             return self.index.connection.execute(sql, values).fetchall()
-
-    @contextmanager
-    def connection(self) -> Iterator[sqlite3.Connection]:
-        """The connection to the index, for temporary tables beside its own; nobody else uses it meanwhile.
-
-        It is another one, without those tables, once the index had to be built anew.
-        """
-        with self._mutex:
-            yield self.index.connection
 
     # ------------------------------------------------------------------------------------------------ the run
 

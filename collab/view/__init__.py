@@ -6,7 +6,7 @@ What is shown comes out of run directories and nowhere else; nothing in them is 
 
     roots       the runs named on the command line, each under an id that leads nowhere else
     pool        readers that are open, so that memory has a bound
-    beside      judgements and pairs beside a run, found by step without reading them all
+    beside      judgements (`labelled`) and pairs (`paired`) beside a run, found by step
     inspector   every answer as a function of ids: what routes and exports ask
     answer      answers as JSON bytes
     routes      which address asks for what; `shapes` and `step_shapes` say every answer field by field

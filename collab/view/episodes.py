@@ -102,8 +102,11 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
 def step_rows(run: Opened, episode: str, labels: str | None) -> list[StepRow]:
     """The steps of an episode in one line each; `labels` as in `episode_view`."""
     judged = {} if labels is None else {one.step: one for one in worths(run, labels, episode)}
-    paired = _paired(run, episode)
-    return [_step(row, judged.get(row[0]), paired.get(row[0], 0)) for row in run.reader.query(_STEPS, episode)]
+    pairs = run.beside.last_pairs()
+    return [
+        _step(row, judged.get(row[0]), 0 if pairs is None else pairs.count(episode, row[0]))
+        for row in run.reader.query(_STEPS, episode)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -163,20 +166,6 @@ def _missing(run: Opened, episode: str, present: Sequence[int]) -> list[int]:
     (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
     expected = recorded if recorded is not None else max(present, default=-1) + 1
     return sorted(set(range(expected)).difference(present))
-
-
-def _paired(run: Opened, episode: str) -> dict[int, int]:
-    """Step → how many pairs of the last set it is a side of."""
-    last = run.beside.pair_sets()[-1:]
-    if not last:
-        return {}
-    return dict(
-        run.reader.query(
-            "SELECT step, count(*) FROM sides JOIN pair_lines ON pair_lines.rowid = line"
-            " WHERE trajectory = ? AND pairs = ? GROUP BY step",
-            *(episode, *last),
-        )
-    )
 
 
 def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from collab.view.labelled import Key, Said
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.shapes import EpisodeRow, Find, Finds, Hit
@@ -15,15 +16,12 @@ from collab.view.shapes import EpisodeRow, Find, Finds, Hit
 HALF = 0.5
 """A score above it is rewarded (`collab.types.CellReward.reward`)."""
 MOST_HITS = 100
+_LETTERS, _PAIRS = 4, 20
+"""So many letters may begin the id of a pair; so many pairs are told."""
 
-_WORTHS = """
-SELECT scored.trajectory, scored.step, cells.agent, cells.round, cells.ballot, scored.score
-FROM scored
-JOIN episodes ON episodes.trajectory = scored.trajectory
-JOIN cells ON cells.key = episodes.key AND cells.step = scored.step
-    AND cells.agent = scored.agent AND cells.round = scored.round
-WHERE scored.labels = ? AND scored.score IS NOT NULL {where}
-ORDER BY episodes.epoch, episodes.task, episodes.episode, scored.trajectory, scored.step, cells.position
+_WINNERS = """
+SELECT trajectory, cells.step, agent, round FROM cells JOIN episodes USING (key)
+WHERE ballot = 0 {where} ORDER BY epoch, task, episode, trajectory, cells.step
 """
 
 _SEARCH = """
@@ -64,21 +62,21 @@ class Worth:
 
 def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
     """Of every step with a score, in the order of the episodes; of one episode or of all."""
-    run.beside.labellings()  # reads what is new, so that the query below sees it
+    said = run.beside.said(labels)  # reads what is new, so that what is kept is known to be old
     if episode is not None:
-        return list(_worths(run, labels, "AND scored.trajectory = ?", episode))
-    return run.kept(f"worths {labels}", lambda: list(_worths(run, labels, "")))
+        return list(_worths(run, said, "AND trajectory = ?", episode))
+    return run.kept(f"worths {labels}", lambda: list(_worths(run, said, "")))
 
 
-def worth(episode: str, step: int, cells: Sequence[tuple[str, int, int | None, float]]) -> Worth | None:
+def worth(episode: str, step: int, cells: Sequence[tuple[str, int, bool, float]]) -> Worth | None:
     """Of one step; None without a score.
 
     Args:
-        cells: agent, round, ballot (0 for what was executed, None without an action) and score, in conversation order.
+        cells: agent, round, whether it proposed what was executed, and score, in conversation order.
     """
     if not cells:
         return None
-    winners = [score for *_, ballot, score in cells if ballot == 0]
+    winners = [score for *_, won, score in cells if won]
     agent, round, _, best = max(cells, key=lambda cell: cell[3])  # the first of equals
     mean = math.fsum(winners) / len(winners) if winners else None
     return Worth(episode=episode, step=step, score=mean, best=(agent, round), best_score=best)
@@ -116,18 +114,22 @@ def hits(root: Root, run: Opened, words: str, most: int) -> list[Hit]:
     like = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = run.reader.query(_SEARCH.replace(":like", "?1").replace(":most", "?2"), f"%{like}%", most)
     found = [_hit(root, *row) for row in rows]
-    return [*found, *_pair_hits(root, run, like)][:most]
+    return [*found, *_pair_hits(root, run, words)][:most]
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _worths(run: Opened, labels: str, where: str, *values: object) -> Iterator[Worth]:
-    rows = run.reader.query(_WORTHS.format(where=where), labels, *values)
+def _worths(run: Opened, said: Mapping[Key, Said], where: str, *values: object) -> Iterator[Worth]:
+    rows = run.reader.query(_WINNERS.format(where=where), *values)
     for (episode, step), group in groupby(rows, key=lambda row: row[:2]):
-        found = worth(episode, step, [row[2:] for row in group])
-        if found is not None:
-            yield found
+        words = said.get((episode, step))
+        if words is not None:
+            winners = {row[2:] for row in group}
+            cells = [(agent, round, (agent, round) in winners, score) for agent, round, score in words.scored()]
+            found = worth(episode, step, cells)
+            if found is not None:
+                yield found
 
 
 def _first_wrong(row: EpisodeRow, steps: Sequence[Worth]) -> tuple[Worth, str] | None:
@@ -166,12 +168,8 @@ def _hit(root: Root, episode: str, step: int | None, agent: str | None, round: i
     return Hit(run=root.id, episode=episode, step=step, agent=agent, round=round, where=where, text=text)
 
 
-def _pair_hits(root: Root, run: Opened, like: str) -> list[Hit]:
-    if len(like) < 4 or not run.beside.pair_sets():
+def _pair_hits(root: Root, run: Opened, words: str) -> list[Hit]:
+    if len(words) < _LETTERS:
         return []
-    rows = run.reader.query(
-        "SELECT trajectory, min(step), id FROM pair_lines JOIN sides ON line = pair_lines.rowid"
-        " WHERE id LIKE ? ESCAPE '\\' GROUP BY pair_lines.rowid, trajectory LIMIT 20",
-        f"{like}%",
-    )
-    return [_hit(root, episode, step, None, None, "pair", id) for episode, step, id in rows]
+    found = run.beside.pairs_beginning(words.casefold())[:_PAIRS]
+    return [_hit(root, episode, step, None, None, "pair", id) for id, (episode, step) in found]

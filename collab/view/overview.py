@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from collab.credit import pair_store
 from collab.errors import CollabError
@@ -12,6 +17,7 @@ from collab.evaluation import Rate as Counted
 from collab.report import report_of
 from collab.store.reader import RunReader
 from collab.view.finds import HALF
+from collab.view.labelled import Cells, Said
 from collab.view.pool import Opened
 from collab.view.runs import rate
 from collab.view.shapes import Edge, EpochView, GraphView, Heat, Overview, RunRow, Spending, TaskRate
@@ -30,22 +36,10 @@ SELECT failure, count(*) FROM cells JOIN episodes USING (key)
 WHERE epoch = ? AND failure IS NOT NULL GROUP BY failure ORDER BY 2 DESC, 1
 """
 _PLAYED = "SELECT total(success), total(state != 'unfinished') FROM episodes WHERE epoch = ?"
-_REWARDS = """
-SELECT agent, round, count(scored.score), total(scored.score > ?) FROM scored JOIN episodes USING (trajectory)
-WHERE labels = ? AND epoch = ? GROUP BY agent, round
-"""
-_MISSING = """
-SELECT missing, count(*) FROM scored JOIN episodes USING (trajectory)
-WHERE labels = ? AND epoch = ? AND missing IS NOT NULL GROUP BY missing ORDER BY 2 DESC, 1
-"""
-_CRITIC = """
-SELECT total(calls), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd)
-FROM judged JOIN episodes USING (trajectory) WHERE labels = ? AND epoch = ?
-"""
 _FIRST = """
 SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORDER BY task, episode, step LIMIT 1
 """
-_AGENTS = "SELECT agent, count(DISTINCT round) FROM cells GROUP BY agent ORDER BY min(position), agent"
+_AGENTS = "SELECT agent FROM cells GROUP BY agent ORDER BY min(position), agent"
 
 
 def overview(row: RunRow, run: Opened, labels: str | None) -> Overview:
@@ -66,7 +60,6 @@ def tasks_of(reader: RunReader) -> list[TaskRate]:
 
 def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:
     """The epochs of a run; arguments as `overview`."""
-    run.beside.labellings()  # reads what is new, so that the queries below see it
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
     found = [_epoch(run, number, labels, alone=len(numbers) == 1) for number in numbers]
     return with_differences(found)
@@ -99,6 +92,7 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
     reader = run.reader
     steps, agreement, entropy, ties, deliberation, environment = reader.query(_STEPS, number)[0]
     calls, *tokens = reader.query(_CELLS, number)[0]
+    words = [] if labels is None else _words(run, number, labels)
     spent = [_spending("deliberation", deliberation, calls, *tokens), _spending("environment", environment)]
     return EpochView(
         epoch=number,
@@ -106,8 +100,8 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
         played=rate(report_of(reader).planned if alone else _played(reader, number)),
         measured=None,
         steps=steps,
-        rewards=None if labels is None else _heat(run, number, labels),
-        missing={} if labels is None else dict(reader.query(_MISSING, labels, number)),
+        rewards=None if labels is None else _heat(run, words, labels),
+        missing=Counter(why for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
         ties=int(ties),
@@ -115,7 +109,7 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
         pairs=_pairs(run, number, alone=alone),
         older=None,
         trained=(),
-        spent=spent if labels is None else [*spent, _judging(reader, number, labels)],
+        spent=spent if labels is None else [*spent, _judging(words)],
         graph=_graph(reader, number),
         runs=(),
     )
@@ -126,41 +120,48 @@ def _played(reader: RunReader, number: int) -> Counted:
     return Counted(successes=int(successes), episodes=int(episodes))
 
 
-def _heat(run: Opened, number: int, labels: str) -> Heat | None:
-    rows = run.reader.query(_REWARDS, HALF, labels, number)
-    shares = {(agent, round): rewarded / judged for agent, round, judged, rewarded in rows if judged}
+def _words(run: Opened, number: int, labels: str) -> list[Said]:
+    """What a labelling says about the steps of an epoch."""
+    episodes = {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
+    return [said for (episode, _), said in run.beside.said(labels).items() if episode in episodes]
+
+
+def _heat(run: Opened, words: Sequence[Said], labels: str) -> Heat | None:
+    shares = rates(words)
     if not shares:
         return None
-    agents = [agent for agent, _ in run.reader.query(_AGENTS)]
+    agents = [agent for (agent,) in run.reader.query(_AGENTS)]
     rounds = 1 + max(round for _, round in shares)
-    rates = [[shares.get((agent, round)) for round in range(rounds)] for agent in agents]
-    critics = run.reader.query("SELECT DISTINCT critic FROM rewards WHERE 'log:' || maker = ?", labels)
-    critic = critics[0][0] if critics else run.beside.critic(labels)
-    return Heat(agents=agents, rounds=rounds, rates=rates, critic=critic)
+    table = [[shares.get((agent, round)) for round in range(rounds)] for agent in agents]
+    return Heat(agents=agents, rounds=rounds, rates=table, critic=run.beside.critic(labels))
 
 
-def _pairs(run: Opened, number: int, *, alone: bool) -> dict[str, int]:
+def rates(words: Iterable[Said]) -> dict[tuple[str, int], float]:
+    """Share of rewarded among judged cells, per agent and round; cells that were never judged are left out."""
+    alike: defaultdict[Cells, list[array[float]]] = defaultdict(list)
+    for said in words:
+        alike[said.cells].append(said.scores)
+    judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for cells, rows in alike.items():
+        scores = np.asarray(rows).reshape(len(rows), len(cells))
+        counts = zip(cells, np.isfinite(scores).sum(axis=0), (scores > HALF).sum(axis=0), strict=True)
+        for cell, known, above in counts:
+            judged[cell] += int(known)
+            rewarded[cell] += int(above)
+    return {cell: rewarded[cell] / count for cell, count in judged.items() if count}
+
+
+def _pairs(run: Opened, number: int, *, alone: bool) -> Mapping[str, int]:
     """Pairs by source; where the run is one epoch, also the rewarded cells without one, by cause."""
-    sets = run.beside.pair_sets()
-    if not sets:
-        return dict(
-            run.reader.query(
-                "SELECT source, count(*) FROM pairs JOIN episodes USING (trajectory) WHERE epoch = ? GROUP BY source",
-                number,
-            )
-        )
+    last = run.beside.last_pairs()
+    if last is None:
+        sources = "SELECT source, count(*) FROM pairs JOIN episodes USING (trajectory) WHERE epoch = ? GROUP BY source"
+        return dict(run.reader.query(sources, number))
     if alone:
-        try:
-            return dict(pair_store.read_head(run.reader.directory, sets[-1]).counts)
-        except CollabError:
-            pass  # the pairs themselves are counted instead; the head is among the problems
-    return dict(
-        run.reader.query(
-            "SELECT source, count(DISTINCT line) FROM pair_lines JOIN sides ON line = pair_lines.rowid"
-            " JOIN episodes USING (trajectory) WHERE pairs = ? AND epoch = ? GROUP BY source",
-            *(sets[-1], number),
-        )
-    )
+        with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
+            return pair_store.read_head(run.reader.directory, last.name).counts
+    episodes = {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
+    return last.sources(episodes.__contains__)
 
 
 def _graph(reader: RunReader, number: int) -> GraphView | None:
@@ -179,13 +180,13 @@ def _spending(part: str, seconds: float, calls: int = 0, *tokens: Any) -> Spendi
     )
 
 
-def _judging(reader: RunReader, number: int, labels: str) -> Spending:
-    calls, *tokens = reader.query(_CRITIC, labels, number)[0]
-    prompt, completion, usd = tokens
+def _judging(words: Iterable[Said]) -> Spending:
+    told = [said.spent for said in words]
+    calls, prompt, completion, usd = (sum(column) for column in zip(*told, strict=True)) if told else (0, 0, 0, 0.0)
     return Spending(
         part="critic",
         seconds=None,
-        calls=int(calls),
+        calls=calls,
         prompt_tokens=prompt,
         completion_tokens=completion,
         cost_usd=usd,

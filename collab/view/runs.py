@@ -14,12 +14,13 @@ from collab.evaluation import Rate as Counted
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
 from collab.report import report_of
-from collab.store.cost import costs_of
 from collab.store.lock import owner
 from collab.store.reader import RunReader
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.shapes import Problem, Rate, RunRow, Status
+
+_CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
 
 NO_RATE = Rate(successes=0, episodes=0, value=None, low=None, high=None)
 
@@ -43,7 +44,8 @@ def rate_of(success: Success | None) -> Rate | None:
 def run_row(root: Root, run: Opened) -> RunRow:
     """A run in one line."""
     reader = run.reader
-    manifest, report, whole = reader.manifest, report_of(reader), costs_of(reader).whole
+    manifest, report = reader.manifest, report_of(reader)
+    calls, prompt_tokens, completion_tokens, cost_usd = reader.query(_CALLS)[0]
     (updated, seconds, over) = reader.query(
         "SELECT max(updated), total(seconds), total(state != 'unfinished') FROM episodes"
     )[0]
@@ -66,10 +68,10 @@ def run_row(root: Root, run: Opened) -> RunRow:
         broken=report.broken,
         success=rate(report.planned),
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
-        calls=whole.calls,
-        prompt_tokens=_count(whole.prompt_tokens.known),
-        completion_tokens=_count(whole.completion_tokens.known),
-        cost_usd=whole.usd.known,
+        calls=calls,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost_usd=cost_usd,
         seconds=seconds,
         problems=len(reader.problems),
     )
@@ -187,10 +189,6 @@ def _named(config: Mapping[str, Any], name: str) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _count(total: float | None) -> int | None:
-    return None if total is None else int(total)
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from collab.envs.actions import SPACES
 from collab.prompts.parse import read_reply
@@ -136,13 +136,10 @@ def _messages(step: Step) -> list[Message]:
 
 def _vote(step: Step, told: Judged) -> VoteView:
     vote, cells = step.vote, len(step.matrix.utterances)
-    ballots = [(number, cell) for number, ballot in enumerate(vote.ballots) for cell in ballot.cells]
-    order = [cell.cell for cell in step.matrix]
-    voted: Mapping[CellRef, int] = {cell: number for number, cell in ballots}
-    scores = {cell: told.score(cell) for cell in order}
-    found = worth(
-        "", step.index, [(*cell, voted.get(cell), score) for cell, score in scores.items() if score is not None]
-    )
+    winners = set(vote.ballots[0].cells) if vote.ballots else set()
+    scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
+    scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
+    found = worth("", step.index, scored)
     return VoteView(
         ballots=[
             BallotView(

@@ -149,12 +149,12 @@ def test_pages_put_together_are_the_whole_in_order(inspector: Inspector, run: st
 
 def test_a_step_is_worth_what_the_cells_behind_it_scored() -> None:
     """0.4 and 0.2 proposed what was executed: 0.3, although another proposal scored 0.9, the first of two."""
-    cells = [("ada", 0, 0, 0.4), ("ben", 0, 1, 0.9), ("ada", 1, 0, 0.2), ("ben", 1, None, 0.9)]
+    cells = [("ada", 0, True, 0.4), ("ben", 0, False, 0.9), ("ada", 1, True, 0.2), ("ben", 1, False, 0.9)]
     found = worth("Task/0", 3, cells)
     assert found is not None
     assert math.isclose(found.score or 0, 0.3)
     assert (found.best, found.best_score, found.overruled) == (("ben", 0), 0.9, True)
-    half = worth("Task/0", 3, [("ada", 0, 0, 0.5), ("ben", 0, 1, 0.5)])
+    half = worth("Task/0", 3, [("ada", 0, True, 0.5), ("ben", 0, False, 0.5)])
     assert half is not None
     assert not half.overruled
     assert worth("Task/0", 3, []) is None
