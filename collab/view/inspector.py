@@ -10,24 +10,21 @@ that does not fit; shapes are in `collab.view.shapes` and `collab.view.step_shap
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import collab
 from collab.errors import RunFormatError, UnknownName, UsageError
-from collab.marl.layout import MarlFolder
 from collab.types import Observation
 from collab.view import compared, finds, overview, runs, training
 from collab.view.cells import cell_whole
 from collab.view.compared import Trace
+from collab.view.desk import Desk
 from collab.view.episodes import episode_view, page, rows_of
-from collab.view.pool import Opened, Pool, disk_state, spare_folder
-from collab.view.roots import Root, Roots
+from collab.view.pool import Opened, spare_folder
+from collab.view.roots import Root
 from collab.view.screens import FINAL, drawn, picture, screen_view, screen_whole
 from collab.view.shapes import (
     Comparison,
@@ -50,8 +47,6 @@ from collab.view.step_shapes import CellWhole, Critics, Screen, ScreenWhole, Ste
 from collab.view.steps import step_view
 from collab.view.verdicts import critics, judged
 
-_T = TypeVar("_T")
-
 
 class Inspector:
     """Looks into the runs that were named and into nothing else.
@@ -65,48 +60,41 @@ class Inspector:
     """
 
     def __init__(self, paths: Sequence[Path], *, spares: Path | None = None) -> None:
-        self._roots = Roots(paths)
-        self._pool = Pool(spares or spare_folder())
-        self._kept: dict[tuple[str, ...], tuple[str, Any]] = {}
-        self._mutex = threading.Lock()
+        self._desk = Desk(paths, spares or spare_folder())
 
     def close(self) -> None:
         """Give back memory."""
-        self._pool.close()
+        self._desk.close()
 
     # ------------------------------------------------------------------------------------------------ the runs
 
     def runs(self) -> Runs:
         """All runs and trainings, newest first; those that cannot be read last."""
-        rows = [self.row(root.id) for root in self._roots.top()]
+        rows = [self.row(root.id) for root in self._desk.roots.top()]
         return Runs(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
 
     def ids(self) -> list[str]:
         """Of all runs and trainings that are listed."""
-        return [root.id for root in self._roots.top()]
+        return [root.id for root in self._desk.roots.top()]
 
     def row(self, id: str) -> RunRow:
         """One of them in one line."""
-        root = self._roots.find(id)
-        try:
-            return self._fresh(root, "row", lambda: self._row(root))
-        except (RunFormatError, OSError) as error:
-            return runs.unreadable_row(root, RunFormatError(str(error)))
+        return self._desk.row(id)
 
     def run(self, id: str) -> RunView:
         """One of them, and where it belongs."""
-        root = self._roots.find(id)
+        root = self._desk.roots.find(id)
         if root.kind == "training":
             return RunView(
                 run=self.row(id),
                 training=None,
-                parts=training.part_rows(self._roots.parts(root), self._pool.opened),
+                parts=training.part_rows(self._desk.roots.parts(root), self._desk.opened),
                 versions={},
                 labellings=(),
                 pair_sets=(),
                 config=runs.config_text(root, None),
             )
-        with self._open(root) as run:
+        with self._desk.opened(root.path) as run:
             return RunView(
                 run=self.row(id),
                 training=root.training,
@@ -119,22 +107,22 @@ class Inspector:
 
     def overview(self, id: str, labels: str | None = None) -> Overview:
         """A run or a training in numbers."""
-        root = self._roots.find(id)
-        return self._fresh(root, f"overview {labels}", lambda: self._overview(root, labels))
+        root = self._desk.roots.find(id)
+        return self._desk.fresh(root, f"overview {labels}", lambda: self._overview(root, labels))
 
     def problems(self, id: str) -> Problems:
         """All that cannot be read."""
-        root = self._roots.find(id)
+        root = self._desk.roots.find(id)
         if root.kind == "training":
             own = [*runs.head_of(root.path)[1], *runs.records_of(root.path)[1]]
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
-                for part in self._roots.parts(root)
+                for part in self._desk.roots.parts(root)
                 for one in self.problems(part.id).problems
             ]
             return Problems(problems=[*own, *inside])
         try:
-            with self._open(root) as run:
+            with self._desk.opened(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
             return Problems(problems=[Problem(file=".", line=None, reason=str(error))])
@@ -142,14 +130,12 @@ class Inspector:
 
     def growth(self, id: str) -> Growth:
         """Where it stands, cheaply: for whoever waits for news."""
-        root = self._roots.find(id)
-        state = self._state(root)
-        with self._mutex:
-            known = self._kept.get((root.id, "row"))
-        if root.kind == "training" or (known is not None and known[0] == state):
-            row = self.row(id)
+        root = self._desk.roots.find(id)
+        state = self._desk.state(root)
+        row = self.row(id) if root.kind == "training" else self._desk.known_row(root)
+        if row is not None:
             return Growth(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
-        with self._open(root) as run:
+        with self._desk.run(id) as (_, run):
             done, steps = run.reader.query(
                 "SELECT (SELECT count(*) FROM episodes WHERE state != 'unfinished'), (SELECT count(*) FROM steps)"
             )[0]
@@ -157,19 +143,19 @@ class Inspector:
 
     def state(self, id: str) -> str:
         """Changes when something was written; reads no run."""
-        return self._state(self._roots.find(id))
+        return self._desk.state(self._desk.roots.find(id))
 
     # -------------------------------------------------------------------------------------------- the episodes
 
     def episodes(self, id: str, wanted: EpisodeFilter) -> Episodes:
         """The episodes that pass a filter; of a training, those of its rollouts."""
-        return page(self._episodes(self._roots.find(id)), wanted)
+        return page(self._episodes(self._desk.roots.find(id)), wanted)
 
     def finds(
         self, id: str, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None = None
     ) -> Finds:
         """Steps of one kind; of a training, those of its rollouts."""
-        found = [self._finds(root, kind, labels) for root in self._played(self._roots.find(id))]
+        found = [self._finds(root, kind, labels) for root in self._desk.played(id)]
         named = next((one.labels for one in found if one.labels is not None), None)
         rows = [row for one in found for row in one.rows]
         return Finds(kind=kind, labels=named, judged=sum(one.judged for one in found), rows=rows)
@@ -178,8 +164,8 @@ class Inspector:
         """Where words stand; of a training, in its rollouts."""
         most = finds.MOST_HITS + 1
         rows: list[Any] = []
-        for root in self._played(self._roots.find(id)):
-            with self._open(root) as run:
+        for root in self._desk.played(id):
+            with self._desk.opened(root.path) as run:
                 rows += finds.hits(root, run, q, most - len(rows))
             if len(rows) >= most:
                 break
@@ -187,74 +173,74 @@ class Inspector:
 
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """An episode with its steps in lines."""
-        with self._of(id) as (root, run):
+        with self._desk.run(id) as (root, run):
             return episode_view(root, run, episode, _labels(run, labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """A step whole."""
-        with self._of(id) as (root, run):
+        with self._desk.run(id) as (root, run):
             return step_view(root, run, episode, step, _labels(run, labels))
 
     def final(self, id: str, episode: str) -> Screen:
         """The screen after the last action."""
-        with self._of(id) as (root, run):
+        with self._desk.run(id) as (root, run):
             seen = _seen(run, episode, FINAL)
             return screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
 
     def cell(self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None) -> CellWhole:
         """The exact words of a cell."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
             told = judged(run, _labels(run, labels), episode, goal, one)
             return cell_whole(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[CellWhole]:
         """The exact words of all cells of a step, in conversation order."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
             told = judged(run, _labels(run, labels), episode, goal, one)
             return [cell_whole(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> ScreenWhole:
         """The long parts of a screen; `step` is a number or "final"."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             return screen_whole(_seen(run, episode, step))
 
     def critics(self, id: str, episode: str, step: int) -> Critics:
         """Every labelling on a step."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
             return critics(run, run.beside.labellings(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
         """A recorded picture as WebP."""
-        return picture(self._roots.find(id).path, hash)
+        return picture(self._desk.roots.find(id).path, hash)
 
     def drawn(self, id: str, episode: str, step: str) -> bytes:
         """A screen drawn from its elements as PNG; `step` as in `screen`."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             seen = _seen(run, episode, step)
         return drawn(seen)
 
     def observation(self, id: str, episode: str, step: str) -> Observation:
         """A screen as it was recorded; `step` as in `screen`."""
-        with self._of(id) as (_, run):
+        with self._desk.run(id) as (_, run):
             return _seen(run, episode, step)
 
     # ------------------------------------------------------------------------------------------- two beside each
 
     def compare(self, a: str, b: str) -> Comparison:
         """Two runs or trainings on equal instances."""
-        one, other = self._compared(self._roots.find(a)), self._compared(self._roots.find(b))
+        one, other = self._compared(self._desk.roots.find(a)), self._compared(self._desk.roots.find(b))
         return compared.comparison(one, other)
 
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
     ) -> EpisodePair:
         """Two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
-        with self._of(a) as (root_a, run_a), self._of(b) as (root_b, run_b):
+        with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
             return compared.episode_pair(
                 (root_a, run_a, episode_a, _labels(run_a, labels, known=False)),
                 (root_b, run_b, episode_b, _labels(run_b, labels, known=False)),
@@ -262,73 +248,28 @@ class Inspector:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    @contextmanager
-    def _of(self, id: str) -> Iterator[tuple[Root, Opened]]:
-        root = self._roots.find(id)
-        if root.kind == "training":
-            raise UsageError(f"{root.path}: is a training; ask for one of its runs")
-        with self._open(root) as run:
-            yield root, run
-
-    def _open(self, root: Root) -> AbstractContextManager[Opened]:
-        return self._pool.opened(root.path)
-
-    def _played(self, root: Root) -> list[Root]:
-        """The run itself; of a training, its rollouts."""
-        if root.kind == "run":
-            return [root]
-        return [part for part in self._roots.parts(root) if part.role == "rollout"]
-
-    def _state(self, root: Root) -> str:
-        if root.kind == "run":
-            return disk_state(root.path)
-        heads = [MarlFolder(root.path).file, *sorted(root.path.glob("epochs/*/epoch.json"))]
-        times = [str(path.stat().st_mtime_ns) for path in heads if path.is_file()]
-        parts = (disk_state(part.path) for part in self._roots.parts(root))
-        return hashlib.sha256(" ".join([*times, disk_state(root.path), *parts]).encode()).hexdigest()
-
-    def _fresh(self, root: Root, what: str, compute: Callable[[], _T]) -> _T:
-        """What was computed from what is on the disk now, or is computed now."""
-        state = self._state(root)
-        with self._mutex:
-            known = self._kept.get((root.id, what))
-        if known is not None and known[0] == state:
-            found: _T = known[1]
-            return found
-        made = compute()
-        with self._mutex:
-            self._kept[root.id, what] = (state, made)
-        return made
-
-    def _row(self, root: Root) -> RunRow:
-        if root.kind == "training":
-            parts = [self.row(part.id) for part in self._roots.parts(root)]
-            return runs.training_row(root, [one for one in parts if one.unreadable is None])
-        with self._open(root) as run:
-            return runs.run_row(root, run)
-
     def _overview(self, root: Root, labels: str | None) -> Overview:
         if root.kind == "training":
-            return training.overview(root, self.row(root.id), self._roots.parts(root), self._pool.opened)
-        with self._open(root) as run:
+            return training.overview(root, self.row(root.id), self._desk.roots.parts(root), self._desk.opened)
+        with self._desk.opened(root.path) as run:
             return overview.overview(self.row(root.id), run, _labels(run, labels))
 
     def _episodes(self, root: Root) -> list[EpisodeRow]:
         found: list[EpisodeRow] = []
-        for part in self._played(root):
-            with self._open(part) as run:
+        for part in self._desk.played(root.id):
+            with self._desk.opened(part.path) as run:
                 rows = rows_of(part, run)
             found += rows if root.kind == "run" else [replace(one, epoch=part.epoch) for one in rows]
         return found
 
     def _finds(self, root: Root, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None) -> Finds:
-        with self._open(root) as run:
+        with self._desk.opened(root.path) as run:
             return finds.finds(root, run, rows_of(root, run), kind, _labels(run, labels, known=False))
 
     def _compared(self, root: Root) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], Trace]]:
         traces: dict[tuple[str, str], Trace] = {}
-        for part in self._played(root):
-            with self._open(part) as run:
+        for part in self._desk.played(root.id):
+            with self._desk.opened(part.path) as run:
                 traces |= {(part.id, episode): trace for episode, trace in compared.traces_of(run).items()}
         return self.row(root.id), self._episodes(root), traces
 
