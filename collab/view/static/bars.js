@@ -37,7 +37,7 @@ export function heatMap(agents, rounds, share, caption) {
   const columns = Array.from({ length: rounds }, (_, round) => round);
   const cell = (/** @type {string} */ agent, /** @type {number} */ round) => {
     const value = share(agent, round);
-    const shown = h("td", { class: isKnown(value) && Number(value) >= 0.55 ? "heat strong" : "heat" }, percent(value));
+    const shown = h("td", { class: "heat" }, percent(value));
     return property(shown, "--share", value ?? 0);
   };
   return h(
