@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from collab.view.figures import REHEARSAL, Figure
-from collab.view.shapes import EpochView, Heat, Overview, Problem, Rate, RunView, Spending
+from collab.view.shapes import EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
 
 DASH = "–"
 _PROBLEMS = 20
@@ -71,6 +71,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
         "seed": run.seed,
         "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
+        "played": f"{run.steps} steps, {run.calls} calls, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),
     }
@@ -178,6 +179,15 @@ def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     rows = [(safe(name), *_sums([part for one in epochs for part in one.spent if part.part == name])) for name in names]
     yield from _table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
+
+
+def _tokens(run: RunRow) -> str:
+    told = [count for count in (run.prompt_tokens, run.completion_tokens) if count is not None]
+    return str(sum(told)) if told else DASH
+
+
+def _cost(run: RunRow) -> str:
+    return "cost not known" if run.cost_usd is None else f"{run.cost_usd:.4f} USD"
 
 
 def _sums(parts: Sequence[Spending]) -> tuple[str, ...]:

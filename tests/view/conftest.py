@@ -233,3 +233,29 @@ def read_report() -> Callable[[Path], Report]:
         return report
 
     return read
+
+
+@pytest.fixture
+def offline() -> Iterator[Callable[[Path], tuple[Any, list[str], list[str]]]]:
+    """Opens a file in a browser without a network: (page, what it said, what it asked for)."""
+    from playwright.sync_api import sync_playwright
+
+    from collab.envs.web.browser import find_browser
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser().path, args=["--no-sandbox"])
+        context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
+
+        def opened(path: Path) -> tuple[Any, list[str], list[str]]:
+            page = context.new_page()
+            said: list[str] = []
+            asked: list[str] = []
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("dialog", lambda dialog: said.append(dialog.message))
+            page.on("request", lambda request: asked.append(request.url.partition("#")[0][:60]))
+            page.goto(path.as_uri())
+            return page, said, asked
+
+        yield opened
+        browser.close()

@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 
 from collab.cli.main import main
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
+from collab.marl.layout import MarlFolder
 from collab.types import Observation
 from collab.view.answer import encoded
 from collab.view.bundle import NotBundled, bundled
@@ -127,6 +129,30 @@ def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_rep
     assert (first["previous"], first["next"]) == (None, {"run": run, "episode": ids[2]})
     assert {row["episode"] for row in answers[f"run/{run}/finds?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
     assert answers["runs"]["runs"][0]["path"] == "team", "its name, and not where it lies on this machine"
+
+
+def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_report, tmp_path):
+    folder = MarlFolder(tmp_path / "marl")
+    for number in (1, 2):
+        shutil.copytree(recorded, folder.epoch(number).rollout)
+    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
+    folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
+    inspector = inspect(tmp_path / "marl")
+    training = run_of(inspector)
+    rollouts = [part.id for part in inspector.run(training).parts if part.role == "rollout"]
+    out = tmp_path / "report.html"
+    made = export(inspector, training, out, episodes=["ContactsAddContact/0"])
+    assert (made.episodes, made.of) == (2, 6), "the same task in both epochs"
+    answers = read_report(out).answers
+    assert [row["run"] for row in answers[f"run/{training}/episodes"]["rows"]] == rollouts
+    assert [part["id"] for part in answers[f"run/{training}"]["parts"]] == rollouts, "none that the report lacks"
+    for run, other in zip(rollouts, reversed(rollouts), strict=True):
+        assert answers[f"run/{run}"]["training"] == training
+        assert [row["run"] for row in answers[f"run/{run}/episodes"]["rows"]] == [run]
+        view = answers[f"run/{run}/episode?episode=ContactsAddContact%2F0"]
+        [around] = [key for key in (view["previous"], view["next"]) if key is not None]
+        assert around == {"run": other, "episode": "ContactsAddContact/0"}
+    assert len(read_report(out).data["pictures"]) < made.steps / 2 + 1, "equal screens of both epochs are one picture"
 
 
 def test_a_mistake_in_what_is_asked_leaves_an_older_report_alone(inspector, tmp_path):
@@ -247,30 +273,6 @@ def _hash(content):
 
 
 # ------------------------------------------------------------------------------------------------------ browser
-
-
-@pytest.fixture
-def offline():
-    """Opens a file in a browser without a network: (page, what it said, what it asked for)."""
-    from playwright.sync_api import sync_playwright
-
-    from collab.envs.web.browser import find_browser
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser().path, args=["--no-sandbox"])
-        context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
-
-        def opened(path):
-            page, said, asked = context.new_page(), [], []
-            page.on("console", lambda message: said.append(message.text))
-            page.on("pageerror", lambda error: said.append(str(error)))
-            page.on("dialog", lambda dialog: said.append(dialog.message))
-            page.on("request", lambda request: asked.append(request.url.partition("#")[0][:60]))
-            page.goto(path.as_uri())
-            return page, said, asked
-
-        yield opened
-        browser.close()
 
 
 @pytest.mark.browser

@@ -4,6 +4,7 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from markdown_it import MarkdownIt
@@ -186,6 +187,32 @@ def test_markdown_and_plots_of_it_are_text(hostile, inspect):
         assert "<script" not in figure.svg
         assert "<img" not in figure.svg
         assert len(figure.svg) < 100_000
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", ["script", "markup", "template"])
+def test_a_browser_shows_it_and_runs_none_of_it(kind, inspect, offline, tmp_path):
+    words = NASTY[kind]
+    inspector = inspect(hostile_run(tmp_path / "hostile", words))
+    run = inspector.runs().runs[0].id
+    out = tmp_path / "report.html"
+    export(inspector, run, out)
+    page, said, asked = offline(out)
+    for where in (
+        "",
+        f"#/run/{run}",
+        f"#/run/{run}/episodes",
+        f"#/run/{run}/episode/{quote(words[:500] + '/0', safe='')}",
+    ):
+        page.goto(out.as_uri() + where)
+        page.locator("main:not([aria-busy])").wait_for()
+        assert page.evaluate("window.harmed") is None
+    page.get_by_text(words[:20]).first.wait_for()
+    assert (
+        page.locator("main script, main iframe, main [onerror], main [onload], main a[href^=javascript]").count() == 0
+    )
+    assert said == []
+    assert {address.split(":")[0] for address in asked} <= {"file", "data", "blob"}
 
 
 # ------------------------------------------------------------------------------------------------------ damaged

@@ -30,6 +30,7 @@ def table(text, heading):
 def test_a_training_is_told_number_by_number(overview, view_of):
     text = report(view_of(overview), overview)
     assert text.startswith("# Training runs/marl\n")
+    assert "| played | 480 steps, 5760 calls, 98000 tokens, cost not known, 62 s |" in text
     assert "60.0 [50.0, 70.0] (50)" in text
     assert table(text, "Epochs")[2] == [
         *("2 (best)", "55.0 [45.0, 65.0] (40)", "54.0 [44.0, 64.0] (50)", "240", "70.0", "0.7", "4")
