@@ -19,6 +19,10 @@ What is shown comes out of run directories and nowhere else; nothing in them is 
     guard       who may ask, and the headers of every answer
     static/     the pages: ES modules and style sheets as they are shipped, no build step
 
+    export      a report: chosen episodes in one file; `packed` says what it holds, `bundle` makes its script
+    markdown    the overview for a paper's appendix
+    figures     every plot of it; drawn by `chart` on a `sheet`, made PNG by `raster`
+
 A step is one query of the index and a few lines of the log, so it costs the same in a run of any size. The index is
 the one that the run's writer wrote; where that is missing, damaged or another version's, the inspector builds one and
 keeps it in the user's cache folder.
