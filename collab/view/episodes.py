@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from collab.errors import UnknownName
@@ -43,8 +44,9 @@ _OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
 
 
 def rows_of(root: Root, run: Opened) -> list[EpisodeRow]:
-    """All episodes of a run, by epoch, task and number."""
-    return run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ROWS)])
+    """All episodes of a run, by epoch, task and number; those of a part are of the epoch of its training."""
+    rows = run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ROWS)])
+    return rows if root.training is None else [replace(row, epoch=root.epoch) for row in rows]
 
 
 def row_of(root: Root, run: Opened, episode: str) -> EpisodeRow:

@@ -258,8 +258,7 @@ class Inspector:
         found: list[EpisodeRow] = []
         for part in self._desk.played(root.id):
             with self._desk.opened(part.path) as run:
-                rows = rows_of(part, run)
-            found += rows if root.kind == "run" else [replace(one, epoch=part.epoch) for one in rows]
+                found += rows_of(part, run)
         return found
 
     def _finds(self, root: Root, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None) -> Finds:

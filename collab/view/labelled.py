@@ -86,23 +86,32 @@ class Labelling:
 
     def refresh(self) -> bool:
         """Read what was appended since; returns whether anything was."""
-        grown = False
-        for segment in log.segments(self.folder):
-            for line in log.scan(self.folder, segment, *self._read.get(segment, (0, 0))):
-                grown = True
-                self._read[segment] = (line.place.offset + line.place.length, line.number)
-                try:
-                    self._add(from_json(line.content, cache_strings="all"), line.place)
-                except (ValueError, LookupError, TypeError, AttributeError) as error:
-                    file = f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}"
-                    self.problems.append(Problem(file=file, line=line.number, reason=first_line(error)))
-        return grown
+        before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
+        try:
+            for segment in log.segments(self.folder):
+                self._take(segment)
+        except OSError as error:
+            self._trouble(Problem(file=f"{FOLDER}/{self.name}", line=None, reason=str(error)))
+        return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
     def judgement(self, said: Said) -> Judgement:
         """The whole judgement; OSError or ValueError where it cannot be read any more."""
         assert said.place is not None
         content = from_json(log.read(self.folder, said.place))
         return _JUDGEMENT.validate_python({name: value for name, value in content.items() if name != "type"})
+
+    def _take(self, segment: str) -> None:
+        for line in log.scan(self.folder, segment, *self._read.get(segment, (0, 0))):
+            self._read[segment] = (line.place.offset + line.place.length, line.number)
+            try:
+                self._add(from_json(line.content, cache_strings="all"), line.place)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                file = f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}"
+                self._trouble(Problem(file=file, line=line.number, reason=first_line(error)))
+
+    def _trouble(self, problem: Problem) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def _add(self, content: Any, place: Place) -> None:
         if content["type"] == "failed":

@@ -405,6 +405,8 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     parts = inspector.run(row.id).parts
     assert [(part.epoch, part.role) for part in parts] == [(1, "rollout"), (1, "evaluation"), (2, "rollout")]
     rows = inspector.episodes(row.id, EpisodeFilter()).rows
+    assert {one.epoch for one in rows} == {1, 2}
+    assert inspector.episode(rows[0].run, rows[0].id).row.epoch == 1
     assert Counter(one.run for one in rows) == {parts[0].id: 3, parts[2].id: 3}
     assert inspector.step(rows[0].run, rows[0].id, 0).cells
     with pytest.raises(UsageError, match="one of its runs"):
