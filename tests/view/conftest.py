@@ -159,10 +159,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture
-def inspector(recorded: Path, tmp_path: Path) -> Iterator[Inspector]:
+@pytest.fixture(scope="session")
+def inspector(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspector]:
     """Looks into that run."""
-    one = Inspector([recorded], spares=tmp_path / "spares")
+    one = Inspector([recorded], spares=tmp_path_factory.mktemp("spares"))
     yield one
     one.close()
 

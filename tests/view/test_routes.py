@@ -19,7 +19,7 @@ from collab.view.inspector import Inspector
 from collab.view.routes import STATIC, application
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(inspector: Inspector) -> Iterator[TestClient]:
     gate = Gate("127.0.0.1", 8477, open_to_all=True)
     with TestClient(application(inspector, gate), base_url="http://127.0.0.1:8477") as client:
