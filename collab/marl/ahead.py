@@ -73,7 +73,7 @@ async def judging_ahead(loop: Loop, run: RunConfig, out: Path) -> AsyncIterator[
         judging.cancel()
         raise
     except Exception as error:
-        told.stopped = str(error)
+        told.stopped = repr(error)
         raise
     finally:
         over.set()
