@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from collab.envs.fake import CorridorSuite
 from collab.learn.folder import RunFolder
+from collab.marl import school
 from collab.marl.export import export, find
 from collab.marl.loop import start
 from collab.marl.policy import agents_of, parse_policy
+from collab.models.fake_server import FakeServer
 from collab.models.layout import weights_digest
+from collab.prompts.parse import write_reply
 
 pytestmark = pytest.mark.slow
 LORA = "dpo.lora={rank: 4, alpha: 8}"
@@ -66,6 +72,31 @@ def _check_exports(run: Path, base: Path, adapter: Path, place: Path) -> None:
         plain = AutoModelForCausalLM.from_pretrained(base)(input_ids=ids).logits
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert float((found - plain).abs().max()) > 1e-2
+
+
+def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It plays the checkpoint first; then each adapter is loaded under run and epoch, played, and forgotten."""
+    monkeypatch.chdir(tmp_path)
+    Path("fake").symlink_to(scholar)  # the name by which the server knows its checkpoint
+    space = CorridorSuite().space
+    library = school.write_library(tmp_path / "library", scholar)
+    assert library.own is not None
+
+    def says(body: Mapping[str, Any]) -> str:
+        return write_reply("Press it.", space.make("click", index=1 + body.get("seed", 0) % 4), space)
+
+    with FakeServer({"adapters", "seed"}, says=says) as server:
+        agents = {"kind": "openai", "options": {"model": "fake", "base_url": server.url}, "prompt": "pocket"}
+        agents |= {"context_tokens": 2048, "sampling": {"temperature": 0.7, "max_tokens": 40}}
+        (library.own / "agents/served.yaml").write_text(yaml.safe_dump(agents))
+        config = asyncio.run(school.small_training(library, "determinism=fast", LORA, agents="served"))
+        result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
+    assert [bool(record.trained) for record in result.records] == [False, True, True]
+    loaded = [name for what, name in server.commands if what == "load"]
+    assert [name.rpartition("-")[0] for name in loaded] == ["marl-epoch1-v1", "marl-epoch1-v1", "marl-epoch2-v2"]
+    assert [name for what, name in server.commands if what == "unload"] == loaded
+    assert len(set(loaded)) == 2
+    assert {body["model"] for body in server.requests} == {"fake", *loaded}
 
 
 def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) -> None:
