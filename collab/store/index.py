@@ -29,7 +29,7 @@ _COMMIT_S = 0.5
 """How long rows wait for their commit: a commit per step would cost more than the step."""
 _BUSY_S = 0.1
 """How long a commit waits for readers before it is put off."""
-_FAR_BEHIND = 500
+_FAR_BEHIND = 50
 """Lines of a log that take longer to read than a spare index takes to write."""
 
 
