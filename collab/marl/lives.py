@@ -52,8 +52,9 @@ _BEGINS = {
     "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples": "optimizer",
     "learn.written.Written._save_checkpoint": "checkpoint",
     "learn.result.write_result": "checkpoint",
+    "marl.train._trained": TRAINING,
 }
-"""Functions of the part `TRAINING` → the part that begins with them, until the next begins: its steps, its writing."""
+"""Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,14 +64,14 @@ def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
     trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
     step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
-    for function in ("learn.data.read_data", step, "loss", save, "write", step, "loss"):
+    for function in ("read", step, "loss", save, "write", step, "loss", save, "marl.train._trained"):
         trace.seen(progress, function)
     progress.part = "evaluation"
     trace.seen(progress, save)
     assert trace.parts == {
-        (1, "training"): {"learn.data.read_data": 1},
+        (1, "training"): {"read": 1, "marl.train._trained": 1},
         (1, "optimizer"): {step: 2, "loss": 2},
-        (1, "checkpoint"): {save: 1, "write": 1},
+        (1, "checkpoint"): {save: 2, "write": 1},
         (1, "evaluation"): {save: 1},
     }
 
