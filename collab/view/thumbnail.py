@@ -13,6 +13,8 @@ from collab.view.screens import PIXELS, image_of
 if TYPE_CHECKING:
     from PIL import Image
 
+_EFFORT = 2
+"""Of WebP's six: three times as fast as four, for files larger by a twentieth."""
 WIDTH = 360
 """Pixels; smaller pictures stay as they are."""
 _QUALITY = 40
@@ -52,8 +54,9 @@ def _small(image: Image.Image) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    if image.width > WIDTH:
-        size = (WIDTH, max(1, round(image.height * WIDTH / image.width)))
-        image = image.resize(size, Image.Resampling.BOX if image.width % WIDTH == 0 else Image.Resampling.LANCZOS)
-    image.save(buffer, "WEBP", quality=_QUALITY, method=4)
+    if image.width % WIDTH == 0:  # as phones are: the same as below, several times as fast
+        image = image.reduce(image.width // WIDTH)
+    elif image.width > WIDTH:
+        image = image.resize((WIDTH, max(1, round(image.height * WIDTH / image.width))), Image.Resampling.LANCZOS)
+    image.save(buffer, "WEBP", quality=_QUALITY, method=_EFFORT)
     return buffer.getvalue()

@@ -111,6 +111,7 @@ def test_pictures_are_small_and_each_is_there_once(inspector, report):
     assert {f"/api/{name}" for name in pictures} >= shown
 
 
+@pytest.mark.slow
 def test_the_same_run_makes_the_same_file(inspector, tmp_path):
     run = run_of(inspector)
     sizes = [export(inspector, run, tmp_path / name, most=1).size for name in ("a.html", "b.html")]

@@ -139,7 +139,10 @@ def hostile_step(words: str, short: str) -> Step:
     )
 
 
-@pytest.fixture(params=NASTY.values(), ids=NASTY)
+@pytest.fixture(
+    params=[pytest.param(words, marks=pytest.mark.slow if name == "long" else ()) for name, words in NASTY.items()],
+    ids=NASTY,
+)
 def hostile(request, tmp_path):
     return hostile_run(tmp_path / "hostile", request.param), request.param
 
@@ -268,18 +271,21 @@ def lose_the_head(run: Path) -> None:
     (run / "run.json").write_text('{"format_version": "1.1", "command": 7}')
 
 
-DAMAGE = [
-    ("half", cut_in_half, True),
-    ("step", spoil_a_step, True),
-    ("no index", drop_the_index, False),
-    ("spoilt index", spoil_the_index, False),
-    ("judgements", spoil_judgements, True),
-    ("pairs", spoil_pairs, True),
-    ("head", lose_the_head, True),
-]
+slowly = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("spoil", "told"), [one[1:] for one in DAMAGE], ids=[one[0] for one in DAMAGE])
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        pytest.param(cut_in_half, True, id="half"),
+        pytest.param(spoil_judgements, True, id="judgements"),
+        pytest.param(lose_the_head, True, id="head"),
+        pytest.param(spoil_a_step, True, id="step", marks=slowly),
+        pytest.param(drop_the_index, False, id="no index", marks=slowly),
+        pytest.param(spoil_the_index, False, id="spoilt index", marks=slowly),
+        pytest.param(spoil_pairs, True, id="pairs", marks=slowly),
+    ],
+)
 def test_what_is_readable_is_taken_and_what_is_not_is_told(damaged, inspect, read_report, tmp_path, spoil, told):
     spoil(damaged)
     before = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
