@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,8 +65,15 @@ def chromium(recorded):
 
 
 @pytest.fixture
-def opened(chromium):
-    """Opens an address in a context of its own; whatever the page complains of fails the test."""
+def serving(tmp_path):
+    """Shows a run; gives the address and the inspector behind it."""
+    with ExitStack() as stack:
+        yield lambda run: stack.enter_context(served([run], tmp_path / "spares"))
+
+
+@pytest.fixture
+def opened(chromium, serving):
+    """Opens an address in a context that ends before its server; whatever the page complains of fails the test."""
     contexts, complaints = [], []
 
     def make(address: str, **settings):
@@ -107,10 +114,10 @@ def step_place(run: str, step: int, rest: str = "") -> str:
 
 
 @pytest.fixture
-def team(recorded, tmp_path):
+def team(recorded, serving):
     """A judged and paired run, shown."""
-    with served([recorded], tmp_path / "spares") as (address, inspector):
-        yield address, inspector, inspector.runs().runs[0].id
+    address, inspector = serving(recorded)
+    return address, inspector, inspector.runs().runs[0].id
 
 
 def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, opened):
@@ -186,7 +193,7 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_a_phone(team, opene
 
 
 @pytest.mark.slow
-def test_a_growing_run_is_followed(chromium, opened, tmp_path):
+def test_a_growing_run_is_followed(serving, opened, tmp_path):
     run = tmp_path / "growing"
     played = ("--env", "androidworld", "--agents", "rehearsal", "--graph", "team", "--episodes", "400")
     playing = collab("rollout", *played, "--out", str(run))
@@ -194,15 +201,13 @@ def test_a_growing_run_is_followed(chromium, opened, tmp_path):
         while not (run / "run.json").exists():
             assert playing.poll() is None
             time.sleep(0.05)
-        with served([run], tmp_path / "spares") as (address, inspector):
-            page = opened(address)
-            turn(page, f"#/run/{inspector.runs().runs[0].id}/episodes")
-            told = page.get_by_role("status").filter(has_text="episode")
-            count = told.inner_text()
-            page.wait_for_function("told => !document.querySelector('main').innerText.includes(told)", arg=count)
-            assert int(re.findall(r"\d+", told.inner_text())[0]) > int(
-                re.findall(r"\d+|No", count)[0].replace("No", "0")
-            )
+        address, inspector = serving(run)
+        page = opened(address)
+        turn(page, f"#/run/{inspector.runs().runs[0].id}/episodes")
+        told = page.get_by_role("status").filter(has_text="episode")
+        count = told.inner_text()
+        page.wait_for_function("told => !document.querySelector('main').innerText.includes(told)", arg=count)
+        assert int(re.findall(r"\d+", told.inner_text())[0]) > int(re.findall(r"\d+|No", count)[0].replace("No", "0"))
     finally:
         playing.terminate()
         playing.wait(timeout=60)
@@ -210,25 +215,25 @@ def test_a_growing_run_is_followed(chromium, opened, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["script", "markup", "long", "direction", "broken", "template"])
-def test_words_from_outside_stay_words(chromium, opened, tmp_path, kind):
+def test_words_from_outside_stay_words(serving, opened, tmp_path, kind):
     hostile = runpy.run_path(str(Path(__file__).with_name("test_hostile.py")))
     words = hostile["NASTY"][kind]
     path = hostile["hostile_run"](tmp_path / "hostile", words)
-    with served([path], tmp_path / "spares") as (address, inspector):
-        run = inspector.runs().runs[0].id
-        page = opened(address)
-        turn(page, f"#/run/{run}")
-        turn(page, f"#/run/{run}/episodes")
-        page.locator("main a.run-link").first.click()
-        page.wait_for_selector("table.matrix")
-        assert page.evaluate("window.harmed") is None
-        tags = page.evaluate("[...new Set([...document.querySelectorAll('body *')].map(one => one.localName))]")
-        assert not {"script", "iframe", "object", "embed", "style", "link", "meta", "base"} & set(tags)
-        links = page.evaluate("[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))")
-        assert [link for link in links if not link.startswith(("#", "/static/", "data:,"))] == []
-        attributes = page.evaluate("[...document.querySelectorAll('*')].flatMap(one => one.getAttributeNames())")
-        assert not [name for name in attributes if name.startswith("on")]
-        assert page.evaluate("document.documentElement.scrollWidth") <= WIDE["width"]
+    address, inspector = serving(path)
+    run = inspector.runs().runs[0].id
+    page = opened(address)
+    turn(page, f"#/run/{run}")
+    turn(page, f"#/run/{run}/episodes")
+    page.locator("main a.run-link").first.click()
+    page.wait_for_selector("table.matrix")
+    assert page.evaluate("window.harmed") is None
+    tags = page.evaluate("[...new Set([...document.querySelectorAll('body *')].map(one => one.localName))]")
+    assert not {"script", "iframe", "object", "embed", "style", "link", "meta", "base"} & set(tags)
+    links = page.evaluate("[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))")
+    assert [link for link in links if not link.startswith(("#", "/static/", "data:,"))] == []
+    attributes = page.evaluate("[...document.querySelectorAll('*')].flatMap(one => one.getAttributeNames())")
+    assert not [name for name in attributes if name.startswith("on")]
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDE["width"]
 
 
 @pytest.mark.slow
@@ -250,32 +255,32 @@ def test_a_report_opens_from_a_file_without_a_network(recorded, chromium, opened
 
 
 @pytest.mark.slow
-def test_web_pages_are_shown_as_they_were_pictured(chromium, opened, tmp_path):
+def test_web_pages_are_shown_as_they_were_pictured(serving, opened, tmp_path):
     pytest.importorskip("miniwob")
     run = tmp_path / "web"
     played = ("--env", "miniwob", "--agents", "rehearsal", "--graph", "team", "--tasks", "click-button")
     assert collab("rollout", *played, "--episodes", "1", "--out", str(run)).wait() == 0
-    with served([run], tmp_path / "spares") as (address, inspector):
-        page = opened(address)
-        turn(page, f"#/run/{inspector.runs().runs[0].id}/episode/click-button%2F0/0")
-        page.wait_for_function("document.querySelector('.frame img')?.naturalWidth > 0")
-        assert page.locator(".overlay .mark.executed").count() == 1
+    address, inspector = serving(run)
+    page = opened(address)
+    turn(page, f"#/run/{inspector.runs().runs[0].id}/episode/click-button%2F0/0")
+    page.wait_for_function("document.querySelector('.frame img')?.naturalWidth > 0")
+    assert page.locator(".overlay .mark.executed").count() == 1
 
 
 @pytest.mark.slow
-def test_a_training_is_shown_epoch_by_epoch(chromium, opened, tmp_path):
+def test_a_training_is_shown_epoch_by_epoch(serving, opened, tmp_path):
     pytest.importorskip("torch")
     collab("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings")).wait()
-    with served([tmp_path / "trainings" / "undisturbed"], tmp_path / "spares") as (address, inspector):
-        run = inspector.runs().runs[0]
-        assert run.kind == "training"
-        page = opened(address)
-        turn(page, f"#/run/{run.id}")
-        epochs = inspector.overview(run.id).epochs
-        names = page.locator("#epoch option").all_inner_texts()
-        assert [int(re.findall(r"\d+", name)[0]) for name in names] == [one.epoch for one in epochs]
-        rewarded = [rate for row in epochs[-1].rewards.rates for rate in row]
-        shown = page.locator("td.heat").all_inner_texts()
-        assert shown == ["–" if rate is None else f"{100 * rate:.0f}%" for rate in rewarded]
-        pairs = page.get_by_role("table", name="Pairs by cause")
-        assert pairs.locator("tbody tr").count() == len(epochs[-1].pairs)
+    address, inspector = serving(tmp_path / "trainings" / "undisturbed")
+    run = inspector.runs().runs[0]
+    assert run.kind == "training"
+    page = opened(address)
+    turn(page, f"#/run/{run.id}")
+    epochs = inspector.overview(run.id).epochs
+    names = page.locator("#epoch option").all_inner_texts()
+    assert [int(re.findall(r"\d+", name)[0]) for name in names] == [one.epoch for one in epochs]
+    rewarded = [rate for row in epochs[-1].rewards.rates for rate in row]
+    shown = page.locator("td.heat").all_inner_texts()
+    assert shown == ["–" if rate is None else f"{100 * rate:.0f}%" for rate in rewarded]
+    pairs = page.locator(".epoch-body").get_by_role("table", name="Pairs by cause")
+    assert pairs.locator("tbody tr").count() == len(epochs[-1].pairs)
