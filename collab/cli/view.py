@@ -13,6 +13,7 @@ from collab.cli.view_export import Episode, Export, Labels, Most, write_report
 
 RUNS = Path("runs")
 """Looked through where nothing is named."""
+_LOOPBACK = "127.0.0.1"
 
 
 def view(
@@ -27,7 +28,7 @@ def view(
     *,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Listen here; others than loopback let others ask.")
-    ] = "127.0.0.1",
+    ] = _LOOPBACK,
     port: Annotated[
         int | None,
         typer.Option(
@@ -52,28 +53,34 @@ def view(
 
     Prints an address that works once, and serves on this machine alone until Ctrl-C. The runs are never changed.
     """
-    from collab.view.guard import Gate, is_local
-    from collab.view.inspector import Inspector
-    from collab.view.server import check_installed, listening, serve
-
     named = runs or [_default()]
     if export is not None:
+        _refuse_serving(host=host != _LOOPBACK, port=port is not None, no_open=no_open, no_token=no_token)
         write_report(named, export, episodes=episode or (), most=most, labels=labels)
         return
     _refuse(episode=episode, most=most, labels=labels)
+    _serve(named, host, port, open_browser=not no_open, open_to_all=no_token)
+
+
+def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool, open_to_all: bool) -> None:
+    from collab.view.server import check_installed, listening, serve
+
     check_installed()
-    inspector = Inspector(named)
+    from collab.view.guard import Gate, is_local
+    from collab.view.inspector import Inspector
+
+    inspector = Inspector(runs)
     with listening(host, port) as listener:
-        gate = Gate(host, listener.getsockname()[1], open_to_all=no_token)
+        gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):
             note(
-                f"everybody who reaches {host}:{gate.port} {'can read these runs' if no_token else 'may try the token'}"
+                f"everybody who reaches {host}:{gate.port} {'can read these runs' if open_to_all else 'may try the token'}"
             )
 
         def ready() -> None:
             say(f"{gate.address}")
-            note("serving until Ctrl-C" + ("" if no_token else "; the address works once, in one browser"))
-            if not no_open:
+            note("serving until Ctrl-C" + ("" if open_to_all else "; the address works once, in one browser"))
+            if open_browser:
                 webbrowser.open(gate.address)
 
         try:
@@ -98,3 +105,13 @@ def _refuse(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"--{name} chooses what --export takes along; leave it out, or add --export report.html")
+
+
+def _refuse_serving(**given: bool) -> None:
+    """UsageError for options that mean something beside a server alone."""
+    from collab.errors import UsageError
+
+    for name, value in given.items():
+        if value:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is about serving pages, and --export serves none; leave one of them out")

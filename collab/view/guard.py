@@ -56,7 +56,7 @@ class Gate:
     @property
     def address(self) -> str:
         """What to open; it works once."""
-        named = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        named = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         base = f"http://{f'[{named}]' if ':' in named else named}:{self.port}/"
         return base if self.token is None else f"{base}?token={self.token}"
 

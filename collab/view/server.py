@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from collab.errors import MissingExtra, UsageError
-from collab.view.guard import Gate
-from collab.view.inspector import Inspector
+
+if TYPE_CHECKING:
+    from collab.view.guard import Gate
+    from collab.view.inspector import Inspector
 
 PORT = 8477
 """Taken where no other is named and it is free."""

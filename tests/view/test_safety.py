@@ -14,14 +14,15 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from collab.errors import MissingExtra, UsageError
+from collab.cli.main import main
+from collab.errors import UsageError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Element, ElementTarget, Observation, Step, Trajectory
 from collab.view.guard import POLICY, Gate
 from collab.view.inspector import Inspector
 from collab.view.routes import application
-from collab.view.server import check_installed, listening
+from collab.view.server import listening
 from collab.view.shapes import CUT
 
 BASE = "http://127.0.0.1:8477"
@@ -130,7 +131,7 @@ def test_every_answer_forbids_what_it_can(client: TestClient, gate: Gate) -> Non
     assert "unsafe" not in POLICY
 
 
-def test_an_address_that_is_taken_and_a_missing_extra_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_is_taken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr("collab.view.server.PORT", port)
@@ -138,9 +139,27 @@ def test_an_address_that_is_taken_and_a_missing_extra_are_one_line(monkeypatch: 
             assert other.getsockname()[1] != port
         with pytest.raises(UsageError, match=f"--port {port}.*in use"):
             listening("127.0.0.1", port)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(MissingExtra, match=r"collab-marl\[view\]"):
-        check_installed()
+    assert Gate("::", 1).address.startswith("http://[::1]:1/?token=")
+
+
+def test_without_the_extra_pages_are_one_line_and_a_report_is_written(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in [one for one in sys.modules if one.startswith(("fastapi", "starlette", "uvicorn"))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("guard", "routes", "server"):
+        monkeypatch.setattr(f"collab.view.{name}", sys.modules[f"collab.view.{name}"])  # put back afterwards, too
+        monkeypatch.delitem(sys.modules, f"collab.view.{name}")
+    assert main(["view", str(recorded)]) == 2
+    assert "collab-marl[view]" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+    out = tmp_path / "report.html"
+    assert main(["view", str(recorded), "--export", str(out), "--most", "1"]) == 0
+    assert out.is_file()
+    for unfit in (["--port", "0"], ["--host", "::1"], ["--no-token"]):
+        assert main(["view", str(recorded), "--export", str(out), *unfit]) == 2
+        assert unfit[0] in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------- where paths lead
