@@ -17,7 +17,9 @@ from collab.config import AgentDefinition
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
+from collab.marl import school
 from collab.marl.export import export, find
+from collab.marl.loop import start
 from collab.models.base import Reply, Request
 from collab.models.completion import chat_messages
 from collab.models.concurrency import START
@@ -233,6 +235,40 @@ def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, s
         assert (after.tokens, model.policy.adapter) == (before.tokens, None)
 
     play(model, scene)
+
+
+def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
+    """Two epochs: what each leaves is loaded under run and epoch, and plain transformers says the same exported."""
+    taught = school.teach(make_tiny_checkpoint(tmp_path / "tiny", hidden=128, layers=2), tmp_path).resolve()
+    log = tmp_path / "server.log"
+    with serving(str(taught), log) as served:
+        library = school.write_library(tmp_path / "library", taught)
+        agents: dict[str, Any] = {"kind": "openai", "options": served, "prompt": "pocket", "context_tokens": 2048}
+        agents["sampling"] = {"temperature": 0.7, "max_tokens": 40}
+        (tmp_path / "library/agents/served.yaml").write_text(yaml.safe_dump(agents))
+        settings = ("determinism=fast", "epochs=2", "dpo.learning_rate=0.01", "dpo.lora={rank: 4, alpha: 8}")
+        config = asyncio.run(school.small_training(library, *settings, agents="served"))
+        result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
+        assert [bool(record.trained) for record in result.records] == [False, True, True]
+        adapter = str(tmp_path / "marl/epochs/2/training/final")
+        options = served | {"adapter": adapter, "version": 2}
+        model = OpenAIModel(**options)
+        said = play(model, lambda: model.generate(request(**GREEDY)))
+    loaded = log.read_text(errors="replace")
+    assert all(f"marl-epoch{number}-v{number}-" in loaded for number in (1, 2))
+    merged = export(find(f"{tmp_path / 'marl'}@epoch2"), tmp_path / "merged", merge=True, dtype=None)
+    assert greedy(merged.path) == said.text.strip()
+
+
+def greedy(path: Path) -> str:
+    """What plain transformers says to the same request."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+    messages = chat_messages(request(**GREEDY))
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    made = model.generate(**ids, max_new_tokens=GREEDY["max_tokens"], do_sample=False)
+    return str(tokenizer.decode(made[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)).strip()
 
 
 def test_an_exported_policy_is_served_as_it_was(files: dict[str, str], options: dict[str, Any], tmp_path: Path) -> None:
