@@ -33,7 +33,7 @@ const MOST_SIGNS = 6;
  * @param {number} tier line on which its agents stand, from 0
  */
 export function drawMark(mark, unit, screen, tier) {
-  const spot = mark.spot ?? { x: screen.width / 2, y: screen.height / 2 };
+  const spot = spotOf(mark, screen);
   const told =
     `${mark.words}: ${mark.votes} ${mark.votes === 1 ? "vote" : "votes"} by ${mark.voices.map((one) => one.name).join(", ")}` +
     (mark.executed ? "; executed" : "");
@@ -45,6 +45,14 @@ export function drawMark(mark, unit, screen, tier) {
     figure(mark, spot, unit),
     voices(mark, spot, unit, screen, tier),
   );
+}
+
+/**
+ * Where an action is drawn: what moves the whole screen, in its middle.
+ * @param {Mark} mark @param {{width: number, height: number}} screen @returns {Spot}
+ */
+export function spotOf(mark, screen) {
+  return mark.spot ?? { x: screen.width / 2, y: screen.height / 2 };
 }
 
 /** The frame of the element. @param {Mark} mark @param {number} unit */

@@ -2,7 +2,7 @@
 
 import { nameplate, badge } from "./agents.js";
 import { h, property, s } from "./dom.js";
-import { drawMark } from "./marks.js";
+import { drawMark, spotOf } from "./marks.js";
 import { drawBoxes, elementList, hasBoxes } from "./wireframe.js";
 import { plural, said } from "./words.js";
 
@@ -55,18 +55,22 @@ function canvas(screen, marks, picked) {
       class: "overlay",
     },
     !screen.picture && drawBoxes(screen.elements, unit),
-    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen, tierOf(mark, marks, unit))),
+    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen, tierOf(mark, marks, unit, screen))),
   );
   if (picked) drawing.addEventListener("click", (/** @type {MouseEvent} */ event) => pick(event, picked));
   const frame = h("div", { class: "frame" }, screen.picture && picture(screen), drawing);
   return property(frame, "--aspect", (screen.width / screen.height).toFixed(4));
 }
 
-/** How many of the actions before it aim at the same place: their agents' signs stand in lines below each other. @param {Mark} mark @param {Mark[]} marks @param {number} unit */
-function tierOf(mark, marks, unit) {
-  const near = (/** @type {Mark} */ other) =>
-    mark.spot && other.spot && Math.hypot(mark.spot.x - other.spot.x, mark.spot.y - other.spot.y) < 1.5 * unit;
-  return marks.slice(0, marks.indexOf(mark)).filter(near).length;
+/**
+ * How many of the actions before it aim at the same place: their agents' signs stand in lines below each other.
+ * @param {Mark} mark @param {Mark[]} marks @param {number} unit @param {Screen} screen
+ */
+function tierOf(mark, marks, unit, screen) {
+  const here = spotOf(mark, screen);
+  const distance = (/** @type {Mark} */ other) =>
+    Math.hypot(here.x - spotOf(other, screen).x, here.y - spotOf(other, screen).y);
+  return marks.slice(0, marks.indexOf(mark)).filter((other) => distance(other) < 2.5 * unit).length;
 }
 
 /** What was executed lies on top. @param {Mark[]} marks */
