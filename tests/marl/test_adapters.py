@@ -100,7 +100,7 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
 
 
 def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) -> None:
-    run = trained(schooled, tmp_path / "run", "reference=previous", "policies=per_agent")
+    run = trained(schooled, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
     for slot in ("ada", "ben"):
         before, after = (RunFolder(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
         told = after.manifest()
