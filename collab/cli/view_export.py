@@ -31,7 +31,7 @@ Labels = Annotated[
 ]
 
 _TOLD = 5
-"""So many steps that cannot be read are told one by one."""
+"""So many of what cannot be read are told one by one."""
 
 
 def write_report(
@@ -67,7 +67,7 @@ def write_report(
     for why in made.unread[:_TOLD]:
         note(f"left out: {why}")
     if len(made.unread) > _TOLD:
-        note(f"left out: {len(made.unread) - _TOLD} more steps that cannot be read")
+        note(f"left out: {len(made.unread) - _TOLD} more that cannot be read")
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
     note(f"{made.episodes} of {made.of} episodes, {made.steps} steps, {made.pictures} different screens")
     if not episodes and made.episodes < made.of:

@@ -58,7 +58,7 @@ class Exported:
     size: int
     """Bytes."""
     unread: Sequence[str]
-    """Why steps that the run has are not in it."""
+    """Why episodes and steps that the run has are not in it."""
 
 
 Watch = Callable[[int, int], None]
@@ -96,9 +96,11 @@ def export(
     known = _all(inspector, id)
     chosen = _chosen(row, known, episodes, most)
     packing = Packing(inspector, id, chosen, labels)
-    for done, one in enumerate(chosen, start=1):
+    if chosen and not packing.chosen:
+        raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
+    for done, one in enumerate(packing.chosen, start=1):
         packing.add(one)
-        watch(done, len(chosen))
+        watch(done, len(packing.chosen))
     content = page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
     try:
         write_atomic(out, content)
@@ -106,7 +108,7 @@ def export(
         raise StoreFailure(f"{out}: cannot be written: {error.strerror or error}") from None
     return Exported(
         path=out,
-        episodes=len(chosen),
+        episodes=len(packing.chosen),
         of=len(known),
         steps=packing.steps,
         pictures=len(packing.pictures),

@@ -1,7 +1,7 @@
 """What a report holds: the inspector's own answers for chosen episodes, under the addresses by which its pages ask.
 
     packing = Packing(inspector, id, chosen, labels)
-    for row in chosen:
+    for row in packing.chosen:
         packing.add(row)
     packing.data(), packing.parts
 
@@ -41,7 +41,7 @@ class Packing:
 
     Args:
         id: of a run or training.
-        chosen: episodes of it, in the order in which they are leafed through.
+        chosen: episodes of it, in the order in which they are leafed through; those that cannot be opened are left out.
         labels: whose scores to show; None for the first labelling of each run.
     """
 
@@ -52,13 +52,19 @@ class Packing:
         """Address → data URI."""
         self.steps = 0
         self.unread: list[str] = []
-        """Why steps that the run has are not in the report."""
-        self._inspector, self._id, self._chosen, self._labels = inspector, id, tuple(chosen), labels
+        """Why episodes and steps that the run has are not in the report."""
+        self._inspector, self._id, self._labels = inspector, id, labels
+        self._chosen = [one for one in chosen if self._opens(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
 
+    @property
+    def chosen(self) -> Sequence[EpisodeRow]:
+        """Those of the chosen episodes that can be opened, and so are to be packed."""
+        return tuple(self._chosen)
+
     def add(self, row: EpisodeRow) -> None:
-        """Pack one of the chosen episodes."""
+        """Pack one of them."""
         answers = dict(self._episode(row))
         self._places[f"{_piece(row.run)}?episode={_piece(row.id)}"] = len(self.parts)
         self.parts.append(gzip.compress(encoded(answers), compresslevel=9, mtime=0))
@@ -73,6 +79,15 @@ class Packing:
         return {"answers": answers, "parts": self._places, "pictures": self.pictures}
 
     # -------------------------------------------------------------------------------------------------- inside
+
+    def _opens(self, row: EpisodeRow) -> bool:
+        """Whether an episode is more than its line in the index: that outlives a start that cannot be read any more."""
+        try:
+            self._inspector.episode(row.run, row.id, "")
+        except CollabError as error:
+            self.unread.append(f"{row.id}: {error}")
+            return False
+        return True
 
     def _run(self, run: str, known: set[str]) -> Iterator[Answer]:
         """What is asked about a run or a training, as far as it is about what the report holds."""
@@ -95,20 +110,20 @@ class Packing:
         """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
         view = self._inspector.episode(row.run, row.id, self._labels)
         before, behind = self._around(row)
-        yield _at(row, "episode"), replace(view, previous=before, next=behind)
+        final = list(self._readable(row, "last screen", self._final(row))) if view.final else []
+        yield _at(row, "episode"), replace(view, previous=before, next=behind, final=bool(final))
         steps = [one.step for one in view.steps]
         for step in steps:
-            yield from self._readable(row, step, self._step(row, step))
-        if view.final:
-            yield from self._final(row)
+            yield from self._readable(row, f"step {step}", self._step(row, step))
+        yield from final
         for step in steps:
-            yield from self._readable(row, step, self._cells(row, step))
+            yield from self._readable(row, f"step {step}", self._cells(row, step))
 
-    def _readable(self, row: EpisodeRow, step: int, answers: Iterator[Answer]) -> Iterator[Answer]:
+    def _readable(self, row: EpisodeRow, what: str, answers: Iterator[Answer]) -> Iterator[Answer]:
         try:
             yield from answers
         except CollabError as error:
-            self.unread.append(f"{row.id}, step {step}: {error}")
+            self.unread.append(f"{row.id}, {what}: {error}")
 
     def _step(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
         found: StepView = self._inspector.step(row.run, row.id, step, self._labels)

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, LabelWriter
+from collab.errors import RunFormatError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import (
@@ -41,6 +42,7 @@ from collab.types import (
 from collab.view.export import export
 from collab.view.figures import figures
 from collab.view.markdown import report as markdown
+from collab.view.shapes import EpisodeFilter
 
 SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
 NASTY = {
@@ -244,6 +246,13 @@ def spoil_a_step(run: Path) -> None:
     segment(run).write_bytes(b"".join(lines))
 
 
+def spoil_a_start(run: Path) -> None:
+    """The index, which has its own size of the log, still knows the episode."""
+    content = segment(run).read_bytes()
+    start = next(line for line in content.splitlines(keepends=True) if b'"type":"episode_started"' in line)
+    segment(run).write_bytes(content.replace(start, start.replace(b'"task"', b'"tusk"', 1)))
+
+
 def drop_the_index(run: Path) -> None:
     (run / "index.sqlite").unlink()
 
@@ -300,3 +309,28 @@ def test_what_is_readable_is_taken_and_what_is_not_is_told(damaged, inspect, rea
     text = markdown(inspector.run(run), inspector.overview(run), inspector.problems(run).problems)
     assert ("## What cannot be read" in text) is told
     assert {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()} == before, "nothing is written"
+
+
+def test_an_episode_that_cannot_be_opened_is_left_out_and_named(damaged, inspect, read_report, tmp_path):
+    spoil_a_start(damaged)
+    inspector = inspect(damaged)
+    run = inspector.runs().runs[0].id
+    rows = inspector.episodes(run, EpisodeFilter()).rows
+    assert len(rows) == 3, "the index still knows all"
+    made = export(inspector, run, tmp_path / "report.html")
+    assert made.episodes == 2
+    assert [why.partition(":")[0] for why in made.unread] == [rows[0].id]
+    page = read_report(tmp_path / "report.html")
+    assert [row["id"] for row in page.answers[f"run/{run}/episodes"]["rows"]] == [row.id for row in rows[1:]]
+    first = page.answers[f"run/{run}/episode?episode={quote(rows[1].id, safe='')}"]
+    assert first["previous"] is None
+
+
+def test_a_report_of_nothing_is_refused(damaged, inspect, tmp_path):
+    inspector = inspect(damaged)
+    run = inspector.runs().runs[0].id
+    id = inspector.episodes(run, EpisodeFilter()).rows[0].id
+    spoil_a_start(damaged)
+    with pytest.raises(RunFormatError, match="no episode that was to be taken can be opened"):
+        export(inspector, run, tmp_path / "report.html", episodes=[id])
+    assert not (tmp_path / "report.html").exists()
