@@ -341,6 +341,14 @@ def test_everything_that_make_installs_is_pinned_and_fits() -> None:
         assert requirement.specifier.contains(pinned[requirement.name.lower().replace("_", "-")]), str(requirement)
 
 
+def test_what_trains_is_new_enough_for_what_is_asked_of_it() -> None:
+    """`torch.optim.Muon` came with torch 2.9; how models are split was tried with accelerate 1.15."""
+    wanted = {one.name: one.specifier for one in map(Requirement, PROJECT["optional-dependencies"]["train"])}
+    assert wanted["torch"].contains("2.9.0")
+    assert not wanted["torch"].contains("2.8.0")
+    assert not wanted["accelerate"].contains("1.14.0")
+
+
 def test_torch_is_pinned_for_every_kind_of_machine() -> None:
     pinned = pins()
     assert pinned["torch"] == "2.13.0"
