@@ -22,7 +22,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop, Progress
 from collab.marl.policy import Policy, first_policy, policy_after
 from collab.marl.summary import Record, Summary, best_of, patience_is_over
-from collab.models.layout import weights_digest
+from collab.models.layout import played_digest
 from collab.resolve import with_prompts
 from collab.store.manifest import now
 
@@ -121,10 +121,11 @@ async def resume(
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:
-    """Slot → digest of the weights that training starts from; raises as `first_policy` does."""
+    """Slot → digest of the weights that training starts from, see `played_digest`; raises as `first_policy` does."""
     policy = first_policy(config.run, config.method)
-    known = {path: weights_digest(Path(checkpoint(path))) for path in set(policy.weights.values())}
-    return {slot: known[path] for slot, path in policy.weights.items()}
+    begun = {slot: (path, policy.adapters.get(slot)) for slot, path in policy.weights.items()}
+    known = {(path, adapter): played_digest(Path(checkpoint(path)), adapter) for path, adapter in set(begun.values())}
+    return {slot: known[both] for slot, both in begun.items()}
 
 
 def changed_prompt(run: RunConfig, library: Library) -> str | None:

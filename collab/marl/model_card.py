@@ -162,7 +162,11 @@ def _told_base(base: str | None, digest: str | None) -> str:
     if base is None:
         return UNKNOWN if digest is None else f"digest `{digest[:12]}`"
     short = base if base.startswith(BUILT_IN) or _is_hub_id(base) else _name(Path(base))
-    return f"{short}, digest `{digest[:12]}`" if digest else f"{short}, digest {UNKNOWN}"
+    if not digest:
+        return f"{short}, digest {UNKNOWN}"
+    weights, _, adapter = digest.partition("+")
+    over = f", with an adapter over it, digest `{adapter[:12]}`" if adapter else ""
+    return f"{short}, digest `{weights[:12]}`{over}"
 
 
 def _name(path: Path) -> str:

@@ -63,6 +63,15 @@ def weights_digest(directory: Path) -> str:
     return digest.hexdigest()
 
 
+def played_digest(base: Path, adapter: str | None) -> str:
+    """Digest of the weights that speak: the base's, and behind a plus those of the adapter over it.
+
+    Args:
+        adapter: its directory; None for the base alone.
+    """
+    return weights_digest(base) + ("" if adapter is None else f"+{weights_digest(Path(adapter))}")
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:

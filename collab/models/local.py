@@ -24,7 +24,7 @@ from collab.library import checkpoint
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
-from collab.models.layout import check_layout, weights_digest
+from collab.models.layout import check_layout, played_digest
 from collab.models.meter import Meter
 from collab.models.worker import Worker, post
 from collab.types import PolicyRef, Prompt
@@ -182,10 +182,7 @@ class LocalModel:
     def _weights(self) -> str | None:
         """Digest of the base's weights, and of the adapter's behind it; None for a base that lies on a model hub."""
         folder = Path(checkpoint(self._base))
-        if not folder.is_dir():
-            return None
-        adapter = self.policy.adapter
-        return weights_digest(folder) + ("" if adapter is None else f"+{weights_digest(Path(adapter))}")
+        return played_digest(folder, self.policy.adapter) if folder.is_dir() else None
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:

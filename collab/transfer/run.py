@@ -16,7 +16,8 @@ from collab.library import checkpoint
 from collab.marl.gate import admitted
 from collab.marl.grant import Grant, granted
 from collab.marl.loop import changed_prompt
-from collab.models.layout import weights_digest
+from collab.marl.trainable import WHERE
+from collab.models.layout import played_digest
 from collab.report import RecordedRun, recorded_run
 from collab.store.manifest import now
 from collab.transfer.config import Arm, Place, TransferConfig
@@ -115,19 +116,28 @@ def stored_config(folder: TransferFolder) -> TransferConfig:
 
 
 def weights_of(config: TransferConfig) -> dict[str, str]:
-    """Digests of the checkpoints in this process that the base and the team play with, by "arm/slot"."""
+    """Digests of the checkpoints and adapters here that the base and the team play with, by "arm/slot".
+
+    Of a team on a server it is what lies here of what the server plays; see `collab.models.layout.played_digest`.
+    """
     played: dict[Arm, Mapping[str, AgentDefinition]] = {
         "base": config.base[0].agents,
         "transferred": config.transferred[0].agents,
     }
     places = {
-        f"{arm}/{slot}": Path(checkpoint(str(agent.options.get("path", ""))))
+        f"{arm}/{slot}": (Path(checkpoint(str(agent.options[WHERE[agent.kind]]))), _adapter_of(agent))
         for arm, agents in played.items()
         for slot, agent in agents.items()
-        if agent.kind == "local"
+        if agent.kind in WHERE and WHERE[agent.kind] in agent.options
     }
-    known = {place: weights_digest(place) for place in set(places.values()) if place.is_dir()}
-    return {name: known[place] for name, place in places.items() if place in known}
+    known = {both: played_digest(*both) for both in set(places.values()) if both[0].is_dir()}
+    return {name: known[both] for name, both in places.items() if both in known}
+
+
+def _adapter_of(agent: AgentDefinition) -> str | None:
+    """Its directory; None where it has none, or a server has one of that name by itself."""
+    adapter = agent.options.get("adapter")
+    return adapter if adapter is not None and Path(adapter).is_dir() else None
 
 
 async def _run(

@@ -21,7 +21,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.play import is_over as has_ended
 from collab.marl.play import trajectories_of
 from collab.marl.summary import Record, Trained, read_record
-from collab.models.layout import weights_digest
+from collab.models.layout import played_digest
 from collab.report import RecordedRun, recorded_run, runs_in
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
@@ -42,7 +42,7 @@ def base_of(agents: str, library: Library) -> str:
     definition = library.load("agents", agents, AgentDefinition)
     if definition.kind != "local" or "path" not in definition.options:
         raise UsageError(f"agents/{agents}: of kind {definition.kind}; name an agents file of kind local")
-    return weights_digest(Path(checkpoint(str(definition.options["path"]))))
+    return played_digest(Path(checkpoint(str(definition.options["path"]))), definition.options.get("adapter"))
 
 
 def code_digest() -> str:
@@ -163,7 +163,7 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     config, summary = validate(MarlConfig, head["config"], str(training.file)), head["summary"]
     numbers = range(summary["epochs"] + 1)
     records = [read_record(training.epoch(number).record) for number in numbers]
-    epochs = [_epoch(training, config, record) for record in records]
+    epochs = [_epoch(training, config, head["base"], record) for record in records]
     began = set(head["base"].values())
     return {
         "policy": "+".join(sorted(began)),
@@ -177,7 +177,7 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def _epoch(training: MarlFolder, config: MarlConfig, record: Record) -> EpochNumbers:
+def _epoch(training: MarlFolder, config: MarlConfig, base: Mapping[str, str], record: Record) -> EpochNumbers:
     folder = training.epoch(record.epoch)
     played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
@@ -190,10 +190,17 @@ def _epoch(training: MarlFolder, config: MarlConfig, record: Record) -> EpochNum
         held_out=_rows(result for run in runs for result in run.report.results),
         pairs=sum(one.pairs + one.older for one in record.rows.values()),
         agreement=record.agreement,
-        weights={name: one.digest for name, one in record.trained.items()},
+        weights={
+            name: speaking_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
+        },
         hash=record.hash,
         **_numbers(trained),
     )
+
+
+def speaking_after(config: MarlConfig, began: str, trained: Trained) -> str:
+    """Digest of the weights that speak after an epoch: an adapter that stays one speaks over the first checkpoint."""
+    return f"{began.partition('+')[0]}+{trained.digest}" if config.method.keeps_adapters else trained.digest
 
 
 def _numbers(trained: Trained | None) -> dict[str, Any]:

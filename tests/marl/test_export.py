@@ -173,6 +173,15 @@ def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConf
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
+def test_a_card_tells_of_an_adapter_that_training_began_with(
+    configured: Callable[..., MarlConfig], tmp_path: Path
+) -> None:
+    facts = training_facts(
+        MarlFolder(tmp_path), configured(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
+    )
+    assert facts.lines["base"].endswith(f", digest `{'b' * 12}`, with an adapter over it, digest `{'a' * 12}`")
+
+
 def test_the_licence_is_what_the_base_says_of_itself(tmp_path: Path) -> None:
     assert licence_of(str(tmp_path)) is licence_of("built-in:none") is None
     for text, licence in (("---\nlicense: apache-2.0\n---\n", "apache-2.0"), ("# x\n", None), ("---\n[\n---\n", None)):

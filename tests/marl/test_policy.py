@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from collab.config import RunConfig
+from collab.config import RunConfig, override
 from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
 from collab.marl.config import MarlConfig
+from collab.marl.grant import Grant
 from collab.marl.layout import MarlFolder
+from collab.marl.loop import base_digests, resume
 from collab.marl.policy import PolicyName, agents_of, first_policy, parse_policy, playing, told
 from collab.marl.summary import Record, Success
+from collab.models.adapters import CONFIG, WEIGHTS
+from collab.models.layout import weights_digest
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,23 @@ def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
     assert (ada["path"], ada["adapter"], ada["version"]) == (first.weights["ada"], "adapter", 2)
     assert "adapter" not in ben
     assert "adapter" not in playing(team, first, "exact").agents["ada"].options
+
+
+def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Path) -> None:
+    """So that going on with another adapter than the first is refused, and not hashed like it."""
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / CONFIG).write_text("{}")
+    (adapter / WEIGHTS[0]).write_bytes(b"weights")
+    plain = configured(KEPT)
+    config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
+    known, alone = base_digests(config), base_digests(plain)
+    assert known == {slot: f"{digest}+{weights_digest(adapter)}" for slot, digest in alone.items()}
+    folder = MarlFolder(tmp_path / "run")
+    folder.create({"config": config.model_dump(mode="json"), "base": known, **Grant(device="cpu").head})
+    (adapter / WEIGHTS[0]).write_bytes(b"others")
+    with pytest.raises(RunFormatError, match="the checkpoint that it began with is not what it was"):
+        asyncio.run(resume(folder.path))
 
 
 def served(config: MarlConfig, model: Path | str, **options: object) -> RunConfig:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError
-from collab.models.layout import FILE, check_layout, write_layout
+from collab.models.layout import FILE, check_layout, played_digest, weights_digest, write_layout
 from collab.models.local import LocalModel
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -56,3 +56,15 @@ def test_a_local_model_checks_its_checkpoint(tmp_path: Path) -> None:
     (checkpoint / FILE).write_text('{"prompt_layout": "99"}')
     with pytest.raises(ConfigError, match="trained on prompt layout '99'"):
         LocalModel(path=str(checkpoint))
+
+
+def test_an_adapter_speaks_together_with_its_base(tmp_path: Path) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    for place in (base, adapter):
+        place.mkdir()
+        (place / "some.safetensors").write_bytes(place.name.encode())
+    assert played_digest(base, None) == weights_digest(base)
+    both = played_digest(base, str(adapter))
+    assert both == f"{weights_digest(base)}+{weights_digest(adapter)}"
+    (adapter / "some.safetensors").write_bytes(b"others")
+    assert played_digest(base, str(adapter)) != both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import reproduce_tables
 from evidence import work as queue_at_work
-from evidence.gather import base_of, code_digest
+from evidence.gather import base_of, code_digest, speaking_after
 from evidence.plan import ARMS, PLAN, Phase, Plan, Stage
 from evidence.record import UnitRecord, file_of, read, read_all, write
 from evidence.units import Unit, phase_of, queue
@@ -19,6 +20,9 @@ from evidence.work import NotOver, Place, collab, left, read_notes, state, work_
 from collab.errors import UsageError
 from collab.library import Library
 from collab.marl.layout import MarlFolder
+from collab.marl.school import small_training, write_library
+from collab.marl.summary import Trained
+from collab.models.layout import weights_digest
 
 Made = Callable[..., UnitRecord]
 WORK = Path("runs/tables")
@@ -226,6 +230,22 @@ def test_code_has_one_digest_and_the_base_that_of_its_weights() -> None:
     assert len(base_of("pocket", Library())) == 64
     with pytest.raises(UsageError, match="agents/rehearsal: of kind rehearsal"):
         base_of("rehearsal", Library())
+
+
+def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/adapter_model.safetensors").write_bytes(b"weights")
+    library = write_library(tmp_path / "library", tmp_path / "base")
+    assert library.own is not None
+    own = library.own / "agents/over.yaml"
+    own.write_text(f"kind: local\noptions: {{path: {tmp_path / 'base'}, adapter: {tmp_path / 'adapter'}}}\n")
+    both = f"{base_of('scholar', library)}+{weights_digest(tmp_path / 'adapter')}"
+    assert base_of("over", library) == both
+
+    trained = Trained.model_construct(digest="d")
+    plain, kept = (asyncio.run(small_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",)))
+    assert speaking_after(plain, both, trained) == "d"
+    assert speaking_after(kept, both, trained) == f"{base_of('scholar', library)}+d"
 
 
 # ----------------------------------------------------------------------------------------------- for real, slowly

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import collab.transfer.run as transferring
-from collab.config import Budget
+from collab.config import AgentDefinition, Budget
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
@@ -29,7 +29,7 @@ from collab.transfer.configure import configure
 from collab.transfer.layout import TransferFolder
 from collab.transfer.parts import Work
 from collab.transfer.plan import plan
-from collab.transfer.run import TransferResult, resume, start
+from collab.transfer.run import TransferResult, resume, start, weights_of
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -212,6 +212,26 @@ def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_p
         asyncio.run(resume(folder.path))
     with pytest.raises(RunFormatError, match=r"no transfer\.json in it, so it is no transfer"):
         asyncio.run(resume(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(("kind", "where"), [("local", "path"), ("openai", "model")])
+def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library: Library, tmp_path: Path) -> None:
+    """The team is the base with an adapter over it: two teams, though one checkpoint."""
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    for place in (base, adapter):
+        place.mkdir()
+        (place / "some.safetensors").write_bytes(place.name.encode())
+    config = put(library, PRESSES)
+    for run_config, over in ((config.base[0], {}), (config.transferred[0], {"adapter": str(adapter)})):
+        run_config.agents["ada"] = AgentDefinition(kind=kind, options={where: str(base), **over})
+    known = weights_of(config)
+    assert set(known) == {"base/ada", "transferred/ada"}
+    assert known["transferred/ada"].startswith(f"{known['base/ada']}+")
+    folder = TransferFolder(tmp_path / "out")
+    folder.head.create({"config": config.model_dump(mode="json"), "weights": known, **Grant().head})
+    (adapter / "some.safetensors").write_bytes(b"others")
+    with pytest.raises(RunFormatError, match="the weights of transferred/ada are not what they were"):
+        asyncio.run(resume(folder.path))
 
 
 # ----------------------------------------------------------------------------------------------- with real training
