@@ -73,9 +73,8 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     with listening(host, port) as listener:
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):
-            note(
-                f"everybody who reaches {host}:{gate.port} {'can read these runs' if open_to_all else 'may try the token'}"
-            )
+            may = "can read these runs" if open_to_all else "may try the token"
+            note(f"everybody who reaches {host}:{gate.port} {may}")
 
         def ready() -> None:
             say(f"{gate.address}")

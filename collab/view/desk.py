@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collab.errors import RunFormatError, UsageError
+from collab.errors import CollabError, RunFormatError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.view import runs
+from collab.view.labelled import first_line
 from collab.view.pool import Opened, Pool, disk_state
 from collab.view.roots import Root, Roots
 from collab.view.shapes import RunRow
@@ -69,13 +71,28 @@ class Desk:
             return [root]
         return [part for part in self.roots.parts(root) if part.role == "rollout"]
 
+    def readable(self, id: str) -> Iterator[tuple[Root, Opened]]:
+        """The run itself; of a training, its rollouts, one at a time: those that cannot be read are its problems.
+
+        Raises:
+            RunFormatError: the run that was asked for cannot be read.
+        """
+        asked = self.roots.find(id)
+        for root in self.played(id):
+            try:
+                with self.opened(root.path) as run:
+                    yield root, run
+            except RunFormatError:
+                if root is asked:
+                    raise
+
     def row(self, id: str) -> RunRow:
         """A run or training in one line, also when nothing of it can be read."""
         root = self.roots.find(id)
         try:
             return self.fresh(root, "row", lambda: self._row(root))
-        except (RunFormatError, OSError) as error:
-            return runs.unreadable_row(root, RunFormatError(str(error)))
+        except (CollabError, OSError, sqlite3.Error, ValueError, TypeError) as error:  # the others can be read
+            return runs.unreadable_row(root, RunFormatError(first_line(error)))
 
     def known_row(self, root: Root) -> RunRow | None:
         """Its line, where that was made from what is on the disk now."""

@@ -62,7 +62,7 @@ class Worth:
 
 def worths(run: Opened, labels: str, episode: str | None = None) -> list[Worth]:
     """Of every step with a score, in the order of the episodes; of one episode or of all."""
-    said = run.beside.said(labels)  # reads what is new, so that what is kept is known to be old
+    said = run.beside.said(labels, episode)  # reads what is new, so that what is kept is known to be old
     if episode is not None:
         return list(_worths(run, said, "AND trajectory = ?", episode))
     return run.kept(f"worths {labels}", lambda: list(_worths(run, said, "")))

@@ -114,7 +114,7 @@ class Inspector:
         """All that cannot be read."""
         root = self._desk.roots.find(id)
         if root.kind == "training":
-            own = [*runs.head_of(root.path)[1], *runs.records_of(root.path)[1]]
+            own = [*runs.head_of(root.path)[1], *runs.records_of(root.path)[1], *runs.links_of(root.path)]
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._desk.roots.parts(root)
@@ -149,13 +149,16 @@ class Inspector:
 
     def episodes(self, id: str, wanted: EpisodeFilter) -> Episodes:
         """The episodes that pass a filter; of a training, those of its rollouts."""
-        return page(self._episodes(self._desk.roots.find(id)), wanted)
+        return page(self._episodes(id), wanted)
 
     def finds(
         self, id: str, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None = None
     ) -> Finds:
         """Steps of one kind; of a training, those of its rollouts."""
-        found = [self._finds(root, kind, labels) for root in self._desk.played(id)]
+        found = [
+            finds.finds(root, run, rows_of(root, run), kind, _labels(run, labels, known=False))
+            for root, run in self._desk.readable(id)
+        ]
         named = next((one.labels for one in found if one.labels is not None), None)
         rows = [row for one in found for row in one.rows]
         return Finds(kind=kind, labels=named, judged=sum(one.judged for one in found), rows=rows)
@@ -164,9 +167,8 @@ class Inspector:
         """Where words stand; of a training, in its rollouts."""
         most = finds.MOST_HITS + 1
         rows: list[Any] = []
-        for root in self._desk.played(id):
-            with self._desk.opened(root.path) as run:
-                rows += finds.hits(root, run, q, most - len(rows))
+        for root, run in self._desk.readable(id):
+            rows += finds.hits(root, run, q, most - len(rows))
             if len(rows) >= most:
                 break
         return Hits(q=q, rows=rows[: most - 1], more=len(rows) >= most)
@@ -233,8 +235,7 @@ class Inspector:
 
     def compare(self, a: str, b: str) -> Comparison:
         """Two runs or trainings on equal instances."""
-        one, other = self._compared(self._desk.roots.find(a)), self._compared(self._desk.roots.find(b))
-        return compared.comparison(one, other)
+        return compared.comparison(self._compared(a), self._compared(b))
 
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
@@ -254,23 +255,14 @@ class Inspector:
         with self._desk.opened(root.path) as run:
             return overview.overview(self.row(root.id), run, _labels(run, labels))
 
-    def _episodes(self, root: Root) -> list[EpisodeRow]:
-        found: list[EpisodeRow] = []
-        for part in self._desk.played(root.id):
-            with self._desk.opened(part.path) as run:
-                found += rows_of(part, run)
-        return found
+    def _episodes(self, id: str) -> list[EpisodeRow]:
+        return [row for root, run in self._desk.readable(id) for row in rows_of(root, run)]
 
-    def _finds(self, root: Root, kind: Literal["first-wrong", "overruled", "disagrees"], labels: str | None) -> Finds:
-        with self._desk.opened(root.path) as run:
-            return finds.finds(root, run, rows_of(root, run), kind, _labels(run, labels, known=False))
-
-    def _compared(self, root: Root) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], Trace]]:
+    def _compared(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], Trace]]:
         traces: dict[tuple[str, str], Trace] = {}
-        for part in self._desk.played(root.id):
-            with self._desk.opened(part.path) as run:
-                traces |= {(part.id, episode): trace for episode, trace in compared.traces_of(run).items()}
-        return self.row(root.id), self._episodes(root), traces
+        for root, run in self._desk.readable(id):
+            traces |= {(root.id, episode): trace for episode, trace in compared.traces_of(run).items()}
+        return self.row(id), self._episodes(id), traces
 
 
 def _labels(run: Opened, asked: str | None, *, known: bool = True) -> str | None:

@@ -24,6 +24,7 @@ from collab.store.files import read_json
 from collab.store.log import Place
 from collab.store.summary import Problem
 from collab.types import Label
+from collab.view.links import trouble
 
 Cells: TypeAlias = tuple[tuple[str, int], ...]
 """Agent and round, in conversation order."""
@@ -84,12 +85,20 @@ class Labelling:
         except (RunFormatError, LookupError, TypeError):
             return None
 
+    def fits(self) -> bool:
+        """Whether its segments still begin as they were read."""
+        return all(log.size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
+
     def refresh(self) -> bool:
         """Read what was appended since; returns whether anything was."""
         before = (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
         try:
             for segment in log.segments(self.folder):
-                self._take(segment)
+                why = trouble(self.run, self.folder / log.FOLDER / segment)
+                if why is None:
+                    self._take(segment)
+                else:
+                    self._trouble(Problem(file=f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why))
         except OSError as error:
             self._trouble(Problem(file=f"{FOLDER}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
@@ -105,7 +114,7 @@ class Labelling:
             self._read[segment] = (line.place.offset + line.place.length, line.number)
             try:
                 self._add(from_json(line.content, cache_strings="all"), line.place)
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
                 file = f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}"
                 self._trouble(Problem(file=file, line=line.number, reason=first_line(error)))
 

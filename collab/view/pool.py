@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collab.errors import RunFormatError
-from collab.store import log
-from collab.store.lock import owner
+from collab.store import lock, log
+from collab.store.index import Index
 from collab.store.reader import RunReader
+from collab.view import links
 from collab.view.beside import Beside
 
 _T = TypeVar("_T")
@@ -38,23 +40,29 @@ def spare_folder() -> Path:
 def disk_state(directory: Path) -> str:
     """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
     parts = [f"{one}={_size(one)}" for one in _growing(directory)]
-    return hashlib.sha256("\n".join([*parts, str(owner(directory))]).encode("utf-8", "surrogateescape")).hexdigest()
+    owner = None if links.trouble(directory, directory / lock.FILE) else lock.owner(directory)
+    return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Opened:
-    """A run that is open, with what was computed from it."""
+    """A run that is open, with what was computed from it.
+
+    Raises:
+        RunFormatError: it cannot be read, or a part of it lies elsewhere.
+    """
 
     def __init__(self, directory: Path, spare: Path) -> None:
-        self.reader = RunReader(directory, spare=spare)
+        links.check(directory)
+        self.reader = _sound(RunReader(directory, spare=spare), spare)
         self.users = 0
         """Requests that hold it now."""
         self.dropped = False
         self._beside = Beside(self.reader)
         self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self._mutex = threading.RLock()
-        (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
-        self.weight = int(rows)
-        """Rows in memory when it was opened."""
+        self.weight = 0
+        """Rows in memory."""
+        self._weigh()
 
     @property
     def beside(self) -> Beside:
@@ -63,9 +71,19 @@ class Opened:
         return self._beside
 
     def fits(self) -> bool:
-        """Whether the log still begins as it was read."""
+        """Whether the log still begins as it was read, and lies in the run."""
+        links.check(self.reader.directory)
         known = self.reader.query("SELECT name, consumed FROM segments")
         return all(log.size(self.reader.directory, name) >= consumed for name, consumed in known)
+
+    def refresh(self) -> None:
+        """Take in what was written since."""
+        if self.reader.refresh():
+            self._weigh()
+
+    def _weigh(self) -> None:
+        (rows,) = self.reader.query("SELECT (SELECT count(*) FROM steps) + (SELECT count(*) FROM cells)")[0]
+        self.weight = int(rows)
 
     def kept(self, name: str, compute: Callable[[], _T]) -> _T:
         """What was computed under this name from the run as it is now, or is computed now."""
@@ -101,7 +119,7 @@ class Pool:
         one = self._taken(directory)
         try:
             try:
-                one.reader.refresh()
+                one.refresh()
             except OSError as error:
                 raise RunFormatError(f"{directory}: cannot be read: {error.strerror or error}") from None
             yield one
@@ -118,21 +136,35 @@ class Pool:
         with self._mutex:
             alone = self._locks.setdefault(directory, threading.Lock())
         with alone:
-            with self._mutex:
-                one = self._held.get(directory)
-            if one is not None and not one.fits():
-                with self._mutex:
-                    self._drop(directory)
-                one = None
+            one = self._fitting(directory)
             if one is None:
                 digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()
                 one = Opened(directory, self._spares / f"{digest}.sqlite")
+                with self._mutex:
+                    one.users += 1
+                    self._held[directory] = one
             with self._mutex:
-                one.users += 1
-                self._held[directory] = one
-                self._held.move_to_end(directory)
+                if not one.dropped:
+                    self._held.move_to_end(directory)
                 self._make_room()
             return one
+
+    def _fitting(self, directory: Path) -> Opened | None:
+        """The one that is held, with one user more; None where none is, or it is of another run by now."""
+        with self._mutex:
+            one = self._held.get(directory)
+            if one is None:
+                return None
+            one.users += 1  # from here on nobody closes it
+        fits = False
+        try:
+            fits = one.fits()
+        finally:
+            if not fits:
+                with self._mutex:
+                    self._drop(directory)
+                self._given_back(one)
+        return one if fits else None
 
     def _given_back(self, one: Opened) -> None:
         with self._mutex:
@@ -149,10 +181,22 @@ class Pool:
             self._drop(path)
 
     def _drop(self, directory: Path) -> None:
-        one = self._held.pop(directory)
+        one = self._held.pop(directory, None)
+        if one is None:
+            return
         one.dropped = True
         if not one.users:
             one.reader.close()
+
+
+def _sound(reader: RunReader, spare: Path) -> RunReader:
+    """The reader; with an index made from the log where a value in the one that it found is spoilt."""
+    try:
+        reader.episodes()
+    except (ValueError, TypeError, sqlite3.Error):
+        reader.index.close()
+        reader.index = Index.load(reader.directory, trust=False, spare=spare)
+    return reader
 
 
 def _growing(directory: Path) -> Iterator[Path]:

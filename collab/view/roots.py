@@ -5,8 +5,8 @@
     roots.find("first-3fa9c1b2d0").path
 
 A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `marl.json`. An id
-is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. Links
-are not followed, so no folder leads out of what was named.
+is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No
+link leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collab.marl.layout import FILE as TRAINING
 from collab.marl.layout import EpochFolder, MarlFolder
 from collab.store import log
 from collab.store.manifest import FILE as RUN
+from collab.view.links import trouble
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _DIGITS = 10
@@ -116,10 +117,17 @@ def _parts(training: Root) -> Iterator[Root]:
     numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
     for number in numbers:
         folder: EpochFolder = MarlFolder(training.path).epoch(number)
-        if (folder.rollout / RUN).is_file():
+        if _is_part(training, folder.rollout):
             yield _part(training, folder.rollout, number, "rollout")
-        for head in sorted(folder.evaluation.glob(f"*/{RUN}")):
-            yield _part(training, head.parent, number, "evaluation")
+        for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():
+            if _is_part(training, path):
+                yield _part(training, path, number, "evaluation")
+
+
+def _is_part(training: Root, path: Path) -> bool:
+    """Whether a run is there, with its head or without, and lies in the training."""
+    there = (path / RUN).is_file() or (path / log.FOLDER).is_dir()
+    return there and trouble(training.path, path) is None
 
 
 def _part(training: Root, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> Root:

@@ -19,6 +19,7 @@ from collab.errors import CollabError, RunError, RunFormatError, UnknownName, Us
 from collab.view.answer import encoded
 from collab.view.guard import Gate, Guard, refused
 from collab.view.inspector import Inspector
+from collab.view.labelled import first_line
 from collab.view.live import PAUSE_S, growth
 from collab.view.shapes import EpisodeFilter
 
@@ -133,6 +134,9 @@ def _add_errors(app: FastAPI) -> None:
     def large(request: Request, error: Exception) -> Response:
         return refused(400, "a number is too large for any run")
 
+    def bug(request: Request, error: Exception) -> Response:
+        return refused(500, f"a bug of collab: {type(error).__name__}: {first_line(error)}")
+
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         return refused(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
@@ -145,6 +149,7 @@ def _add_errors(app: FastAPI) -> None:
         (OSError, unread),
         (OverflowError, large),
         (HTTPException, unknown),
+        (Exception, bug),
     )
     for kind, handler in handlers:
         app.add_exception_handler(kind, handler)

@@ -11,11 +11,12 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
-from collab.marl.layout import MarlFolder
+from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
 from collab.report import report_of
 from collab.store.lock import owner
 from collab.store.reader import RunReader
+from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.shapes import Problem, Rate, RunRow, Status
@@ -145,10 +146,12 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
 
 def head_of(training: Path) -> tuple[dict[str, Any], list[Problem]]:
     """`marl.json`; empty, with the reason, where it cannot be read."""
+    file = MarlFolder(training).file
+    why = trouble(training, file)
     try:
-        return MarlFolder(training).read(), []
+        return ({}, [Problem(file=file.name, line=None, reason=why)]) if why else (MarlFolder(training).read(), [])
     except RunFormatError as error:
-        return {}, [Problem(file=MarlFolder(training).file.name, line=None, reason=str(error))]
+        return {}, [Problem(file=file.name, line=None, reason=str(error))]
 
 
 def records_of(training: Path) -> tuple[list[Record], list[Problem]]:
@@ -156,11 +159,19 @@ def records_of(training: Path) -> tuple[list[Record], list[Problem]]:
     records: list[Record] = []
     problems: list[Problem] = []
     for path in sorted((training / "epochs").glob("*/epoch.json")):
+        if trouble(training, path) is not None:
+            continue
         try:
             records.append(read_record(path))
         except CollabError as error:
             problems.append(Problem(file=str(path.relative_to(training)), line=None, reason=str(error)))
     return sorted(records, key=lambda one: one.epoch), problems
+
+
+def links_of(training: Path) -> list[Problem]:
+    """What of a training is not read, for it lies elsewhere."""
+    found = [(path.relative_to(training), why) for path, why in troubles(training)]
+    return [Problem(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
 
 
 def config_text(root: Root, reader: RunReader | None) -> str:

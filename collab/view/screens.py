@@ -14,6 +14,7 @@ from collab.errors import CollabError, EnvironmentFailure, RunFormatError, Unkno
 from collab.store.blobs import blob_path, read_blob
 from collab.types import Action, Box, Element, ElementTarget, Observation, Point
 from collab.view import answer
+from collab.view.links import trouble
 from collab.view.step_shapes import ActionView, ElementView, Rectangle, Screen, ScreenWhole, Spot, TabView
 
 if TYPE_CHECKING:
@@ -93,9 +94,11 @@ def picture(directory: Path, hash: str) -> bytes:
         UnknownName: the run has no such picture.
         RunFormatError: the file is no WebP.
     """
+    why = trouble(directory, blob_path(directory, hash))
+    if why is not None:
+        raise RunFormatError(f"{blob_path(directory, hash)}: {why}")
     content = read_blob(directory, hash)
-    inside = blob_path(directory, hash).resolve().is_relative_to(directory.resolve())
-    if not inside or content[:4] != b"RIFF" or content[8:12] != b"WEBP":
+    if content[:4] != b"RIFF" or content[8:12] != b"WEBP":
         raise RunFormatError(f"{blob_path(directory, hash)}: is no picture any more")
     return content
 

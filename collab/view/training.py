@@ -14,6 +14,7 @@ from collab.marl.layout import EpochFolder, MarlFolder
 from collab.marl.summary import Record, best_of
 from collab.marl.summary import Trained as RecordedTrained
 from collab.store.files import read_json
+from collab.view.links import trouble
 from collab.view.overview import epochs_of, graph_view, tasks_of, with_differences
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -156,6 +157,8 @@ def _part_rows(parts: Sequence[Root], open_run: Open) -> Iterator[PartRow]:
 
 def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:
     """As it was drawn, else as it was played."""
+    if trouble(folder.path.parents[1], folder.graph) is not None:
+        return None if played is None else played.graph
     try:
         content = read_json(folder.graph, "")
         return graph_view(content["slots"], [(speaker, hearer) for speaker, hearer in content["edges"]])
@@ -168,7 +171,7 @@ def _in_training(folder: EpochFolder) -> list[Trained]:
     base = folder.training("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
-    return [_measured(policy, _metrics(path)) for policy, path in found]
+    return [_measured(policy, _metrics(folder, path)) for policy, path in found]
 
 
 def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
@@ -189,7 +192,7 @@ def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
 def _trained(policy: str, one: RecordedTrained, folder: EpochFolder) -> Trained:
     return Trained(
         policy=policy,
-        measures=_thinned(_metrics(folder.training(policy))),
+        measures=_thinned(_metrics(folder, folder.training(policy))),
         steps=one.steps,
         tokens=one.tokens,
         loss=one.loss,
@@ -206,8 +209,10 @@ def _untrained(policy: str, why: str) -> Trained:
     )
 
 
-def _metrics(folder: Path) -> list[dict[str, Any]]:
+def _metrics(epoch: EpochFolder, folder: Path) -> list[dict[str, Any]]:
     """Lines that tell a loss; a log that cannot be read has none."""
+    if trouble(epoch.path.parents[1], folder / "metrics.jsonl") is not None:
+        return []
     try:
         lines = RunFolder(folder).read_metrics()
     except (OSError, ValueError):

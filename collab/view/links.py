@@ -1,0 +1,55 @@
+"""Links that lead out of a run: never read, for a run from elsewhere may point anywhere with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from collab.errors import RunFormatError
+from collab.store import index, lock, log, manifest
+
+OUTWARD = "is a link out of the run; what it leads to is not read"
+ODD = "is neither a file nor a folder"
+_TRAINING = (
+    *("marl.json", "epochs", "epochs/*", "epochs/*/*", "epochs/*/evaluation/*"),
+    *("epochs/*/training/metrics.jsonl", "epochs/*/training/*", "epochs/*/training/*/metrics.jsonl"),
+)
+
+
+def trouble(directory: Path, path: Path) -> str | None:
+    """Why a path in a directory is not read: it leads out of it, or is a pipe or a device; None where it may be."""
+    try:
+        real = os.path.realpath(path)
+        root = os.path.realpath(directory)
+        if real != root and not real.startswith(root + os.sep):
+            return OUTWARD
+        mode = os.stat(real).st_mode
+    except OSError:
+        return None  # not there: whoever reads it says so
+    return None if S_ISREG(mode) or S_ISDIR(mode) else ODD
+
+
+def first_trouble(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] | None:
+    """The first of some paths that is not read, and why; None where all may be."""
+    return next(((path, why) for path in paths if (why := trouble(directory, path))), None)
+
+
+def check(directory: Path) -> None:
+    """RunFormatError where the head, the log or the index of a run lies outside of it."""
+    found = first_trouble(directory, _parts(directory))
+    if found is not None:
+        raise RunFormatError(f"{found[0]}: {found[1]}")
+
+
+def troubles(training: Path) -> list[tuple[Path, str]]:
+    """All that is not read of a training, beside what is in its runs."""
+    paths = sorted(path for pattern in _TRAINING for path in training.glob(pattern))
+    return [(path, why) for path in paths if (why := trouble(training, path)) is not None]
+
+
+def _parts(directory: Path) -> Iterator[Path]:
+    yield from (directory / name for name in (manifest.FILE, index.FILE, lock.FILE, log.FOLDER))
+    if trouble(directory, directory / log.FOLDER) is None:
+        yield from (directory / log.FOLDER / name for name in log.segments(directory))
