@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 
 from collab.errors import GraphError, StoreFailure
 from collab.graphs import draw
@@ -19,7 +20,8 @@ from collab.graphs.dag import Dag
 from collab.store.files import write_atomic
 from collab.view.chart import Bar, Line, Point, bars, heat, lines, number
 from collab.view.raster import to_png
-from collab.view.shapes import EpochView, Overview, Rate, Spending, TaskRate
+from collab.view.shapes import EpochView, GraphView, Overview, Rate, Spending, TaskRate
+from collab.view.sheet import footed
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark of runs whose agents look at solutions."""
@@ -40,16 +42,29 @@ def figures(overview: Overview) -> tuple[Figure, ...]:
     note = _note(overview)
     parts = (
         _success(overview, note),
+        _by_agent(overview.epochs, note),
         _rewards(overview.epochs, note),
         _votes(overview.epochs, note),
         _counted(
             "pairs", "Pairs, and rewarded cells without one", [one.pairs for one in overview.epochs], overview, note
         ),
         _training(overview.epochs, note),
+        _staleness(overview.epochs, note),
         _spent(overview, note),
         _graphs(overview.epochs),
     )
     return tuple(chain.from_iterable(parts))
+
+
+def rewards_of(epoch: EpochView) -> dict[str, float | None]:
+    """Reward rate of each judged agent: the mean over its rounds, as far as they are known; None where none is."""
+    if epoch.rewards is None:
+        return {}
+    known = {
+        agent: [rate for rate in rates if rate is not None]
+        for agent, rates in zip(epoch.rewards.agents, epoch.rewards.rates, strict=True)
+    }
+    return {agent: fmean(rates) if rates else None for agent, rates in known.items()}
 
 
 def write_figures(drawn: Sequence[Figure], folder: Path) -> list[Path]:
@@ -115,6 +130,32 @@ def _rewards(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
             judged = f"{note}; judged by {one.rewards.critic}" if one.rewards.critic else note
             svg = heat(title, one.rewards.agents, rounds, one.rewards.rates, judged)
             yield Figure(name=f"rewards-{one.epoch}", title=title, svg=svg)
+
+
+def _by_agent(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
+    """A line per agent over epochs: the mean of its rounds."""
+    agents = list(dict.fromkeys(agent for one in epochs if one.rewards is not None for agent in one.rewards.agents))
+    if not agents or len(epochs) < 2:
+        return
+    title = "Reward rate by agent, mean over rounds"
+    means = [rewards_of(one) for one in epochs]
+    drawn = [
+        Line(
+            name=agent,
+            points=tuple(Point(x=one.epoch, y=known.get(agent)) for one, known in zip(epochs, means, strict=True)),
+        )
+        for agent in agents
+    ]
+    yield Figure(name="rewards", title=title, svg=lines(title, "epoch", drawn, share=True, note=note))
+
+
+def _staleness(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
+    """What was learned from again, over epochs."""
+    points = tuple(Point(x=one.epoch, y=one.older) for one in epochs)
+    if len(epochs) > 1 and any(point.y is not None for point in points):
+        title = "Staleness: rows of older epochs"
+        line = Line(name="older rows", points=points)
+        yield Figure(name="staleness", title=title, svg=lines(title, "epoch", [line], note=note))
 
 
 def _votes(epochs: Sequence[EpochView], note: str) -> Iterator[Figure]:
@@ -189,6 +230,7 @@ def _spent(overview: Overview, note: str) -> Iterator[Figure]:
 
 
 def _graphs(epochs: Sequence[EpochView]) -> Iterator[Figure]:
+    first = next((one.epoch for one in epochs if one.graph is not None), None)
     for one in epochs:
         if one.graph is None:
             continue
@@ -197,4 +239,11 @@ def _graphs(epochs: Sequence[EpochView]) -> Iterator[Figure]:
         except GraphError:  # a spoilt record: it has no layers to be drawn in
             continue
         title = f"Who hears whom, epoch {one.epoch}"
-        yield Figure(name=f"graph-{one.epoch}", title=title, svg=draw.to_svg(dag, title))
+        changes = () if one.epoch == first else _changes(one.graph)
+        yield Figure(name=f"graph-{one.epoch}", title=title, svg=footed(draw.to_svg(dag, title), changes))
+
+
+def _changes(graph: GraphView) -> list[str]:
+    """What changed since the epoch before, an edge a line."""
+    edges = [*(("+", edge) for edge in graph.added), *(("−", edge) for edge in graph.removed)]
+    return [f"{mark} {speaker} → {hearer}" for mark, (speaker, hearer) in edges] or ["as in the epoch before"]

@@ -8,19 +8,16 @@ Tables say what they count and over how much; a value that is not known is a das
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from collab.view.figures import REHEARSAL, Figure
-from collab.view.shapes import EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
+from collab.view.figures import REHEARSAL, Figure, rewards_of
+from collab.view.shapes import Edge, EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
+from collab.view.tabular import DASH, safe, table, without_empty
 
-DASH = "–"
 _PROBLEMS = 20
 """Of them so many are told one by one."""
-_MARKUP = re.compile(r"([\\`*\[\]<>|~&#$!@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-_LINK = re.compile(r"(?i)(://|\bwww\.)")
 
 
 def report(
@@ -48,14 +45,6 @@ def report(
     return "\n".join(chain.from_iterable(parts)).rstrip() + "\n"
 
 
-def safe(text: str) -> str:
-    """Text from outside on one line, in which Markdown finds nothing to do."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
-    quiet = _MARKUP.sub(r"\\\1", plain)
-    quiet = _LINK.sub(lambda found: found[0].replace(":", "\\:").replace(".", "\\."), quiet)
-    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}\\{found[2] or found[3]}", quiet)
-
-
 # ------------------------------------------------------------------------------------------------------- sections
 
 
@@ -80,7 +69,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
     if run.privileged:
         yield f"**{REHEARSAL}**: these numbers are no result."
         yield ""
-    yield from _table(("", ""), ((name, safe(told)) for name, told in facts.items() if told))
+    yield from table(("", ""), ((name, safe(told)) for name, told in facts.items() if told))
 
 
 def _success(overview: Overview) -> Iterator[str]:
@@ -91,7 +80,7 @@ def _success(overview: Overview) -> Iterator[str]:
     yield ""
     if overview.tasks:
         rows = ((safe(one.name), safe(one.difficulty or DASH), _rate(one.success)) for one in overview.tasks)
-        yield from _table(("task", "difficulty", "success"), rows)
+        yield from table(("task", "difficulty", "success"), rows)
 
 
 def _epochs(overview: Overview) -> Iterator[str]:
@@ -106,30 +95,33 @@ def _epochs(overview: Overview) -> Iterator[str]:
             _share(one.agreement),
             _number(one.entropy),
             one.ties,
+            one.older,
         )
         for one in overview.epochs
     ]
-    heads = ("epoch", "played", "held out", "steps", "agreement", "entropy of votes (nats)", "ties")
-    yield from _table(*_without_empty(heads, rows))
+    heads = ("epoch", "played", "held out", "steps", "agreement", "entropy of votes (nats)", "ties", "older rows")
+    yield from table(*without_empty(heads, rows))
 
 
 def _rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
-    judged = [(one.epoch, one.rewards) for one in epochs if one.rewards is not None and one.rewards.agents]
+    judged = [(one, one.rewards) for one in epochs if one.rewards is not None and one.rewards.agents]
     if not judged:
         return
     yield "## Rewards"
     yield ""
-    yield "Share of judged cells that were rewarded, in %, per agent and round."
+    yield "Share of judged cells that were rewarded, in %, per agent and round; the mean is over the rounds."
     yield ""
     rounds = max(heat.rounds for _, heat in judged)
-    heads = ("epoch", "agent", *(f"round {place + 1}" for place in range(rounds)), "critic")
-    yield from _table(heads, (row for epoch, heat in judged for row in _heat(epoch, heat, rounds)))
+    heads = ("epoch", "agent", *(f"round {place + 1}" for place in range(rounds)), "mean", "critic")
+    yield from table(heads, (row for epoch, heat in judged for row in _heat(epoch, heat, rounds)))
 
 
-def _heat(epoch: int, heat: Heat, rounds: int) -> Iterator[tuple[object, ...]]:
+def _heat(epoch: EpochView, heat: Heat, rounds: int) -> Iterator[tuple[object, ...]]:
+    means = rewards_of(epoch)
     for agent, rates in zip(heat.agents, heat.rates, strict=True):
         told = [_share(rate) for rate in rates]
-        yield epoch, safe(agent), *told, *[DASH] * (rounds - len(told)), safe(heat.critic or DASH)
+        critic = safe(heat.critic or DASH)
+        yield epoch.epoch, safe(agent), *told, *[DASH] * (rounds - len(told)), _share(means[agent]), critic
 
 
 def _pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
@@ -142,7 +134,7 @@ def _pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     shown = [one for one in epochs if one.pairs]
     heads = ("", *(f"epoch {one.epoch}" for one in shown))
-    yield from _table(heads, ((safe(cause), *(one.pairs.get(cause, 0) for one in shown)) for cause in causes))
+    yield from table(heads, ((safe(cause), *(one.pairs.get(cause, 0) for one in shown)) for cause in causes))
 
 
 def _training(epochs: Sequence[EpochView]) -> Iterator[str]:
@@ -166,7 +158,7 @@ def _training(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     yield "Loss, margin (β times the mean difference of log-ratios) and accuracy (%) as last logged."
     yield ""
-    yield from _table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
+    yield from table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
 
 
 def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
@@ -178,7 +170,7 @@ def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield "Over all epochs; a dash where a part or a model does not tell."
     yield ""
     rows = [(safe(name), *_sums([part for one in epochs for part in one.spent if part.part == name])) for name in names]
-    yield from _table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
+    yield from table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
 
 
 def _tokens(run: RunRow) -> str:
@@ -214,7 +206,7 @@ def _cells_without(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     rows = [("no action", safe(kind), count) for kind, count in failures.most_common()]
     rows += [("no score", safe(cause), count) for cause, count in missing.most_common()]
-    yield from _table(("", "why", "cells"), rows)
+    yield from table(("", "why", "cells"), rows)
 
 
 def _graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
@@ -224,11 +216,16 @@ def _graphs(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield "## Who heard whom"
     yield ""
     rows = []
-    for epoch, graph in drawn:
-        edges = ", ".join(f"{speaker} → {hearer}" for speaker, hearer in graph.edges)
+    for place, (epoch, graph) in enumerate(drawn):
         layers = " / ".join(", ".join(layer) for layer in graph.layers)
-        rows.append((epoch, safe(layers), safe(edges or "nobody"), len(graph.added), len(graph.removed)))
-    yield from _table(("epoch", "layers", "edges (speaker → hearer)", "new", "gone"), rows)
+        changed = [_edges(graph.added), _edges(graph.removed)] if place else [DASH, DASH]
+        rows.append((epoch, safe(layers), _edges(graph.edges), *changed))
+    heads = ("epoch", "layers", "edges (speaker → hearer)", "new", "gone")
+    yield from table(*without_empty(heads, rows))
+
+
+def _edges(edges: Sequence[Edge]) -> str:
+    return safe(", ".join(f"{speaker} → {hearer}" for speaker, hearer in edges) or "none")
 
 
 def _pictures(pictures: Iterable[tuple[Figure, str]]) -> Iterator[str]:
@@ -257,29 +254,6 @@ def _unreadable(problems: Sequence[Problem]) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------------- cells
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A table, and the empty line behind it; columns of numbers are aligned right."""
-    found = [[DASH if cell is None else str(cell) for cell in row] for row in rows]
-    numeric = [bool(found) and all(_is_number(row[place]) for row in found) for place in range(len(heads))]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'|'.join('---:' if right else '---' for right in numeric)}|"
-    for row in found:
-        yield f"| {' | '.join(row)} |"
-    yield ""
-
-
-def _without_empty(
-    heads: Sequence[str], rows: Sequence[Sequence[object]]
-) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """The table without columns in which nothing is known."""
-    kept = [place for place in range(len(heads)) if any(row[place] not in (None, DASH) for row in rows)]
-    return [heads[place] for place in kept], [[row[place] for place in kept] for row in rows]
-
-
-def _is_number(cell: str) -> bool:
-    return re.fullmatch(rf"-?\d+(\.\d+)?|{DASH}", cell) is not None
 
 
 def _rate(rate: Rate | None) -> str:

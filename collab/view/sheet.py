@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from html import escape
@@ -18,6 +19,8 @@ _LETTER = 6.6
 _LONGEST = 48
 """Letters of a name that are shown."""
 _LONGEST_NOTE = 160
+_SIZE = re.compile(r'<svg [^>]*?width="(\d+)" height="(\d+)"')
+_END = "</svg>\n"
 
 
 def document(title: str, note: str, width: float, height: float, body: Sequence[str]) -> str:
@@ -34,6 +37,22 @@ def document(title: str, note: str, width: float, height: float, body: Sequence[
         *([text(16, 43, note)] if note else []),
     ]
     return "\n".join([*head, *body, "</svg>"]) + "\n"
+
+
+def footed(picture: str, words: Sequence[str]) -> str:
+    """A picture of `collab.graphs.draw` with lines of text below it; the same without any."""
+    if not words:
+        return picture
+    found = _SIZE.search(picture)
+    if found is None:
+        raise ValueError("a picture tells its size in its first line, width before height")
+    wide, high = int(found[1]), int(found[2])
+    below = high + 18 * len(words) + 12
+    broad = max(wide, round(48 + max(breadth(line, _LONGEST_NOTE) for line in words)))
+    lines = [text(24, high + 18 * place + 6, shortened(line, _LONGEST_NOTE)) for place, line in enumerate(words)]
+    grown = picture.replace(f'width="{wide}" height="{high}"', f'width="{broad}" height="{below}"', 2)  # and its ground
+    grown = grown.replace(f'"0 0 {wide} {high}"', f'"0 0 {broad} {below}"', 1)
+    return "\n".join([grown.removesuffix(_END).rstrip(), *lines, _END])
 
 
 def text(

@@ -12,7 +12,7 @@ from collab.errors import StoreFailure
 from collab.graphs.dag import Dag
 from collab.graphs.draw import to_svg
 from collab.view.chart import Bar, Line, Point, bars, heat, lines, number, ticks_of
-from collab.view.figures import REHEARSAL, figures, write_figures
+from collab.view.figures import REHEARSAL, figures, rewards_of, write_figures
 from collab.view.raster import to_png, traces
 from collab.view.shapes import Heat
 
@@ -26,9 +26,36 @@ def words(svg):
 def test_a_training_has_every_plot(overview):
     names = [figure.name for figure in figures(overview)]
     assert names == [
-        *("success", "success-tasks", "rewards-1", "rewards-2", "agreement", "entropy", "pairs"),
-        *("loss", "margin", "tokens", "seconds", "graph-1", "graph-2"),
+        *("success", "success-tasks", "rewards", "rewards-1", "rewards-2", "agreement", "entropy", "pairs"),
+        *("loss", "margin", "staleness", "tokens", "seconds", "graph-1", "graph-2"),
     ]
+
+
+def test_an_agent_is_drawn_at_the_mean_of_its_rounds_and_older_rows_at_their_number(overview):
+    half = replace(overview.epochs[0].rewards, rates=((1.0, 0.5), (None, None)))
+    epochs = (replace(overview.epochs[0], older=None), replace(overview.epochs[1], older=60, rewards=half))
+    assert [rewards_of(one) for one in epochs] == [{"ada": 0.375, "ben": 0.75}, {"ada": 0.75, "ben": None}]
+    drawn = {figure.name: figure.svg for figure in figures(replace(overview, epochs=epochs))}
+    discs = re.findall(r'<circle cx="470.00" cy="([\d.]+)"', drawn["rewards"])
+    assert discs[0] == "111.00", "three quarters of 220 above 276"
+    assert {"ada", "ben"} <= set(words(drawn["rewards"]))
+    assert "60" in words(drawn["staleness"]), "the highest mark of the axis"
+    assert drawn["staleness"].count("<circle") == 2, "one mark, none for what is not known, and that of the name"
+
+
+def test_a_graph_tells_what_changed_below_it(overview):
+    graph = replace(overview.epochs[1].graph, added=(("ada", "ben"),), removed=(("ben", "cyd"),))
+    same = replace(graph, added=(), removed=())
+    first, second = overview.epochs
+    epochs = (first, replace(second, graph=graph), replace(second, epoch=3, graph=same))
+    drawn = {figure.name: figure.svg for figure in figures(replace(overview, epochs=epochs))}
+    assert not [word for word in words(drawn["graph-1"]) if "→" in word], "there is none before the first"
+    assert words(drawn["graph-2"])[-2:] == ["+ ada → ben", "− ben → cyd"]
+    assert words(drawn["graph-3"])[-1] == "as in the epoch before"
+    plain, told = (ElementTree.fromstring(drawn[name]) for name in ("graph-1", "graph-2"))
+    lowest = max(float(one.attrib["y"]) for one in told.iter() if one.tag.endswith("text"))
+    assert int(plain.attrib["height"]) < lowest < int(told.attrib["height"])
+    assert to_png(drawn["graph-2"], 1.0)
 
 
 def test_a_run_has_bars_where_a_training_has_lines(one_epoch):
