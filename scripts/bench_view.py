@@ -5,10 +5,13 @@
     python scripts/bench_view.py --quick                 # 30 episodes of 8 steps: whether it works, not how fast it is
 
 open     From the first request of a server that has just been started to the last answer that the overview needs.
-steps    One step after the other at random places: its answer; beside it the exact words of one of its cells, and its
-         picture, drawn anew. Every request is a new place, so nothing is answered out of a cache.
+steps    One step after the other at random places, as the page of a step asks for it: the answer about its episode and
+         then its own (step_ms is both, episode_ms the first); beside it the exact words of one of its cells, and its
+         picture, drawn anew. The first is asked of a server that has just been started and has listed nothing; every
+         request is a new place, so no step is answered out of a cache.
+bare     The same for a few steps of the run without its own index, once the server has built one: its time is index_s.
 finds    The three jumps, a search and a page of episodes.
-memory   The most memory that the server had in all this.
+memory   The most memory that a server had in all this.
 export   50 episodes as one file, by a process of its own.
 
 What is measured is `collab view` as people start it, asked over HTTP by another process. Printed: a table, one line of
@@ -21,8 +24,10 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -43,6 +48,8 @@ COLLAB = (sys.executable, "-c", "from collab.cli.start import run; run()")
 QUICK = Size(episodes=30, steps=8, played=12)
 EPISODES = 50
 """Of the exported report."""
+BARE = 50
+"""Steps that are asked for without the run's own index."""
 
 TARGETS = (
     ("open", "open_s", "s", 1.0),
@@ -83,10 +90,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(run: Path) -> Iterator[Server]:
-    """`collab view` on a run, until the end of the block."""
+def served(run: Path, *, cache: Path | None = None) -> Iterator[Server]:
+    """`collab view` on a run, until the end of the block; `cache` in place of the user's."""
     command = [*COLLAB, "view", str(run), "--port", "0", "--no-open", "--no-token"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    given = None if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=given) as process:
         try:
             address = urlsplit(process.stdout.readline().strip() if process.stdout else "")
             if address.hostname is None or address.port is None:
@@ -134,10 +142,12 @@ def places(server: Server, run: str, count: int) -> list[tuple[str, int]]:
 
 def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> Figures:
     """Milliseconds for the answers about single steps."""
-    spent: dict[str, list[float]] = {"step": [], "cell": [], "picture": []}
+    spent: dict[str, list[float]] = {"episode": [], "step": [], "cell": [], "picture": []}
     for episode, step in wanted:
         at: dict[str, str | int] = {"episode": episode, "step": step}
+        _timed(spent["episode"], lambda episode=episode: server.get(f"run/{run}/episode", episode=episode))
         found = _timed(spent["step"], lambda at=at: server.ask(f"run/{run}/step", **at))
+        spent["step"][-1] += spent["episode"][-1]
         cell = found["cells"][-1]
         who = {"agent": cell["agent"], "round": cell["round"]}
         _timed(spent["cell"], lambda at=at, who=who: server.get(f"run/{run}/cell", **at, **who))
@@ -147,6 +157,19 @@ def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> 
         for what, values in spent.items()
         for suffix, of in (("", statistics.median), ("_p95", _p95), ("_max", max))
     }
+
+
+def bench_bare(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Figures:
+    """Seconds until the overview of a run that has no index of its own, and milliseconds for its steps from then on.
+
+    The run stays as it is: what is asked for is a copy of it.
+    """
+    bare = folder / "bare"
+    shutil.copytree(run, bare, copy_function=_linked, ignore=shutil.ignore_patterns("index.sqlite*"))
+    with served(bare, cache=folder / "cache") as server:
+        opened, id = bench_open(server)
+        asked = bench_steps(server, id, wanted)
+    return {"index_s": opened["open_s"], **{name: asked[name] for name in ("step_ms", "step_ms_max")}}
 
 
 def bench_finds(server: Server, run: str) -> Figures:
@@ -174,9 +197,12 @@ def measure(run: Path, folder: Path, *, steps: int) -> dict[str, Figures]:
     with served(run) as server:
         opened, id = bench_open(server)
         wanted = places(server, id, steps)
-        parts = {"open": opened, "steps": bench_steps(server, id, wanted), "finds": bench_finds(server, id)}
-        parts["memory"] = {"server_mb": round(server.most_mb(), 1)}
-    return {**parts, "export": bench_export(run, folder)}
+        most = server.most_mb()
+    with served(run) as server:  # which has answered nothing yet
+        asked = bench_steps(server, id, wanted)
+        parts = {"open": opened, "steps": asked, "finds": bench_finds(server, id)}
+        parts["memory"] = {"server_mb": round(max(most, server.most_mb()), 1)}
+    return {**parts, "bare": bench_bare(run, folder, wanted[:BARE]), "export": bench_export(run, folder)}
 
 
 def goals(measured: dict[str, Figures]) -> list[Goal]:
@@ -210,6 +236,14 @@ def main() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ inside
+
+
+def _linked(source: str, target: str) -> None:
+    """The same file under another name; a copy where both are not on one disk."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _timed(into: list[float], call: Any) -> Any:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import time
 
 import pytest
 
@@ -45,6 +46,24 @@ def test_every_target_is_a_figure_of_its_part():
     assert [goal.ratio for goal in goals(measured)] == [2.0] * len(TARGETS)
 
 
+def test_a_step_takes_what_its_page_waits_for():
+    from bench_view import bench_steps
+
+    class Slow:
+        """Takes 20 ms about an episode, and no time for all else."""
+
+        def get(self, path, **query):
+            time.sleep(0.02 if path.endswith("/episode") else 0)
+
+        def ask(self, path, **query):
+            self.get(path, **query)
+            return {"cells": [{"agent": "ada", "round": 0}]}
+
+    figures = bench_steps(Slow(), "run", [("a/0", 0), ("a/0", 1)])
+    assert figures["step_ms_max"] >= figures["episode_ms_max"] >= 20
+    assert figures["step_ms"] >= 20
+
+
 @pytest.mark.slow
 def test_the_real_server_is_measured(tmp_path, monkeypatch, capsys):
     import bench_view
@@ -57,6 +76,8 @@ def test_the_real_server_is_measured(tmp_path, monkeypatch, capsys):
     facts = json.loads((tmp_path / "bench.json").read_text())
     assert facts == json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (facts["open"]["steps"], facts["open"]["cells"]) == (12, 144)
-    assert 0 < facts["steps"]["step_ms"] <= facts["steps"]["step_ms_max"]
+    assert 0 < facts["steps"]["episode_ms"] < facts["steps"]["step_ms"] <= facts["steps"]["step_ms_max"]
+    assert facts["bare"]["index_s"] > 0
+    assert facts["bare"]["step_ms_max"] > 0
     assert 0.2 < facts["export"]["report_mb"] < 5
     assert 20 < facts["memory"]["server_mb"] < 1000
