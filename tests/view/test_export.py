@@ -207,6 +207,9 @@ def test_the_command_writes_a_report_and_says_what_is_in_it(recorded, tmp_path, 
         (["--export", "x.html", "--episode", "ContactsAddContact/0", "--most", "1"], "leave one of them out"),
         (["--export", "x.html", "--episode", "ContactsAddContact/9"], "did you mean ContactsAddContact/0"),
         (["--export", "x.html", "."], "2 are named"),
+        (["--export", "x.html", "--port", "8000"], "--port is about serving pages, and --export serves none"),
+        (["--export", "x.html", "--host", "0.0.0.0"], "--host is about"),
+        (["--export", "x.html", "--no-token"], "--no-token is about"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line_and_leave_no_file(recorded, tmp_path, capsys, monkeypatch, options, why):
