@@ -23,10 +23,19 @@ FROM episodes
 LEFT JOIN (
     SELECT key, count(*) AS present, avg(agreement) AS agreement, avg(entropy) AS entropy, total(tie) AS ties,
         max(privileged) AS taught
-    FROM steps GROUP BY key
+    FROM steps {part} GROUP BY key
 ) USING (key)
-LEFT JOIN (SELECT key, count(*) AS unread FROM cells WHERE action IS NULL GROUP BY key) USING (key)
-ORDER BY epoch, task, episode, trajectory
+LEFT JOIN (SELECT key, count(*) AS unread FROM cells WHERE action IS NULL {and_part} GROUP BY key) USING (key)
+{where} ORDER BY epoch, task, episode, trajectory
+"""
+_KEY = "key = (SELECT key FROM episodes WHERE trajectory = ?1)"
+_ALL = _ROWS.format(part="", and_part="", where="")
+_ONE = _ROWS.format(part=f"WHERE {_KEY}", and_part=f"AND {_KEY}", where="WHERE trajectory = ?1")
+
+_NEIGHBOUR = """
+SELECT trajectory FROM episodes WHERE (epoch, task, episode, trajectory) {side}
+    (SELECT epoch, task, episode, trajectory FROM episodes WHERE trajectory = ?1)
+ORDER BY epoch {way}, task {way}, episode {way}, trajectory {way} LIMIT 1
 """
 
 _STEPS = """
@@ -45,25 +54,22 @@ _OUTCOMES: dict[str, Callable[[EpisodeRow], bool]] = {
 
 def rows_of(root: Root, run: Opened) -> list[EpisodeRow]:
     """All episodes of a run, by epoch, task and number; those of a part are of the epoch of its training."""
-    rows = run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ROWS)])
+    rows = run.kept("episodes", lambda: [_row(root.id, row) for row in run.reader.query(_ALL)])
     return rows if root.training is None else [replace(row, epoch=root.epoch) for row in rows]
 
 
 def row_of(root: Root, run: Opened, episode: str) -> EpisodeRow:
     """One of them; UnknownName when the run has no such episode."""
-    found = next((one for one in rows_of(root, run) if one.id == episode), None)
-    if found is None:
+    found = run.reader.query(_ONE, episode)
+    if not found:
         raise UnknownName(f"{root.path}: no episode {episode[:80]!r}")
-    return found
+    row = _row(root.id, found[0])
+    return row if root.training is None else replace(row, epoch=root.epoch)
 
 
 def page(rows: Sequence[EpisodeRow], wanted: EpisodeFilter) -> Episodes:
     """The episodes that pass, in order, and what all could be filtered by."""
-    passing = [one for one in rows if _passes(one, wanted)]
-    if wanted.sort != "order":
-        passing.sort(key=lambda one: _rank(one, wanted.sort))
-    if wanted.descending:
-        passing.reverse()
+    passing = _ordered([one for one in rows if _passes(one, wanted)], wanted.sort, descending=wanted.descending)
     limit = max(1, min(wanted.limit, 1000))
     return Episodes(
         total=len(passing),
@@ -84,8 +90,7 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
         labels: whose scores to show; None for none.
     """
     row = row_of(root, run, episode)
-    order = [one.id for one in rows_of(root, run)]
-    place = order.index(episode)
+    before, behind = (_neighbour(run, episode, *way) for way in (("<", "DESC"), (">", "ASC")))
     head = run.reader.head(episode)
     steps = step_rows(run, episode, labels)
     return EpisodeView(
@@ -96,8 +101,8 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
         steps=steps,
         missing=_missing(run, episode, [one.step for one in steps]),
         final=head.final is not None,
-        previous=EpisodeKey(run=root.id, episode=order[place - 1]) if place else None,
-        next=EpisodeKey(run=root.id, episode=order[place + 1]) if place + 1 < len(order) else None,
+        previous=None if before is None else EpisodeKey(run=root.id, episode=before),
+        next=None if behind is None else EpisodeKey(run=root.id, episode=behind),
     )
 
 
@@ -163,6 +168,12 @@ def _step(row: tuple[Any, ...], worth: Worth | None, pairs: int) -> StepRow:
     )
 
 
+def _neighbour(run: Opened, episode: str, side: str, way: str) -> str | None:
+    """The episode before ("<", "DESC") or behind (">", "ASC") one, in the order of the run; None at its ends."""
+    found = run.reader.query(_NEIGHBOUR.format(side=side, way=way), episode)
+    return found[0][0] if found else None
+
+
 def _missing(run: Opened, episode: str, present: Sequence[int]) -> list[int]:
     """Steps that were recorded and are not among those."""
     (recorded,) = run.reader.query("SELECT steps FROM episodes WHERE trajectory = ?", episode)[0]
@@ -186,10 +197,12 @@ def _passes(one: EpisodeRow, wanted: EpisodeFilter) -> bool:
     )
 
 
-def _rank(one: EpisodeRow, sort: str) -> tuple[bool, Any]:
-    """What is not known comes last."""
-    value = getattr(one, sort)
-    return value is None, value if value is not None else 0
+def _ordered(rows: list[EpisodeRow], sort: str, *, descending: bool) -> list[EpisodeRow]:
+    """By one value; what is not known comes last either way round."""
+    if sort == "order":
+        return rows[::-1] if descending else rows
+    known = sorted((one for one in rows if getattr(one, sort) is not None), key=lambda one: getattr(one, sort))
+    return [*(reversed(known) if descending else known), *(one for one in rows if getattr(one, sort) is None)]
 
 
 def _facets(values: Iterable[str | None]) -> list[Facet]:

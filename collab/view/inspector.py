@@ -19,6 +19,7 @@ import collab
 from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.types import Observation
 from collab.view import compared, finds, overview, runs, training
+from collab.view.answer import SHORT
 from collab.view.cells import cell_whole
 from collab.view.compared import Trace
 from collab.view.desk import Desk
@@ -165,7 +166,7 @@ class Inspector:
 
     def search(self, id: str, q: str) -> Hits:
         """Where words stand; of a training, in its rollouts."""
-        most = finds.MOST_HITS + 1
+        q, most = q[:SHORT], finds.MOST_HITS + 1
         rows: list[Any] = []
         for root, run in self._desk.readable(id):
             rows += finds.hits(root, run, q, most - len(rows))

@@ -48,8 +48,8 @@ class Said:
     """Where it stands; None for one that stands in the run's own log."""
     failed: str | None = None
     """Why nobody could be asked; None when somebody judged."""
-    spent: tuple[int, int, int, float] = (0, 0, 0, 0.0)
-    """Of its calls: how many, prompt tokens, completion tokens, USD."""
+    spent: tuple[int, int | None, int | None, float | None] = (0, None, None, None)
+    """Of its calls: how many, prompt tokens, completion tokens, USD; sums over those that tell, None if none does."""
 
     def scored(self) -> Iterator[tuple[str, int, float]]:
         """Agent, round and score of the cells that have one."""
@@ -159,6 +159,12 @@ def logged(labels: Iterable[Label], maker: str) -> Mapping[Key, Said]:
     }
 
 
+def told_sum(values: Iterable[Any]) -> Any:
+    """Sum of the numbers that are known; None where none is."""
+    told = [one for one in values if one is not None]
+    return sum(told) if told else None
+
+
 def first_line(error: Exception) -> str:
     """What an error says, in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
@@ -172,10 +178,8 @@ def _scores(scores: Iterable[float | None]) -> array[float]:
     return array("d", [math.nan if score is None else score for score in scores])
 
 
-def _spent(calls: Any) -> tuple[int, int, int, float]:
-    if not calls:
-        return 0, 0, 0, 0.0
+def _spent(calls: Any) -> tuple[int, int | None, int | None, float | None]:
     prompt, completion, usd = (
-        sum(call.get(what) or 0 for call in calls) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
+        told_sum(call.get(what) for call in calls or ()) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
     )
-    return len(calls), prompt, completion, usd
+    return len(calls or ()), prompt, completion, usd

@@ -17,7 +17,7 @@ from collab.evaluation import Rate as Counted
 from collab.report import report_of
 from collab.store.reader import RunReader
 from collab.view.finds import HALF
-from collab.view.labelled import Cells, Said
+from collab.view.labelled import Cells, Said, told_sum
 from collab.view.pool import Opened
 from collab.view.runs import rate
 from collab.view.shapes import Edge, EpochView, GraphView, Heat, Overview, RunRow, Spending, TaskRate
@@ -182,11 +182,11 @@ def _spending(part: str, seconds: float, calls: int = 0, *tokens: Any) -> Spendi
 
 def _judging(words: Iterable[Said]) -> Spending:
     told = [said.spent for said in words]
-    calls, prompt, completion, usd = (sum(column) for column in zip(*told, strict=True)) if told else (0, 0, 0, 0.0)
+    prompt, completion, usd = (told_sum(one[place] for one in told) for place in (1, 2, 3))
     return Spending(
         part="critic",
         seconds=None,
-        calls=calls,
+        calls=sum(calls for calls, *_ in told),
         prompt_tokens=prompt,
         completion_tokens=completion,
         cost_usd=usd,

@@ -112,12 +112,13 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
     """A training in one line.
 
     Args:
-        parts: its runs, by epoch; what they took is added up.
+        parts: its runs, by epoch; what they took is added up, and what its records say of critic and adversary.
     """
     (head, unread), (records, problems) = head_of(root.path), records_of(root.path)
     run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
     empty = unreadable_row(root, CollabError())
     first = parts[0] if parts else empty
+    asked = [spent for one in records for part, spent in one.spent.items() if part in ("critic", "adversary")]
     return replace(
         empty,
         unreadable=None,
@@ -135,11 +136,13 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
         broken=sum(one.broken for one in parts),
         success=_success(records, parts),
         steps=sum(one.steps for one in parts),
-        calls=sum(one.calls for one in parts),
-        prompt_tokens=_sum([one.prompt_tokens for one in parts]),
-        completion_tokens=_sum([one.completion_tokens for one in parts]),
-        cost_usd=_total([one.cost_usd for one in parts]),
-        seconds=math.fsum(one.seconds for one in parts),
+        calls=sum(one.calls for one in parts) + sum(one.calls for one in asked),
+        prompt_tokens=_sum([*(one.prompt_tokens for one in parts), *(one.prompt_tokens or None for one in asked)]),
+        completion_tokens=_sum(
+            [*(one.completion_tokens for one in parts), *(one.completion_tokens or None for one in asked)]
+        ),
+        cost_usd=_total([*(one.cost_usd for one in parts), *(one.cost_usd or None for one in asked)]),
+        seconds=math.fsum([*(one.seconds for one in parts), *_seconds_beside(records)]),
         problems=len(unread) + len(problems) + sum(one.problems for one in parts),
     )
 
@@ -178,6 +181,13 @@ def config_text(root: Root, reader: RunReader | None) -> str:
     """The whole configuration of a run or, without a reader, of a training."""
     content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
     return json.dumps(content, indent=2, ensure_ascii=False, default=str)
+
+
+def _seconds_beside(records: Sequence[Record]) -> list[float]:
+    """Of critics, adversaries and training; play and evaluation are in the runs."""
+    beside = ("critic", "adversary", "training")
+    found = (one.spent[part].seconds for one in records for part in beside if part in one.spent)
+    return [seconds for seconds in found if seconds is not None]
 
 
 def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Status:

@@ -103,9 +103,10 @@ class RunRow:
     prompt_tokens: int | None
     completion_tokens: int | None
     cost_usd: float | None
-    """Sums over the calls that tell; None where none does."""
+    """Sums over the calls that tell; None where none does. Of a run: its play, for what critics took stands in its
+    overview. Of a training: its runs, and what its finished epochs asked of critics and adversaries."""
     seconds: float
-    """Of finished episodes, added up; of a training, of its parts."""
+    """Of finished episodes, added up; of a training, of its parts, judging and training of finished epochs included."""
     problems: int
     """Things that cannot be read."""
 
@@ -263,7 +264,8 @@ class EpochView:
     missing: Mapping[str, int]
     """Cells without a score, by cause."""
     agreement: float | None
-    """Mean share of a step's cells that voted for the winner; of a training's record, of its parsed cells."""
+    """Mean share of a step's cells that voted for the winner; where a training's rollout cannot be read, of its parsed
+    cells, as the record has it."""
     entropy: float | None
     """Mean entropy of the votes. Both None without steps."""
     ties: int | None
@@ -488,6 +490,7 @@ class Hits:
     """What was found: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
 
     q: str
+    """The words that were searched: at most the first 300 characters of what was asked, as texts are known to 300."""
     rows: Sequence[Hit]
     more: bool
     """Whether there are more than these 100."""
@@ -517,7 +520,7 @@ class Comparison:
     both: Sequence[Instance]
     only_a: int
     only_b: int
-    """Episodes without a counterpart."""
+    """Instances without a counterpart; of episodes of one instance the last counts."""
     success_a: Rate
     success_b: Rate
     """Over equal instances that are over in both."""

@@ -94,6 +94,7 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
     left = {"not judged": pairs.unjudged, "not tried": pairs.untried}
     causes = {**pairs.refused, **pairs.failed, **{cause: count for cause, count in left.items() if count}}
     critic = epoch.rewards.critic if epoch.rewards else None
+    agreement = record.agreement if epoch.agreement is None else epoch.agreement  # of all cells
     return replace(
         epoch,
         played=rate_of(record.played),
@@ -101,7 +102,7 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
         steps=record.steps or epoch.steps,
         rewards=_heat(record.rewards, critic),
         missing=record.missing,
-        agreement=record.agreement,
+        agreement=agreement,
         pairs={**pairs.counts, **causes},
         older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
         trained=[
@@ -115,7 +116,7 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
                 calls=one.calls,
                 prompt_tokens=one.prompt_tokens,
                 completion_tokens=one.completion_tokens,
-                cost_usd=one.cost_usd,
+                cost_usd=one.cost_usd or None,  # a record has 0 also where no price was told
             )
             for part, one in record.spent.items()
         ],

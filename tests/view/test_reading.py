@@ -18,13 +18,14 @@ from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
 from collab.marl.layout import MarlFolder
-from collab.marl.summary import PairCounts, Record, Success, Trained, reward_rates
+from collab.marl.summary import PairCounts, Record, Spending, Success, Trained, reward_rates
 from collab.prompts.render import rebuild
 from collab.report import report_of
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Box, Element, Label, Observation, PromptRef, Trajectory
 from collab.view.changes import changes
+from collab.view.episodes import page
 from collab.view.finds import worth
 from collab.view.inspector import Inspector
 from collab.view.shapes import EpisodeFilter, EpisodeRow
@@ -147,6 +148,26 @@ def test_pages_put_together_are_the_whole_in_order(inspector: Inspector, run: st
             assert values == sorted(values, reverse=True)
 
 
+def test_what_is_not_known_comes_last_either_way_round(inspector: Inspector, run: str) -> None:
+    rows = [*inspector.episodes(run, EpisodeFilter()).rows]
+    scored = [replace(one, score=score) for one, score in zip(rows, (None, 0.0, 1.0), strict=True)]
+    for descending, order in ((False, [0.0, 1.0, None]), (True, [1.0, 0.0, None])):
+        found = page(scored, EpisodeFilter(sort="score", descending=descending)).rows
+        assert [one.score for one in found] == order
+
+
+def test_an_episode_alone_is_what_it_is_among_all(
+    inspector: Inspector, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = list(inspector.episodes(run, EpisodeFilter()).rows)
+    monkeypatch.setattr("collab.view.episodes.rows_of", None)  # none is looked for among all
+    views = [inspector.episode(run, one.id) for one in rows]
+    assert [one.row for one in views] == rows
+    ids = [None, *(one.id for one in rows), None]
+    assert [one.previous and one.previous.episode for one in views] == ids[:-2]
+    assert [one.next and one.next.episode for one in views] == ids[2:]
+
+
 def test_a_step_is_worth_what_the_cells_behind_it_scored() -> None:
     """0.4 and 0.2 proposed what was executed: 0.3, although another proposal scored 0.9, the first of two."""
     cells = [("ada", 0, True, 0.4), ("ben", 0, False, 0.9), ("ada", 1, True, 0.2), ("ben", 1, False, 0.9)]
@@ -185,6 +206,7 @@ def test_words_are_found_where_they_stand(inspector: Inspector, recorded: Path, 
     assert {one.where for one in hits} >= {"screen", "action"}
     assert all("create contact" in one.text.lower() for one in hits)
     assert not inspector.search(run, "100%_\\").rows
+    assert inspector.search(run, "z" * 60_000).q == "z" * 300
     pair = read_pairs(recorded, pair_names(recorded)[-1]).pairs[0]
     assert [one.step for one in inspector.search(run, pair.id[:12]).rows] == [pair.chosen[0].step]
 
@@ -382,6 +404,12 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         pairs=PairCounts(counts={"contrast": 4}),
         success=Success(successes=2, episodes=3, low=0.2, high=0.9, broken=0),
         trained={"shared": trained},
+        agreement=0.0,
+        spent={
+            "rollout": Spending(calls=1000, cost_usd=9.0),
+            "critic": Spending(seconds=20, calls=7, cost_usd=1.5),
+            "training": Spending(seconds=40),
+        },
         hash="",
     )
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
@@ -393,10 +421,16 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     inspector = Inspector([tmp_path], spares=tmp_path / "spares")
     (row,) = inspector.runs().runs
     assert (row.kind, row.planned, row.done, row.success.successes, row.seed) == ("training", 2, 1, 2, "5")
+    played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
+    assert (row.calls, row.cost_usd) == (sum(one.calls for one in played) + 7, 1.5)
+    assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
     found = inspector.overview(row.id)
     assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
     first, second = found.epochs
     assert (found.best, first.pairs, first.rewards and first.rewards.rates) == (1, {"contrast": 4}, [[0.5, None]])
+    assert (first.agreement, first.entropy) == (second.agreement, second.entropy), "both of all cells"
+    assert [(one.part, one.cost_usd) for one in first.spent] == [("rollout", 9.0), ("critic", 1.5), ("training", None)]
+    assert {one.cost_usd for one in second.spent} == {None}, "the oracle has no price"
     measures = first.trained[0].measures
     assert (len(measures), measures[0].step, measures[-1].step, measures[0].loss) == (200, 1, 1000, 1.0)
     assert second.graph is not None
