@@ -37,6 +37,8 @@ class Labelling:
     judged: int = 0
     failed: int = 0
     """Cases about which nobody could be asked; they are asked about again next time."""
+    failed_in_a_row: int = 0
+    """Since the last that was judged, in whatever call of `label` counts on in this object."""
     missing: Counter[str] = field(default_factory=Counter)
     """Cells judged now that have no score, by cause."""
     rewarded: int = 0
@@ -138,7 +140,6 @@ class _Worker:
     budget: Budget
     stop: asyncio.Event
     labelling: Labelling
-    _failures_in_a_row: int = 0
 
     async def work(self) -> None:
         """Judge cases until none is left or something says stop."""
@@ -165,13 +166,13 @@ class _Worker:
         except (EnvironmentFailure, ModelFailure) as failure:
             self.writer.fail(case, failure)
             self.labelling.failed += 1
-            self._failures_in_a_row += 1
-            if self._failures_in_a_row == PATIENCE:
+            self.labelling.failed_in_a_row += 1
+            if self.labelling.failed_in_a_row == PATIENCE:
                 self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
         else:
             self.writer.record(judgement)
             self.labelling.count(judgement)
-            self._failures_in_a_row = 0
+            self.labelling.failed_in_a_row = 0
 
 
 def _require_whole(case: Case, judgement: Judgement) -> None:

@@ -65,21 +65,35 @@ async def judging_ahead(loop: Loop, run: RunConfig, out: Path) -> AsyncIterator[
         return
     whole, over, told = NAME not in labellings(out), asyncio.Event(), Labelling()
     judging = asyncio.create_task(_judge(loop, run, out, over, told))
+    failed: BaseException | None = None
     try:
         yield
         loop.begin("critic")
         loop.progress.inner = told
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         judging.cancel()
+        failed = error
         raise
     except Exception as error:
-        told.stopped = repr(error)
+        told.stopped, failed = repr(error), error
         raise
     finally:
         over.set()
-        with loop.timed("critic", whole=whole):
-            await judging
-        loop.spend(told.spent)
+        try:
+            with loop.timed("critic", whole=whole):
+                await _ended(judging, failed)
+        finally:
+            loop.spend(told.spent)
+
+
+async def _ended(judging: asyncio.Task[None], failed: BaseException | None) -> None:
+    """Wait for it. What the block failed with is told, and not what judging fails with beside it."""
+    if failed is None:
+        await judging
+        return
+    (beside,) = await asyncio.gather(judging, return_exceptions=True)
+    if isinstance(beside, Exception):
+        failed.add_note(f"judging ahead failed, too: {beside!r}")
 
 
 async def _judge(loop: Loop, run: RunConfig, out: Path, over: asyncio.Event, told: Labelling) -> None:
@@ -87,12 +101,12 @@ async def _judge(loop: Loop, run: RunConfig, out: Path, over: asyncio.Event, tol
         await _pause(over)
     if over.is_set():
         return
-    suite = build_suite(run)
-    try:
-        with contextlib.suppress(CollabError, Halted):
+    with contextlib.suppress(CollabError, Halted):
+        suite = build_suite(run)
+        try:
             await _follow(loop, run, out, suite, over, told)
-    finally:
-        await suite.close()
+        finally:
+            await suite.close()
 
 
 async def _follow(loop: Loop, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: Labelling) -> None:

@@ -122,6 +122,22 @@ def test_failures_in_a_row_stop_it(run: Path, found: list[Case]) -> None:
     assert stopped.stopped == "10 failures in a row, the last: the server is gone"
 
 
+def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, found: list[Case]) -> None:
+    """A rollout is judged a few steps at a time: a critic that is down is not asked about all of it."""
+
+    def trouble(number: int) -> None:
+        if number != 3:
+            raise ModelFailure("the server is gone")
+
+    critic, told = Wrapped(trouble=trouble), Labelling()
+    many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
+    many[3] = found[3]
+    for begin in range(0, len(many), 4):
+        labelled(run, many[begin : begin + 4], critic, concurrency=1, so_far=told)
+    assert (len(critic.asked), told.judged, told.failed) == (4 + PATIENCE, 1, 3 + PATIENCE)
+    assert str(told.stopped).startswith(f"{PATIENCE} failures in a row")
+
+
 def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: list[Case]) -> None:
     def trouble(number: int) -> None:
         if number == 3:

@@ -15,20 +15,23 @@ import pytest
 
 from collab.api import resolved
 from collab.config import Budget, RunConfig, run_config
+from collab.credit.labelling import PATIENCE, Labelling
 from collab.credit.labels import FOLDER, Labels, labellings, read_labels
-from collab.errors import ModelFailure
+from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
+from collab.marl import ahead
 from collab.marl.ahead import is_waited_for, judging_ahead
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, judge
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.play import trajectories_of
-from collab.models.fake_server import FakeServer
+from collab.models.fake_server import FakeServer, Fault
 from collab.resolve import with_prompts
 from collab.runs import resume, start
 from collab.store.manifest import FILE
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
+CONCURRENCY = 2
 EPISODES = 500
 """More than anybody waits for: what is judged here is judged while there are more to be played."""
 
@@ -55,8 +58,10 @@ def loop(server: FakeServer, configured, process, tmp_path: Path) -> Loop:
     return made
 
 
-async def planned(library: Library) -> RunConfig:
-    run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=EPISODES, concurrency=2)
+async def planned(library: Library, episodes: int = EPISODES, concurrency: int = CONCURRENCY) -> RunConfig:
+    run = run_config(
+        library=library, env="corridor", graph="pair", agents="show", episodes=episodes, concurrency=concurrency
+    )
     return with_prompts(await resolved(run, once_per_task=False), library)
 
 
@@ -104,8 +109,9 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
     assert meanwhile == afterwards
 
 
+@pytest.mark.parametrize("dead", [True, False])
 def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
-    server: FakeServer, loop: Loop, library: Library, tmp_path: Path
+    server: FakeServer, loop: Loop, library: Library, tmp_path: Path, dead: bool
 ) -> None:
     out, stop = tmp_path / "run", asyncio.Event()
 
@@ -113,8 +119,9 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
         run = await planned(library)
         async with judging_ahead(loop, run, out):
             playing = asyncio.create_task(start(run, library, out, stop=stop))
-            while not ((out / FILE).exists() and trajectories_of(out)):
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(60):
+                while not ((out / FILE).exists() and trajectories_of(out) and is_tried(out)):
+                    await asyncio.sleep(0.02)
             stop.set()
             await playing
         played = trajectories_of(out)
@@ -122,8 +129,88 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
         with pytest.raises(ModelFailure):
             await judge(loop, run, out, played)
 
-    server.die()
+    def is_tried(out: Path) -> bool:
+        """A dead server is not even opened; one that comes to refuse is asked until nobody believes in it."""
+        if dead:
+            return True
+        if judged(out) and not server.faults:
+            server.faults.extend([Fault(status=500)] * 10_000)
+        return NAME in labellings(out) and len(read_labels(out, NAME).failed) >= PATIENCE
+
+    if dead:
+        server.die()
     asyncio.run(play())
+    if not dead:
+        failed = len(read_labels(out, NAME).failed)
+        assert PATIENCE <= failed <= PATIENCE + CONCURRENCY, "then nobody is asked any more"
+
+
+def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
+    server: FakeServer, configured, process, library: Library, tmp_path: Path
+) -> None:
+    """Others are played beside them, and are not learned from."""
+    (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
+    settings = [f"critic={tmp_path / 'judge.yaml'}", "least_auc=null", "episodes=null", "steps=8"]
+    loop = process(configured(*settings), tmp_path)
+    out = tmp_path / "run"
+
+    async def play() -> None:
+        run = await planned(library, episodes=20, concurrency=6)
+        async with judging_ahead(loop, run, out):
+            assert (await start(run, library, out)).stopped is None
+            async with asyncio.timeout(60):
+                while judged(out) < 8:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(play())
+    counted = {(one.id, step.index) for one in trajectories_of(out, 8) for step in one.steps}
+    assert set(read_labels(out, NAME).judged) == counted
+    assert 8 <= len(counted) < sum(len(one.steps) for one in trajectories_of(out))
+
+
+def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
+    loop: Loop, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def spends(loop: Loop, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling) -> None:
+        told.prompt_tokens += 7
+        raise KeyError("a mistake of its own")
+
+    async def play(failure: Exception | None) -> None:
+        out = tmp_path / "run"
+        out.mkdir(exist_ok=True)
+        (out / FILE).touch()
+        async with judging_ahead(loop, await planned(library), out):
+            await asyncio.sleep(0.01)
+            if failure is not None:
+                raise failure
+
+    monkeypatch.setattr(ahead, "_follow", spends)
+    with pytest.raises(Halted, match="enough") as told:
+        asyncio.run(play(Halted("enough")))
+    assert "a mistake of its own" in told.value.__notes__[0]
+    assert loop.tokens == 7
+    with pytest.raises(KeyError, match="a mistake of its own"):
+        asyncio.run(play(None))
+    assert loop.tokens == 14
+
+
+def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
+    loop: Loop, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(run: RunConfig) -> None:
+        tried.append(run)
+        raise ConfigError("no such environment")
+
+    async def play() -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / FILE).touch()
+        async with judging_ahead(loop, await planned(library), tmp_path / "run"):
+            await asyncio.sleep(0.01)
+
+    tried: list[RunConfig] = []
+    monkeypatch.setattr(ahead, "build_suite", build)
+    asyncio.run(play())
+    assert len(tried) == 1
 
 
 def test_only_a_critic_behind_a_server_is_asked_ahead_and_only_where_nothing_is_shared(
