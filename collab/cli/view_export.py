@@ -15,7 +15,10 @@ from collab.cli.output import note, say
 Export = Annotated[
     Path | None,
     typer.Option(
-        "--export", metavar="FILE", help="Serve nothing; write one HTML file that opens without server and network."
+        "--export",
+        metavar="FILE",
+        help="Serve nothing; write one HTML file that opens without server and network. Prompts, configuration and "
+        "errors are in it as recorded, with the folders that they name.",
     ),
 ]
 Episode = Annotated[

@@ -7,6 +7,9 @@ the answers that they would ask for stand beside them as JSON that nothing execu
 lets run this very script and this very style, by their SHA-256, and lets pictures come from the file itself; everything
 else is forbidden: other scripts, event handlers in markup, connections, frames, forms.
 
+Where the run lies on this machine is not told. What was recorded is, as it was recorded: prompts, the configuration,
+errors, and folders that they name.
+
 Pictures are 360 pixels wide. A report holds the scores of one labelling; token ids and the log-probability of each
 token stay in the run, for they would be half of the file.
 """
@@ -95,7 +98,7 @@ def export(
         raise RunFormatError(row.unreadable)
     known = _all(inspector, id)
     chosen = _chosen(row, known, episodes, most)
-    packing = Packing(inspector, id, chosen, labels)
+    packing = Packing(inspector, id, chosen, known=known, labels=labels)
     if chosen and not packing.chosen:
         raise RunFormatError(f"no episode that was to be taken can be opened: {packing.unread[0]}")
     for done, one in enumerate(packing.chosen, start=1):

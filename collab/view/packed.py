@@ -1,6 +1,6 @@
 """What a report holds: the inspector's own answers for chosen episodes, under the addresses by which its pages ask.
 
-    packing = Packing(inspector, id, chosen, labels)
+    packing = Packing(inspector, id, chosen, known=rows, labels=labels)
     for row in packing.chosen:
         packing.add(row)
     packing.data(), packing.parts
@@ -25,7 +25,7 @@ from collab.errors import CollabError
 from collab.view.answer import SHORT, encoded
 from collab.view.episodes import page
 from collab.view.inspector import Inspector
-from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds, Overview, RunRow, RunView
+from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds, Overview, Problems, RunRow, RunView
 from collab.view.step_shapes import Screen, StepView
 from collab.view.thumbnail import looks, thumbnail
 
@@ -42,10 +42,19 @@ class Packing:
     Args:
         id: of a run or training.
         chosen: episodes of it, in the order in which they are leafed through; those that cannot be opened are left out.
+        known: all that it has, from which they were chosen.
         labels: whose scores to show; None for the first labelling of each run.
     """
 
-    def __init__(self, inspector: Inspector, id: str, chosen: Sequence[EpisodeRow], labels: str | None) -> None:
+    def __init__(
+        self,
+        inspector: Inspector,
+        id: str,
+        chosen: Sequence[EpisodeRow],
+        *,
+        known: Sequence[EpisodeRow],
+        labels: str | None,
+    ) -> None:
         self.parts: list[bytes] = []
         """Compressed answers of each episode, by number."""
         self.pictures: dict[str, str] = {}
@@ -54,6 +63,7 @@ class Packing:
         self.unread: list[str] = []
         """Why episodes and steps that the run has are not in the report."""
         self._inspector, self._id, self._labels = inspector, id, labels
+        self._known, self._place = tuple(known), Path(inspector.row(id).path)
         self._chosen = [one for one in chosen if self._opens(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
@@ -76,7 +86,9 @@ class Packing:
         answers: dict[str, Any] = {"runs": replace(first, runs=[_without_place(self._inspector.row(self._id))])}
         for run in known:
             answers |= dict(self._run(run, set(known)))
-        return {"answers": answers, "parts": self._places, "pictures": self.pictures}
+        counts = {run: [len(self._of(rows, run)) for rows in (self._chosen, self._known)] for run in known}
+        held = {run: {"episodes": few, "of": of} for run, (few, of) in counts.items()}
+        return {"answers": answers, "parts": self._places, "pictures": self.pictures, "held": held}
 
     # -------------------------------------------------------------------------------------------------- inside
 
@@ -89,14 +101,19 @@ class Packing:
             return False
         return True
 
+    def _of(self, rows: Sequence[EpisodeRow], run: str) -> list[EpisodeRow]:
+        """Those of a run; of the training whose report this is, all."""
+        return [one for one in rows if run in (self._id, one.run)]
+
     def _run(self, run: str, known: set[str]) -> Iterator[Answer]:
         """What is asked about a run or a training, as far as it is about what the report holds."""
         at, ask = f"run/{_piece(run)}", self._inspector
-        rows = [one for one in self._chosen if run in (self._id, one.run)]
+        rows = self._of(self._chosen, run)
         overview = ask.overview(run, self._labels)
         yield at, _view(ask.run(run), overview, known)
         yield f"{at}/overview", _numbers(overview, known)
-        yield f"{at}/problems", ask.problems(run)
+        problems = [replace(one, reason=self._placeless(one.reason)) for one in ask.problems(run).problems]
+        yield f"{at}/problems", Problems(problems=problems)
         yield f"{at}/episodes", replace(page(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
@@ -143,16 +160,24 @@ class Packing:
     def _cells(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
         for cell in self._inspector.cells(row.run, row.id, step, self._labels):
             at = _at(row, "cell", step=step, agent=cell.agent, round=cell.round)
-            yield at, replace(cell, tokens=None, logprobs=None)
+            unread = None if cell.unread is None else self._placeless(cell.unread)
+            yield at, replace(cell, tokens=None, logprobs=None, unread=unread)
 
     def _shown(self, screen: Screen, row: EpisodeRow, step: str) -> Screen:
         """The screen with the address of its small picture; where there is none, with the reason."""
         if screen.picture is None:
-            return screen
+            why = screen.unpictured
+            return screen if why is None else replace(screen, unpictured=self._placeless(why))
         try:
             return replace(screen, picture=f"/api/{self._picture(row, step)}")
         except CollabError as error:
-            return replace(screen, picture=None, unpictured=str(error))
+            return replace(screen, picture=None, unpictured=self._placeless(str(error)))
+
+    def _placeless(self, words: str) -> str:
+        """A message with the run's name in place of where it lies on this machine."""
+        for place in (self._place.resolve(), self._place.absolute(), self._place):
+            words = words.replace(f"{place}", self._place.resolve().name) if len(place.parts) > 1 else words
+        return words
 
     def _picture(self, row: EpisodeRow, step: str) -> str:
         """Where in the report the picture of a screen is."""

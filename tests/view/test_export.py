@@ -130,6 +130,7 @@ def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_rep
     assert (first["previous"], first["next"]) == (None, {"run": run, "episode": ids[2]})
     assert {row["episode"] for row in answers[f"run/{run}/finds?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
     assert answers["runs"]["runs"][0]["path"] == "team", "its name, and not where it lies on this machine"
+    assert read_report(out).data["held"] == {run: {"episodes": 2, "of": 3}}
 
 
 def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_report, tmp_path):
@@ -297,6 +298,20 @@ def test_it_opens_from_a_file_without_server_and_network(report, offline):
     assert said == []
     assert {address.split(":")[0] for address in asked} <= {"file", "data", "blob"}
     assert len([address for address in asked if address.startswith("file")]) == 1
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_report_of_some_episodes_says_so(inspector, report, offline, tmp_path):
+    run, out = run_of(inspector), tmp_path / "few.html"
+    export(inspector, run, out, most=2)
+    told = "This report holds 2 of 3 episodes"
+    for path, shown in ((out, 1), (report[0].path, 0)):
+        page, said, _ = offline(path)
+        page.goto(f"{path.as_uri()}#/run/{run}")
+        page.get_by_role("heading", name="How it was made").wait_for()
+        assert page.get_by_text(told).count() == shown
+        assert said == []
 
 
 @pytest.mark.browser

@@ -1,5 +1,6 @@
 """Runs whose every word means harm, and runs that are damaged: what is taken away of them."""
 
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -253,6 +254,12 @@ def spoil_a_start(run: Path) -> None:
     segment(run).write_bytes(content.replace(start, start.replace(b'"task"', b'"tusk"', 1)))
 
 
+def spoil_texts(run: Path) -> None:
+    """The shared parts of prompts."""
+    content = segment(run).read_bytes()
+    segment(run).write_bytes(content.replace(b'"type":"text"', b'"type":"tax_"'))
+
+
 def drop_the_index(run: Path) -> None:
     (run / "index.sqlite").unlink()
 
@@ -334,3 +341,16 @@ def test_a_report_of_nothing_is_refused(damaged, inspect, tmp_path):
     with pytest.raises(RunFormatError, match="no episode that was to be taken can be opened"):
         export(inspector, run, tmp_path / "report.html", episodes=[id])
     assert not (tmp_path / "report.html").exists()
+
+
+def test_no_complaint_tells_where_a_run_lies(damaged, inspect, read_report, tmp_path):
+    spoil_texts(damaged)
+    (damaged / "run.json").write_text("{")
+    inspector = inspect(damaged)
+    run = inspector.runs().runs[0].id
+    export(inspector, run, tmp_path / "report.html", most=1)
+    answers = read_report(tmp_path / "report.html").answers
+    cells = [answer for address, answer in answers.items() if "/cell?" in address]
+    assert {cell["unread"].partition(":")[0] for cell in cells} == {"damaged"}
+    assert any("damaged" in one["reason"] for one in answers[f"run/{run}/problems"]["problems"])
+    assert str(tmp_path) not in json.dumps(answers)

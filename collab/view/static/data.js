@@ -14,7 +14,7 @@ import { filteredEpisodes, foundEpisodes } from "./filter.js";
 import { heldAnswer } from "./packed.js";
 import { encoded } from "./place.js";
 
-/** @typedef {{answers: Record<string, any>, parts: Record<string, number>, pictures: Record<string, string>}} Embedded */
+/** @typedef {{answers: Record<string, any>, parts: Record<string, number>, pictures: Record<string, string>, held: Record<string, {episodes: number, of: number}>}} Embedded */
 
 const MOST_KEPT = 60;
 
@@ -36,6 +36,12 @@ function report() {
 /** Whether this page is a report of its own, without a server. */
 export function isReport() {
   return report() !== null;
+}
+
+/** How many episodes of a run or training this report holds, and of how many; null for all, and with a server. @param {string} run */
+export function heldOf(run) {
+  const held = report()?.held[run];
+  return held && held.episodes < held.of ? held : null;
 }
 
 /** An address with its parameters, in the order given; null and undefined are left out. @param {string} path @param {Record<string, any>} [values] */

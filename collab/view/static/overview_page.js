@@ -2,7 +2,7 @@
 
 import { tiles } from "./bars.js";
 import { crumbs } from "./crumbs.js";
-import { getOverview, getProblems, getRun } from "./data.js";
+import { getOverview, getProblems, getRun, heldOf } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { epochSection } from "./epoch.js";
 import { amount, duration, isKnown, moment, money, percent } from "./figures.js";
@@ -84,9 +84,18 @@ function head(id, view, run) {
       said(run.graph),
       ` · seed ${run.seed} · begun ${moment(run.created)}`,
     ),
+    heldNote(id),
     run.privileged &&
       h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
   );
+}
+
+/** What a report lacks, for its numbers are of all. @param {string} id */
+function heldNote(id) {
+  const held = heldOf(id);
+  if (!held) return null;
+  const told = `This report holds ${held.episodes} of ${held.of} episodes; the numbers here are of all of them.`;
+  return h("p", { class: "note" }, told);
 }
 
 /** @param {any} run @param {any[]} epochs */
