@@ -14,6 +14,9 @@ from collab.view.screens import action_view
 from collab.view.step_shapes import CellView, CellWhole, Failure, PolicyView
 from collab.view.verdicts import Judged, call_view, rewarded
 
+_TRIMMED = 20
+"""Things cut out of a prompt that are named."""
+
 
 def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged, pairs: Sequence[str]) -> CellView:
     """A cell of a step.
@@ -45,13 +48,17 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
         temperature=cell.sampling.temperature,
         top_p=cell.sampling.top_p,
         seed=str(cell.seed),
-        policy=PolicyView(base=cell.policy.base, adapter=cell.policy.adapter, version=cell.policy.version),
+        policy=PolicyView(
+            base=answer.short(cell.policy.base),
+            adapter=None if cell.policy.adapter is None else answer.short(cell.policy.adapter),
+            version=cell.policy.version,
+        ),
         privileged=cell.privileged,
-        trimmed=cell.prompt.trimmed,
+        trimmed=[answer.short(what) for what in cell.prompt.trimmed[:_TRIMMED]],
         score=score,
         rewarded=rewarded(score),
         because=answer.text("" if word is None else word.reason),
-        missing=None if word is None else word.missing,
+        missing=None if word is None or word.missing is None else answer.short(word.missing),
         pairs=pairs,
     )
 

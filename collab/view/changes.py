@@ -14,21 +14,27 @@ from collab.view import answer
 from collab.view.screens import element_view
 from collab.view.step_shapes import Changed, Changes
 
+MOST = 500
+"""Elements of each kind that are told."""
+
 
 def changes(before: Observation, after: Observation) -> Changes:
     """From one screen to the next."""
     old, new = _named(before.elements), _named(after.elements)
     both = [(old[name], new[name]) for name in old if name in new]
     altered = [(one, other) for one, other in both if _content(one) != _content(other)]
+    fresh = [one for name, one in new.items() if name not in old]
+    gone = [one for name, one in old.items() if name not in new]
     return Changes(
         same=before.digest == after.digest,
         title=_new(before.title, after.title),
         url=_new(before.url, after.url),
         notice=_new(before.notice, after.notice),
-        appeared=[element_view(one) for name, one in new.items() if name not in old],
-        gone=[element_view(one) for name, one in old.items() if name not in new],
-        changed=[Changed(before=element_view(one), after=element_view(other)) for one, other in altered],
+        appeared=[element_view(one) for one in fresh[:MOST]],
+        gone=[element_view(one) for one in gone[:MOST]],
+        changed=[Changed(before=element_view(one), after=element_view(other)) for one, other in altered[:MOST]],
         moved=sum(one.box != other.box for one, other in both if _content(one) == _content(other)),
+        more=sum(max(0, len(found) - MOST) for found in (fresh, gone, altered)),
     )
 
 

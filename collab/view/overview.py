@@ -16,6 +16,7 @@ from collab.errors import CollabError
 from collab.evaluation import Rate as Counted
 from collab.report import report_of
 from collab.store.reader import RunReader
+from collab.view.answer import short
 from collab.view.finds import HALF
 from collab.view.labelled import Cells, Said, told_sum
 from collab.view.pool import Opened
@@ -55,7 +56,10 @@ def tasks_of(reader: RunReader) -> list[TaskRate]:
     """Success per task, over planned episodes."""
     report = report_of(reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
-    return [TaskRate(name=one.name, difficulty=hard.get(one.name), success=rate(one.planned)) for one in report.by_task]
+    return [
+        TaskRate(name=short(one.name), difficulty=hard.get(one.name), success=rate(one.planned))
+        for one in report.by_task
+    ]
 
 
 def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:

@@ -16,6 +16,7 @@ from collab.marl.summary import Record, Success, best_of, read_record
 from collab.report import report_of
 from collab.store.lock import owner
 from collab.store.reader import RunReader
+from collab.view.answer import short
 from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -55,10 +56,10 @@ def run_row(root: Root, run: Opened) -> RunRow:
         path=str(root.path),
         kind="run",
         unreadable=None,
-        command=manifest.command,
-        environment=manifest.environment,
-        graph=manifest.graph,
-        agents=manifest.agents,
+        command=short(manifest.command),
+        environment=short(manifest.environment),
+        graph=short(manifest.graph),
+        agents=short(manifest.agents),
         seed=str(manifest.seed),
         created=manifest.created,
         updated=updated,

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 FINAL = "final"
 """In place of a step: the screen after the last action."""
+ELEMENTS = 2_000
+"""Of a screen that are listed beside it; `screen_whole` has all."""
+_FLAGS = 10
+"""Of an element."""
 PIXELS = 12_000_000
 """Of the largest screen that is drawn: what is recorded may claim any size."""
 _DRAWN = 32
@@ -48,7 +52,8 @@ def screen_view(observation: Observation, *, run: str, directory: Path, episode:
         ],
         notice=None if observation.notice is None else answer.short(observation.notice),
         text=answer.text(observation.text),
-        elements=[element_view(element) for element in observation.elements],
+        elements=[element_view(element) for element in observation.elements[:ELEMENTS]],
+        more=max(0, len(observation.elements) - ELEMENTS),
         picture=picture,
         unpictured=unpictured,
         digest=observation.digest,
@@ -63,13 +68,14 @@ def screen_whole(observation: Observation) -> ScreenWhole:
 def element_view(element: Element, *, whole: bool = False) -> ElementView:
     """An element; its texts cut unless `whole`."""
     cut = str if whole else answer.short
+    flags = element.flags if whole else [answer.short(flag) for flag in element.flags[:_FLAGS]]
     return ElementView(
         index=element.index,
-        role=element.role,
+        role=cut(element.role),
         label=cut(element.label),
         box=_rectangle(element.box),
         value=None if element.value is None else cut(element.value),
-        flags=element.flags,
+        flags=flags,
     )
 
 
@@ -77,12 +83,15 @@ def action_view(action: Action, observation: Observation) -> ActionView:
     """An action on the screen for which it was said."""
     element, box, spot = _place(action, observation)
     return ActionView(
-        type=action.type,
+        type=answer.short(action.type),
         words=answer.short(_words(action, observation)),
         element=element,
         box=box,
         spot=spot,
-        arguments={name: answer.short(value) if isinstance(value, str) else value for name, value in action.arguments},
+        arguments={
+            answer.short(name): answer.short(value) if isinstance(value, str) else value
+            for name, value in action.arguments
+        },
     )
 
 

@@ -16,7 +16,7 @@ Spot: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementView:
-    """One thing on the screen; label and value are cut at 300 characters."""
+    """One thing on the screen; texts are cut at 300 characters, flags beyond ten left out."""
 
     index: int
     role: str
@@ -53,6 +53,8 @@ class Screen:
     text: Text
     """As the agents read it."""
     elements: Sequence[ElementView]
+    more: int
+    """Elements beyond the first 2,000, which are left out."""
     picture: str | None
     """Address of its picture, below /api/; None where there is none: draw the elements."""
     unpictured: str | None
@@ -67,7 +69,7 @@ class ScreenWhole:
 
     text: str
     elements: Sequence[ElementView]
-    """Labels and values whole."""
+    """All of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +226,8 @@ class Changes:
     """Label, value or flags; what only moved is none of these."""
     moved: int
     """Elements that are the same elsewhere."""
+    more: int
+    """Elements beyond the first 500 each that appeared, went or changed, which are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | No
         steps=count,
         previous=before,
         next=behind,
-        task=head.task.name,
+        task=answer.short(head.task.name),
         goal=answer.text(head.task.goal),
         screen=screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
         summary=answer.text(one.summary),
@@ -86,8 +86,8 @@ def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | No
         changes=_changes(run, one, head, behind, count),
         labels=labels,
         labellings=run.beside.labellings(),
-        critic=told.critic,
-        unjudged=told.unjudged,
+        critic=_short(told.critic),
+        unjudged=_short(told.unjudged),
         pairs=[_pair(name, pair, one.observation) for name, pair in pairs],
     )
 
@@ -162,13 +162,13 @@ def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView
     return PairView(
         id=pair.id,
         set=name,
-        source=pair.source,
+        source=answer.short(pair.source),
         chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
         rejected=[_reply(one) for one in pair.rejected[:_SIDES]],
         synthetic=None if pair.synthetic is None else answer.text(pair.synthetic),
         synthetic_action=_read(pair.synthetic, observation),
-        adversary=pair.adversary,
-        critic=pair.critic,
+        adversary=_short(pair.adversary),
+        critic=_short(pair.critic),
     )
 
 
@@ -190,6 +190,10 @@ def _reply(one: ReplyRef) -> ReplyKey:
 
 def _key(cell: CellRef) -> CellKey:
     return CellKey(agent=cell.agent, round=cell.round)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else answer.short(text)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:

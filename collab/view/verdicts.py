@@ -109,7 +109,7 @@ def _critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
                 score=word.score,
                 rewarded=rewarded(word.score),
                 because=answer.text(word.reason),
-                missing=word.missing,
+                missing=None if word.missing is None else answer.short(word.missing),
             )
             for word in words
         ],

@@ -162,6 +162,19 @@ def test_without_the_extra_pages_are_one_line_and_a_report_is_written(
         assert unfit[0] in capsys.readouterr().err
 
 
+def test_a_bug_is_one_line_of_json(inspector: Inspector, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(id: str) -> None:
+        raise KeyError(f"{id}\nmore")
+
+    monkeypatch.setattr(inspector, "problems", broken)
+    app = application(inspector, Gate("127.0.0.1", 1, open_to_all=True))
+    with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
+        answer = client.get("/api/run/x/problems")
+    assert answer.status_code == 500
+    assert answer.json()["error"].startswith("a bug of collab: KeyError")
+    assert answer.headers["content-security-policy"] == POLICY
+
+
 # ------------------------------------------------------------------------------------------------- where paths lead
 
 
@@ -196,20 +209,25 @@ def test_no_name_leads_out_of_the_runs(recorded: Path, tmp_path: Path) -> None:
 def hostile(played: Trajectory, text: str, long: str) -> tuple[Trajectory, Step]:
     """The same episode of one step, with that text wherever a model or a page can put one."""
     step = played.steps[0]
-    element = Element(index=0, role=text, label=text, box=step.observation.elements[0].box, value=text, flags=(text,))
+    first = step.observation.elements[0]
+    element = Element(index=0, role=text, label=text, box=first.box, value=text, flags=(text,))
+    much = [replace(element, index=1 + place, role=long, label=long, flags=(long,) * 50) for place in range(5)]
+    many = tuple(replace(first, index=6 + place) for place in range(3000))
     screen: Observation = replace(
-        step.observation, title=text, elements=(element,), text=long, url=text, notice=text, renderer=None
+        step.observation, title=text, elements=(element, *much, *many), text=long, url=text, notice=text, renderer=None
     )
     said = step.matrix.utterances[0]
-    action = replace(said.action, type=text, target=ElementTarget(index=0), arguments=((text, text),))
-    cell = replace(said, text=long, reason=text, action=action)
+    action = replace(said.action, type=text, target=ElementTarget(index=0), arguments=((text, text), (long, long)))
+    policy = replace(said.policy, base=long, adapter=long)
+    prompt = replace(said.prompt, trimmed=(long,) * 50)
+    cell = replace(said, text=long, reason=text, action=action, policy=policy, prompt=prompt)
     matrix = replace(step.matrix, utterances=(cell, *step.matrix.utterances[1:]))
     history = replace(step.history, action=text, reason=text, effect=text)
     vote = replace(step.vote, ballots=(replace(step.vote.ballots[0], action=action),))
     changed = replace(
         step, observation=screen, matrix=matrix, executed=action, history=history, vote=vote, summary=text
     )
-    task = replace(played.task, goal=text, params={"word": text}, apps=(text,))
+    task = replace(played.task, name=long, goal=text, params={"word": text}, apps=(text,))
     return replace(played, task=task, final=screen), changed
 
 
@@ -218,7 +236,7 @@ def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_p
         played = next(reader.trajectories())
     text, long = HOSTILE, HOSTILE + "x" * 1_000_000
     made, step = hostile(played, text, long)
-    store = RunStore.create(tmp_path / "run", Manifest(command="rollout", config={"note": text}, seed=0, graph=text))
+    store = RunStore.create(tmp_path / "run", Manifest(command=long, config={"note": text}, seed=0, graph=long))
     with store.writer() as writer:
         where = {"episode": 0, "epoch": 0, "environment": text, "environment_version": "1"}
         writer.begin_episode("Task/0", made.task, **where)
@@ -233,13 +251,21 @@ def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_p
         found = told.json()
         assert found["screen"]["title"] == found["screen"]["url"] == found["screen"]["notice"] == text
         assert found["screen"]["text"] == {"text": long[:CUT], "cut": len(long) - CUT}
-        (element,) = found["screen"]["elements"]
+        element, *more = found["screen"]["elements"]
+        assert (len(more), found["screen"]["more"]) == (1999, 1006)
+        assert {len(one["role"]) for one in more[:5]} == {300}
+        assert found["changes"]["same"] is True
         assert (element["label"], element["value"], element["flags"]) == (text, text, [text])
         cell = found["cells"][0]
         assert cell["reason"] == {"text": text, "cut": 0}
         assert cell["text"]["cut"] == len(long) - CUT
-        assert (cell["action"]["type"], cell["action"]["arguments"]) == (text, {text: text})
-        assert len(told.content) < 200_000
+        assert (cell["action"]["type"], cell["action"]["arguments"]) == (
+            text,
+            {text: text, long[:299] + "…": long[:299] + "…"},
+        )
+        assert (len(cell["policy"]["base"]), len(cell["trimmed"])) == (300, 20)
+        assert len(told.content) < 600_000
+        assert len(client.get("/api/runs").content) < 10_000
         cell = {"episode": "Task/0", "step": 0, "agent": cell["agent"], "round": cell["round"]}
         assert client.get(f"/api/run/{id}/cell", params=cell).json()["reply"] == long
         for path in ("", "/overview", "/episodes", "/episode?episode=Task/0", "/final?episode=Task/0", "/problems"):
