@@ -34,7 +34,7 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
     drop_reference(model)
     merged = recipe.lora is None or recipe.lora.merge
     if recipe.lora is not None and merged:
-        model = model.merge_and_unload()
+        model = added(model)
     for weight in model.parameters():
         if merged or weight.requires_grad:  # the base of an adapter is not written
             weight.data = weight.data.to(getattr(torch, recipe.saved))
@@ -47,3 +47,11 @@ def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:
         sync_files(target)
         target.rename(folder.final)
         sync_directory(folder.path)
+
+
+def added(model: Any) -> Any:
+    """The base with its adapter added to its weights, in float32 whatever either was in: who writes it rounds once.
+
+    It is changed in place; the base takes the memory of float32.
+    """
+    return model.float().merge_and_unload()
