@@ -18,7 +18,16 @@ from collab.marl.ahead import judging_ahead
 from collab.marl.judge import compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
-from collab.marl.play import evaluate, measured, rewired, roll_out, rollout_config, rollout_report, trajectories_of
+from collab.marl.play import (
+    evaluate,
+    is_lost,
+    measured,
+    rewired,
+    roll_out,
+    rollout_config,
+    rollout_report,
+    trajectories_of,
+)
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of, record_of_start
 from collab.marl.row_store import store, stored
@@ -87,15 +96,18 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
 
 
 def require_played(loop: Loop, report: Report, place: Path) -> Report:
-    """The report; RunError where not one of its episodes could be played: that measures and teaches nothing."""
-    broke = [one.error for one in report.results if one.error is not None]
-    if not broke or len(broke) < len(report.results):
+    """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
+    if not is_lost(report):
         return report
+    epoch = loop.progress.epoch
+    trained = (
+        "; where the policy itself is lost, begin another training with the policy of an earlier epoch (--agents "
+        f"{loop.folder.path}@epoch{epoch - 1}) and a lower dpo.learning_rate"
+    )
     raise RunError(
-        f"{place}: none of {len(broke)} episodes could be played, the first broke with {broke[0]}; mend that, remove "
-        f"{place}, and go on with: {loop.folder.resume}; where the policy itself is lost, begin another training with "
-        f"the policy of an earlier epoch (--agents {loop.folder.path}@epoch{max(loop.progress.epoch - 1, 0)}) and a "
-        "lower dpo.learning_rate"
+        f"{place}: none of {len(report.results)} episodes could be played, the first broke with "
+        f"{report.results[0].error}; mend that, and play them again with: {loop.folder.resume}"
+        f"{trained if epoch > 0 else ''}"
     )
 
 

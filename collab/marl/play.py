@@ -83,12 +83,15 @@ async def rollout_config(config: MarlConfig, number: int, policy: Policy, dag: D
 async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
     """Play a rollout to its end, or until it has its steps, from wherever it stands.
 
+    One that came to its end without an episode that could be played is played again.
+
     Raises:
         Halted, and all of `collab.runs.start`.
     """
     clear_unbegun(out, FILE)
     steps = loop.config.method.steps
-    if out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps))):
+    done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
+    if done and not is_lost(rollout_report(out, steps)):
         return
     budget = loop.left()
     async with ended_by(out, steps, loop.stop) as stop:
@@ -103,12 +106,14 @@ async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
 
 
 async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
-    """Measure a policy on the held-out seeds, from wherever that stands; raises as `roll_out`."""
+    """Measure a policy on the held-out seeds, from wherever that stands; plays again and raises as `roll_out`."""
     configs = [playing(one, policy, loop.config.method.determinism) for one in loop.config.held_out]
     for config in configs:
         clear_unbegun(folder / f"seed-{config.seed}", FILE)
-    for run in await plan_series(configs, loop.library, folder):
-        if run.begun and is_over(run.path):
+    runs = await plan_series(configs, loop.library, folder)
+    over = settled([run.path for run in runs])
+    for run in runs:
+        if run.path in over:
             continue
         result = await play(run, loop.library, budget=loop.left(), watch=loop.inner, stop=loop.stop)
         loop.spend(result.progress)
@@ -130,6 +135,19 @@ def rollout_report(path: Path, steps: int | None) -> Report:
     """How a rollout went, broken episodes included; `steps` as of `trajectories_of`."""
     with RunStore.open(path).reader() as reader:
         return report_of_counted(reader, steps)
+
+
+def settled(runs: Sequence[Path]) -> set[Path]:
+    """The runs of an evaluation that are not played any more: those that are over, unless all are, and all are lost."""
+    over = {path for path in runs if (path / FILE).exists() and is_over(path)}
+    if len(over) == len(runs) and all(is_lost(rollout_report(path, None)) for path in over):
+        return set()
+    return over
+
+
+def is_lost(report: Report) -> bool:
+    """Whether not one of the episodes could be played: that measures and teaches nothing."""
+    return bool(report.results) and all(one.error is not None for one in report.results)
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

@@ -51,7 +51,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def loop(server: FakeServer, configured, process, tmp_path: Path) -> Loop:
+def loop(server: FakeServer, configured: Any, process: Any, tmp_path: Path) -> Loop:
     """A process whose critic is asked over that server."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
     made: Loop = process(configured(f"critic={tmp_path / 'judge.yaml'}", "least_auc=null"), tmp_path)
@@ -146,7 +146,7 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
 
 
 def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
-    server: FakeServer, configured, process, library: Library, tmp_path: Path
+    server: FakeServer, configured: Any, process: Any, library: Library, tmp_path: Path
 ) -> None:
     """Others are played beside them, and are not learned from."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
@@ -214,7 +214,7 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
 
 
 def test_only_a_critic_behind_a_server_is_asked_ahead_and_only_where_nothing_is_shared(
-    loop: Loop, configured, process, tmp_path: Path
+    loop: Loop, configured: Any, process: Any, tmp_path: Path
 ) -> None:
     assert is_waited_for(loop)
     assert is_waited_for(replace(loop, budget=Budget(minutes=5)))

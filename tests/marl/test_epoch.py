@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collab.api import resolved
 from collab.config import run_config
+from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
 from collab.evaluation import Report
 from collab.library import Library
 from collab.marl.epoch import require_played
-from collab.marl.play import rollout_report
+from collab.marl.play import roll_out, rollout_report, settled, trajectories_of
 from collab.resolve import with_prompts
 from collab.runs import start
 
@@ -32,14 +34,36 @@ def reported(library: Library, out: Path, *settings: str) -> Report:
 
 
 def test_where_every_episode_broke_nothing_is_measured_or_learned(
-    configured, process, library: Library, tmp_path: Path
+    configured: Any, process: Any, library: Library, tmp_path: Path
 ) -> None:
     loop, out = process(configured(), tmp_path), tmp_path / "run"
     loop.progress.begin(2)
     with pytest.raises(RunError, match="none of 2 episodes could be played, the first broke with Env") as told:
         require_played(loop, reported(library, out), out)
-    assert f"remove {out}, and go on with: {loop.folder.resume}" in str(told.value)
+    assert f"mend that, and play them again with: {loop.folder.resume}; where the policy" in str(told.value)
     assert f"--agents {tmp_path}@epoch1" in str(told.value)
+    loop.progress.begin(0)
+    with pytest.raises(RunError, match="play them again with") as untrained:
+        require_played(loop, reported(library, tmp_path / "untrained"), out)
+    assert str(untrained.value).endswith(loop.folder.resume), "no training has harmed a policy yet"
     some = reported(library, tmp_path / "some", "troubled=[TypeWord]")
     assert some.broken == 1
     assert require_played(loop, some, out) is some
+
+
+def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
+    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, lost, some = process(configured(), tmp_path), tmp_path / "lost", tmp_path / "some"
+    run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
+    reported(library, lost)
+    kept = reported(library, some, "troubled=[TypeWord]")
+    assert settled([lost]) == set()
+    assert settled([lost, some]) == {lost, some}
+    assert settled([lost, some, tmp_path / "next"]) == {lost, some}
+
+    monkeypatch.setattr(CorridorSuite, "fail_at", property(lambda suite: None, lambda suite, step: None), raising=False)
+    for out in (lost, some):
+        asyncio.run(roll_out(loop, run, out))
+    assert len(trajectories_of(lost)) == 2
+    assert rollout_report(some, None) == kept
