@@ -13,6 +13,8 @@ from collab.view.shapes import Growth
 
 PAUSE_S = 1.0
 """Between two looks at the disk."""
+WALK_S = 5.0
+"""Between two walks through the folders that were named, for runs that are new."""
 _BREATH_S = 0.2
 """Between two looks at whether the server stops."""
 _ALIVE_S = 15.0
@@ -20,7 +22,12 @@ _ALIVE_S = 15.0
 
 
 async def growth(
-    inspector: Inspector, ids: Sequence[str], *, stopped: Callable[[], bool], pause_s: float = PAUSE_S
+    inspector: Inspector,
+    ids: Sequence[str],
+    *,
+    stopped: Callable[[], bool],
+    pause_s: float = PAUSE_S,
+    walk_s: float = WALK_S,
 ) -> AsyncIterator[bytes]:
     """Server-sent events of type "run", each a `Growth`: first of every run, then of each that changed.
 
@@ -30,9 +37,13 @@ async def growth(
     """
     told: dict[str, str] = {}
     alive = time.monotonic()
+    listed, walk = list(ids), alive
     yield b"retry: 2000\n\n"
     while not stopped():
-        for event in await asyncio.to_thread(_news, inspector, ids, told):
+        if not ids and time.monotonic() >= walk:
+            listed = await asyncio.to_thread(inspector.ids)
+            walk = time.monotonic() + walk_s
+        for event in await asyncio.to_thread(_news, inspector, listed, told):
             alive = time.monotonic()
             yield b"event: run\ndata: " + encoded(event) + b"\n\n"
         if time.monotonic() - alive > _ALIVE_S:
@@ -46,7 +57,7 @@ async def growth(
 def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> list[Growth]:
     """Where runs stand that have changed since they were told of; one that is gone says nothing."""
     found: list[Growth] = []
-    for id in ids or inspector.ids():
+    for id in ids:
         try:
             state = inspector.state(id)
             if told.get(id) != state:

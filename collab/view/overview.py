@@ -63,10 +63,9 @@ def tasks_of(reader: RunReader) -> list[TaskRate]:
 
 
 def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:
-    """The epochs of a run; arguments as `overview`."""
-    numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
-    found = [_epoch(run, number, labels, alone=len(numbers) == 1) for number in numbers]
-    return with_differences(found)
+    """The epochs of a run; arguments as `overview`. Computed again only when the run has grown."""
+    _ = run.beside  # reads what is new, so that what is kept is known to be old
+    return with_differences(run.kept(f"epochs {labels}", lambda: _epochs(run, labels)))
 
 
 def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
@@ -90,6 +89,11 @@ def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 
 
 # ------------------------------------------------------------------------------------------------------ inside
+
+
+def _epochs(run: Opened, labels: str | None) -> list[EpochView]:
+    numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
+    return [_epoch(run, number, labels, alone=len(numbers) == 1) for number in numbers]
 
 
 def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> EpochView:

@@ -41,7 +41,7 @@ def test_a_growing_run_is_told_of_and_a_quiet_one_is_not(recorded: Path, tmp_pat
     where = {"episode": 0, "epoch": 0, "environment": "phone", "environment_version": "1"}
 
     async def go() -> None:
-        events = growth(inspector, [], stopped=lambda: False, pause_s=0.01)
+        events = growth(inspector, [], stopped=lambda: False, pause_s=0.01, walk_s=0.01)
         writer = store.writer()
         first = await told(events)
         assert (first["status"], first["done"], first["steps"]) == ("running", 0, 0)
@@ -83,6 +83,23 @@ def test_a_stream_ends_when_the_server_stops(inspector: Inspector) -> None:
             await waiting
 
     asyncio.run(asyncio.wait_for(go(), 10))
+
+
+def test_folders_are_walked_through_less_often_than_runs_are_looked_at(
+    inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[int] = []
+    looks: list[str] = []
+    ids, state = inspector.ids(), inspector.state
+    monkeypatch.setattr(inspector, "ids", lambda: (walks.append(1), ids)[1])
+    monkeypatch.setattr(inspector, "state", lambda id: (looks.append(id), state(id))[1])
+
+    async def go() -> None:
+        async for _ in growth(inspector, [], stopped=lambda: len(looks) >= 5, pause_s=0.001):
+            pass
+
+    asyncio.run(asyncio.wait_for(go(), 10))
+    assert (len(walks), len(looks)) == (1, 5)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from collab.marl.layout import MarlFolder
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Label
-from collab.view import pool
+from collab.view import overview, pool
 from collab.view.inspector import Inspector
 from collab.view.labelled import Labelling
 from collab.view.paired import PairSet
@@ -196,6 +196,21 @@ def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, 
         assert sources.sources(lambda trajectory: True) == {first["source"]: 1}
         shutil.rmtree(run / "pairs" / name)
         assert (one.beside.pair_sets(), one.beside.last_pairs()) == ([], None)
+
+
+def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
+    run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    count = overview._epoch
+    monkeypatch.setattr(overview, "_epoch", lambda *given, **named: (counted.append(1), count(*given, **named))[1])
+    with opened.opened(run) as one:
+        assert overview.epochs_of(one, "oracle") == overview.epochs_of(one, "oracle")
+        assert len(counted) == 1
+        (path,) = (run / "labels" / "oracle" / "events").iterdir()
+        path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+        overview.epochs_of(one, "oracle")
+    assert len(counted) == 2
 
 
 def test_each_maker_in_the_log_is_its_own_critic(run: Path, opened: Pool) -> None:
