@@ -315,6 +315,7 @@ def test_a_report_of_some_episodes_says_so(inspector, report, offline, tmp_path)
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_script_that_is_smuggled_in_does_not_run(report, offline, tmp_path):
     made, _ = report
     text = made.path.read_text()
