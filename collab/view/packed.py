@@ -22,11 +22,11 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from collab.errors import CollabError
-from collab.view.answer import SHORT, encoded
+from collab.view.answer import encoded
 from collab.view.episodes import page
 from collab.view.inspector import Inspector
 from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds, Overview, Problems, RunRow, RunView
-from collab.view.step_shapes import Screen, StepView
+from collab.view.step_shapes import Screen, ScreenWhole, StepView
 from collab.view.thumbnail import looks, thumbnail
 
 _KINDS: tuple[Literal["first-wrong", "overruled", "disagrees"], ...] = ("first-wrong", "overruled", "disagrees")
@@ -148,14 +148,18 @@ class Packing:
         labellings = [] if found.labels is None else [found.labels]
         screen = self._shown(found.screen, row, str(step))
         yield _at(row, "step", step=step), replace(found, screen=screen, labellings=labellings)
-        if _is_cut(found.screen):
-            yield _at(row, "screen", step=step), self._inspector.screen(row.run, row.id, str(step))
+        if found.screen.text.cut:
+            yield _at(row, "screen", step=step), self._words(row, str(step))
 
     def _final(self, row: EpisodeRow) -> Iterator[Answer]:
         found = self._inspector.final(row.run, row.id)
         yield _at(row, "final"), self._shown(found, row, _FINAL)
-        if _is_cut(found):
-            yield _at(row, "screen", step=_FINAL), self._inspector.screen(row.run, row.id, _FINAL)
+        if found.text.cut:
+            yield _at(row, "screen", step=_FINAL), self._words(row, _FINAL)
+
+    def _words(self, row: EpisodeRow, step: str) -> ScreenWhole:
+        """What agents read of a screen, whole; its elements stay in the run, for they may be of any size and number."""
+        return replace(self._inspector.screen(row.run, row.id, step), elements=())
 
     def _cells(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
         for cell in self._inspector.cells(row.run, row.id, step, self._labels):
@@ -209,11 +213,6 @@ def _piece(text: str) -> str:
     """A piece of an address, as `encoded` in `static/place.js` writes it: half characters become U+FFFD."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return quote(whole, safe="-_.!~*'()")
-
-
-def _is_cut(screen: Screen) -> bool:
-    words = [word for one in screen.elements for word in (one.label, one.value or "")]
-    return screen.text.cut > 0 or any(len(word) >= SHORT for word in words)
 
 
 def _without_place(row: RunRow) -> RunRow:

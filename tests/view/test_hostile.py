@@ -43,7 +43,7 @@ from collab.types import (
 from collab.view.export import export
 from collab.view.figures import figures
 from collab.view.markdown import report as markdown
-from collab.view.shapes import EpisodeFilter
+from collab.view.shapes import CUT, EpisodeFilter
 
 SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
 NASTY = {
@@ -170,6 +170,8 @@ def test_a_report_holds_every_word_as_it_was_and_none_of_it_as_markup(hostile, i
     assert {answer["reply"] for answer in cells} == {words}
     assert {answer["suffix"] for answer in cells} == {words}
     assert {answer["shared"] for answer in cells} == {words}
+    screens = [answer for address, answer in answers.items() if "/screen?" in address]
+    assert screens == [{"text": words, "elements": []}] * (0 if len(words) < CUT else 3), "as agents read them, no more"
     [step, _] = [answer for address, answer in answers.items() if "/step?" in address]
     assert words.startswith(step["goal"]["text"])
     assert len(step["goal"]["text"]) + step["goal"]["cut"] == len(words)
