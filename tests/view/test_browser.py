@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,8 +15,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import axe_playwright_python
 import pytest
 
 from collab.envs.web.browser import find_browser
@@ -47,10 +51,12 @@ def served(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
-        yield gate.address, inspector
-        server.should_exit = True
-        thread.join(timeout=20)
-    inspector.close()
+        try:
+            yield gate.address, inspector
+        finally:
+            server.should_exit = True
+            thread.join(timeout=20)
+            inspector.close()
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +175,9 @@ def test_a_cell_has_an_address_that_shows_its_exact_words(team, opened):
     assert page.locator(".pair").count() == len([one for one in step.pairs if one.id in cell.pairs])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_a_phone(team, opened, theme):
-    axe = Path(pytest.importorskip("axe_playwright_python").__file__).parent / "axe.min.js"
+    axe = Path(str(axe_playwright_python.__file__)).parent / "axe.min.js"
     address, _, run = team
     page = opened(address, color_scheme=theme)
     places = ["#/", f"#/run/{run}", f"#/run/{run}/episodes", f"#/run/{run}/finds/overruled", step_place(run, 1)]
@@ -192,15 +197,24 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_a_phone(team, opene
     assert (serious, wide) == ([], [])
 
 
-@pytest.mark.slow
-def test_a_growing_run_is_followed(serving, opened, tmp_path):
-    run = tmp_path / "growing"
+@contextmanager
+def playing(run: Path) -> Iterator[None]:
+    """A team plays for as long as one looks."""
     played = ("--env", "androidworld", "--agents", "rehearsal", "--graph", "team", "--episodes", "400")
-    playing = collab("rollout", *played, "--out", str(run))
+    process = collab("rollout", *played, "--out", str(run))
     try:
         while not (run / "run.json").exists():
-            assert playing.poll() is None
+            assert process.poll() is None
             time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def test_a_growing_run_is_followed(serving, opened, tmp_path):
+    run = tmp_path / "growing"
+    with playing(run):
         address, inspector = serving(run)
         page = opened(address)
         turn(page, f"#/run/{inspector.runs().runs[0].id}/episodes")
@@ -208,9 +222,88 @@ def test_a_growing_run_is_followed(serving, opened, tmp_path):
         count = told.inner_text()
         page.wait_for_function("told => !document.querySelector('main').innerText.includes(told)", arg=count)
         assert int(re.findall(r"\d+", told.inner_text())[0]) > int(re.findall(r"\d+|No", count)[0].replace("No", "0"))
-    finally:
-        playing.terminate()
-        playing.wait(timeout=60)
+
+
+@pytest.fixture
+def half(recorded, tmp_path):
+    """A run that was copied while its second step was played, and what was written afterwards."""
+    run = tmp_path / "half"
+    shutil.copytree(recorded, run, ignore=shutil.ignore_patterns("index.sqlite*", "labels", "pairs", "proposals"))
+    (log,) = (run / "events").glob("*.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    end = next(place for place, line in enumerate(lines) if is_step(json.loads(line), EPISODE, 1))
+    log.write_bytes(b"".join(lines[:end]))
+    return run, log, b"".join(lines[end:])
+
+
+def is_step(event: dict[str, Any], episode: str, step: int) -> bool:
+    return event["type"] == "step" and event["trajectory"] == episode and event["step"]["index"] == step
+
+
+@pytest.mark.slow
+def test_the_newest_step_learns_what_came_of_it_and_the_reader_loses_nothing(half, serving, opened):
+    run, log, later = half
+    address, inspector = serving(run)
+    id = inspector.runs().runs[0].id
+    page = opened(address)
+    turn(page, step_place(id, 0))
+    assert inspector.step(id, EPISODE, 0).next is None
+    page.get_by_text("The next screen is not recorded.").wait_for()
+    name = inspector.step(id, EPISODE, 0).agents[2]
+    page.keyboard.press("3")
+    chosen = page.evaluate("document.activeElement.id")
+    assert chosen.startswith(f"cell {name} ")
+    page.get_by_text("As the agents read it", exact=True).click()
+    page.locator(f"[id='{chosen}']").focus()
+    with log.open("ab") as stream:
+        stream.write(later)
+    page.get_by_role("link", name="Next step").wait_for()
+    page.get_by_text("The next screen is not recorded.").wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == chosen
+    assert page.locator("button.cell[aria-pressed=true]").get_attribute("id") == chosen
+    assert page.get_by_label("The screen as the agents read it").is_visible()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("h1:has-text('step 1')")
+
+
+@pytest.mark.slow
+def test_an_overview_that_grows_keeps_what_is_open_and_focused(half, serving, opened):
+    run, log, later = half
+    address, inspector = serving(run)
+    page = opened(address)
+    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    page.get_by_text("Configuration", exact=True).click()
+    page.get_by_role("link", name="Episodes", exact=True).focus()
+    steps = page.get_by_text("steps", exact=True).locator("xpath=..")
+    told = steps.first.inner_text()
+    with log.open("ab") as stream:
+        stream.write(later)
+    page.wait_for_function("told => !document.querySelector('main').innerText.includes(told)", arg=told)
+    assert page.get_by_label("Configuration").is_visible()
+    assert page.evaluate("document.activeElement.textContent") == "Episodes"
+
+
+@pytest.mark.slow
+def test_two_critics_are_compared_and_chosen(recorded, serving, opened, tmp_path):
+    run = tmp_path / "judged"
+    shutil.copytree(recorded, run)
+    assert collab("pairs", "rebuild", str(run), "--critic", "outcome", "--name", "second").wait() == 0
+    address, inspector = serving(run)
+    id = inspector.runs().runs[0].id
+    page = opened(address)
+    turn(page, step_place(id, 1))
+    page.get_by_text("Compare 2 critics on this step", exact=True).click()
+    table = page.get_by_role("region", name="Critics side by side")
+    found = inspector.critics(id, EPISODE, 1)
+    assert table.locator("thead th").all_inner_texts()[2:] == [one.labels for one in found.critics]
+    assert table.locator("tr.disputed").count() == len(found.disputed)
+    for place in (f"#/run/{id}", f"#/run/{id}/finds/overruled"):
+        turn(page, place)
+        other = inspector.run(id).labellings[1]
+        page.get_by_label("critic").select_option(other)
+        page.wait_for_function("labels => location.hash.endsWith('labels=' + labels)", arg=other)
+        settled(page)
+        assert page.get_by_label("critic").input_value() == other
 
 
 @pytest.mark.slow
@@ -270,7 +363,8 @@ def test_web_pages_are_shown_as_they_were_pictured(serving, opened, tmp_path):
 @pytest.mark.slow
 def test_a_training_is_shown_epoch_by_epoch(serving, opened, tmp_path):
     pytest.importorskip("torch")
-    collab("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings")).wait()
+    verified = collab("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings"))
+    assert verified.wait() == 0
     address, inspector = serving(tmp_path / "trainings" / "undisturbed")
     run = inspector.runs().runs[0]
     assert run.kind == "training"

@@ -35,8 +35,9 @@ const PAGES = {
   compare: comparePage,
 };
 
-/** Milliseconds between two refreshes of a run that grows. */
+/** Milliseconds between two refreshes of a run that grows, at least; and how many times as long as one takes. */
 const CALM = 1000;
+const REST = 5;
 
 const main = h("main", { id: "main", tabindex: -1 });
 const live = h("span", { class: "live", role: "status" });
@@ -54,8 +55,14 @@ const searching = h(
   h("kbd", { "aria-hidden": "true" }, "/"),
 );
 
-/** @type {{page: Page | null, turn: number, followed: string | null, stop: () => void, due: number | null}} */
-const now = { page: null, turn: 0, followed: null, stop: () => undefined, due: null };
+const spoken = h("p", { class: "unseen", role: "status" });
+
+/**
+ * @type {{page: Page | null, turn: number, followed: string | null, stop: () => void, due: number | null,
+ *   missed: boolean, calm: number}}
+ * due: the refresh that is to come or at work; missed: whether something grew since it began
+ */
+const now = { page: null, turn: 0, followed: null, stop: () => undefined, due: null, missed: false, calm: CALM };
 
 function start() {
   restoreTheme();
@@ -64,6 +71,7 @@ function start() {
     link("#main", { class: "skip", id: "skip" }, "Skip to content"),
     topBar(help),
     main,
+    spoken,
     help,
   );
   document.getElementById("skip")?.addEventListener("click", (event) => {
@@ -75,6 +83,7 @@ function start() {
     "?": () => help.showModal(),
   });
   addEventListener("hashchange", show);
+  document.addEventListener("visibilitychange", () => now.page && followPage(now.page));
   show();
 }
 
@@ -136,14 +145,15 @@ function turnTo(page, name) {
   document.title = `${page.title} · Collab`;
   fill(main, page.element);
   scrollTo(0, scroll);
+  fill(spoken, same && name === "step" ? page.title : null);
   if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });
   setKeys(page.keys);
   followPage(page);
 }
 
-/** Hear of the runs that are shown, where they can grow. @param {Page} page */
+/** Hear of the runs that are shown, where they can grow, and only while somebody can see them. @param {Page} page */
 function followPage(page) {
-  const wanted = page.refresh ? JSON.stringify(page.runs) : null;
+  const wanted = page.refresh && !document.hidden ? JSON.stringify(page.runs) : null;
   if (wanted === now.followed) return;
   now.stop();
   now.followed = wanted;
@@ -160,16 +170,30 @@ const states = new Map();
 function grown(growth) {
   const known = states.get(growth.id);
   states.set(growth.id, growth.state);
-  if (known === undefined || known === growth.state || now.due !== null) return;
-  now.due = setTimeout(async () => {
-    now.due = null;
-    forget();
-    try {
-      await now.page?.refresh?.();
-    } catch {
-      fill(live, "not connected");
-    }
-  }, CALM);
+  if (known === undefined || known === growth.state) return;
+  if (now.due === null) now.due = setTimeout(refresh, now.calm);
+  else now.missed = true;
+}
+
+/** One at a time, so that no older answer comes after a newer one. */
+async function refresh() {
+  const [{ page }, begun] = [now, performance.now()];
+  now.missed = false;
+  forget();
+  const good = await refreshed(page);
+  if (page === now.page && now.followed !== null) fill(live, good ? "live" : "not connected");
+  now.calm = Math.max(CALM, REST * (performance.now() - begun));
+  now.due = now.missed ? setTimeout(refresh, now.calm) : null;
+}
+
+/** @param {Page | null} page */
+async function refreshed(page) {
+  try {
+    await page?.refresh?.();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 start();

@@ -49,9 +49,10 @@ function flags(cell) {
     cell.ballot === 0 && "voted for what was executed",
     cell.ballot === null && "abstained",
     cell.privileged && "knew the solution: not a language model's word",
-    cell.trimmed.length > 0 && `its prompt was shortened: ${cell.trimmed.join(", ")}`,
+    cell.trimmed.length > 0 && ["its prompt was shortened: ", said(cell.trimmed.join(", "))],
   ].filter(Boolean);
-  return told.length ? h("p", { class: "muted" }, said(told.join(" · "), 400)) : null;
+  const joined = told.map((one, place) => [place > 0 && " · ", one]);
+  return told.length ? h("p", { class: "muted" }, joined) : null;
 }
 
 /** @param {string} name @param {{text: string, cut: number}} text */

@@ -58,12 +58,11 @@ function line(word, sign, content) {
 
 /** @param {any} element an `ElementView` */
 function elementWords(element) {
-  const flags = element.flags.length ? ` (${element.flags.join(", ")})` : "";
   return [
-    h("span", { class: "muted" }, `${element.role} `),
+    h("span", { class: "muted" }, said(element.role, 40), " "),
     said(element.label || "without a name"),
     element.value ? [" = ", said(element.value)] : null,
-    flags,
+    element.flags.length > 0 && [" (", said(element.flags.join(", ")), ")"],
   ];
 }
 
@@ -75,12 +74,12 @@ function changedWords({ before, after }) {
     parts.push([said(before.value ?? "nothing"), " → ", said(after.value ?? "nothing")]);
   const fresh = after.flags
     .filter((/** @type {string} */ flag) => !before.flags.includes(flag))
-    .map((/** @type {string} */ flag) => ` now ${flag}`);
+    .map((/** @type {string} */ flag) => [" now ", said(flag, 40)]);
   const lost = before.flags
     .filter((/** @type {string} */ flag) => !after.flags.includes(flag))
-    .map((/** @type {string} */ flag) => ` no longer ${flag}`);
+    .map((/** @type {string} */ flag) => [" no longer ", said(flag, 40)]);
   return [
-    h("span", { class: "muted" }, `${after.role} `),
+    h("span", { class: "muted" }, said(after.role, 40), " "),
     before.label === after.label && [said(after.label || "without a name"), " "],
     parts,
     fresh,

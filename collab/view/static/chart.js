@@ -28,14 +28,14 @@ export function lineChart(series, options) {
   const heading = h("h3", null, options.title);
   if (!known.length) return h("figure", { class: "chart" }, heading, h("p", { class: "muted" }, "Not recorded."));
   if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1))
-    return h("figure", { class: "chart" }, heading, numbers(known, options));
+    return h("figure", { class: "chart" }, heading, numbersRegion(known, options));
   return h(
     "figure",
     { class: "chart" },
     heading,
     drawing(known, options),
     known.length > 1 && key(known),
-    h("details", null, h("summary", null, "Numbers"), numbers(known, options)),
+    h("details", null, h("summary", null, "Numbers"), numbersRegion(known, options)),
   );
 }
 
@@ -149,6 +149,12 @@ function key(series) {
       h("bdi", null, one.name),
     );
   return h("ul", { class: "key" }, series.map(entry));
+}
+
+/** The table of numbers; a wide one scrolls in its place. @param {Series[]} series @param {ChartOptions} options */
+function numbersRegion(series, options) {
+  const region = { class: "scroll", role: "region", tabindex: 0, "aria-label": `${options.title}, numbers` };
+  return h("div", region, numbers(series, options));
 }
 
 /** @param {Series[]} series @param {ChartOptions} options */

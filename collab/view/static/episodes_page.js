@@ -5,10 +5,11 @@ import { getEpisodes } from "./data.js";
 import { fill, h, link, property } from "./dom.js";
 import { decimal, duration, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
+import { drawWhenFree, keeping } from "./keep.js";
 import { outcomeBadge } from "./outcome.js";
 import { episodePlace, episodesPlace, overviewPlace } from "./place.js";
 import { sortableTable } from "./table.js";
-import { plural, said } from "./words.js";
+import { isolated, plural, said } from "./words.js";
 
 const PAGE_SIZE = 200;
 const OUTCOMES_BY_NAME = [
@@ -25,7 +26,8 @@ export async function episodesPage(place) {
   const body = h("div");
   const draw = async () => {
     const found = await getEpisodes(id, { ...filters, limit: PAGE_SIZE });
-    fill(body, filterForm(id, filters, found), under(id, filters, found), episodeTable(id, filters, found));
+    const parts = () => [filterForm(id, filters, found), under(id, filters, found), episodeTable(id, filters, found)];
+    keeping(body, () => fill(body, parts()));
   };
   await draw();
   const element = h(
@@ -44,14 +46,8 @@ export async function episodesPage(place) {
     title: `Episodes of ${id}`,
     runs: [id],
     keys: {},
-    refresh: () => (isTyping(body) ? undefined : draw()),
+    refresh: () => drawWhenFree(body, draw),
   };
-}
-
-/** Someone who is choosing a filter is not to lose it to a run that grew. @param {Element} body */
-function isTyping(body) {
-  const focus = document.activeElement;
-  return focus !== null && body.contains(focus) && focus.matches("input, select");
 }
 
 /** @param {string} id @param {Record<string, string>} filters @param {any} found an `Episodes` */
@@ -72,7 +68,7 @@ function filterForm(id, filters, found) {
     facet("Error", "error", found.errors, filters.error),
     found.epochs.length > 1 && facet("Epoch", "epoch", found.epochs, filters.epoch),
     field("Steps from", "min_steps", h("input", { type: "number", min: 0, value: filters.min_steps ?? "" })),
-    field("to", "max_steps", h("input", { type: "number", min: 0, value: filters.max_steps ?? "" })),
+    field("Steps to", "max_steps", h("input", { type: "number", min: 0, value: filters.max_steps ?? "" })),
     field(
       "Agreement at most",
       "max_agreement",
@@ -117,7 +113,7 @@ function facet(name, key, values, chosen) {
   return field(
     name,
     key,
-    options([["", "any"], ...values.map((one) => [one.value, `${one.value} (${one.episodes})`])], chosen),
+    options([["", "any"], ...values.map((one) => [one.value, `${isolated(one.value)} (${one.episodes})`])], chosen),
   );
 }
 

@@ -9,21 +9,23 @@ import { rateView } from "./outcome.js";
 import { overviewPlace } from "./place.js";
 import { plural, said } from "./words.js";
 
-/** @param {any[]} epochs `EpochView`s @param {number | null} best @param {boolean} trained whether it is a training */
-export function epochSection(epochs, best, trained) {
+/** @param {any[]} epochs `EpochView`s @param {number | null} best @param {boolean} trained whether it is a training @param {{epoch: number | null}} choice */
+export function epochSection(epochs, best, trained, choice) {
   const body = h("div", { class: "epoch-body" });
   const withPlay = epochs.filter((epoch) => epoch.played || epoch.rewards);
-  let chosen = withPlay[withPlay.length - 1] ?? epochs[epochs.length - 1];
+  const newest = withPlay[withPlay.length - 1] ?? epochs[epochs.length - 1];
+  let chosen = epochs.find((epoch) => epoch.epoch === choice.epoch) ?? newest;
   const alone = epochs.length === 1 && !trained;
   const draw = () => fill(body, ...epochParts(chosen, alone));
   const changed = (/** @type {Event} */ event) => {
     chosen = epochs.find((epoch) => String(epoch.epoch) === /** @type {HTMLSelectElement} */ (event.target).value);
+    choice.epoch = chosen.epoch;
     draw();
   };
   draw();
   const name = (/** @type {any} */ epoch) =>
     `epoch ${epoch.epoch}${epoch.epoch === best ? ", best" : ""}${epoch.over ? "" : ", not over"}`;
-  const choice = h(
+  const control = h(
     "select",
     { id: "epoch", "aria-label": "Which epoch", events: { change: changed } },
     epochs.map((epoch) => h("option", { value: epoch.epoch, selected: epoch === chosen }, name(epoch))),
@@ -35,7 +37,7 @@ export function epochSection(epochs, best, trained) {
       "div",
       { class: "panel-head" },
       h("h2", { id: "epoch-title" }, trained || epochs.length > 1 ? "One epoch" : "What happened"),
-      epochs.length > 1 && choice,
+      epochs.length > 1 && control,
     ),
     body,
   );

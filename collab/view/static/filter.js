@@ -44,17 +44,25 @@ export function outcomeOf(row) {
 /** @param {any} all an `Episodes` with every row @param {Record<string, any>} filters */
 export function filteredEpisodes(all, filters) {
   const rows = all.rows.filter((/** @type {any} */ row) => passes(row, filters));
-  const sort = filters.sort;
-  if (sort && sort !== "order")
-    rows.sort((/** @type {any} */ one, /** @type {any} */ other) => byValue(one[sort], other[sort]));
-  if (filters.descending) rows.reverse();
+  const { sort, descending } = filters;
+  const played = () => (descending ? [...rows].reverse() : rows);
+  const shown = sort && sort !== "order" ? sortedBy(rows, (row) => row[sort], descending) : played();
   const offset = Number(filters.offset ?? 0);
-  return { ...all, total: rows.length, offset, rows: rows.slice(offset, offset + Number(filters.limit ?? 200)) };
+  return { ...all, total: shown.length, offset, rows: shown.slice(offset, offset + Number(filters.limit ?? 200)) };
 }
 
-/** Order of two values; what is not known comes last. @param {any} one @param {any} other */
-export function byValue(one, other) {
-  if (isUnset(one) || isUnset(other)) return Number(isUnset(one)) - Number(isUnset(other));
+/**
+ * Rows by a value; what is not known comes last, whichever way round.
+ * @param {any[]} rows @param {(row: any) => any} value @param {any} descending
+ */
+export function sortedBy(rows, value, descending) {
+  const known = rows.filter((row) => !isUnset(value(row)));
+  const sorted = known.sort((one, other) => byValue(value(one), value(other)));
+  return [...(descending ? sorted.reverse() : sorted), ...rows.filter((row) => isUnset(value(row)))];
+}
+
+/** Order of two known values. @param {any} one @param {any} other */
+function byValue(one, other) {
   return typeof one === "string"
     ? one.localeCompare(String(other), "en", { numeric: true })
     : Number(one) - Number(other);

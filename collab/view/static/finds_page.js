@@ -1,8 +1,9 @@
 /** Steps that are worth looking at: the three jumps. */
 
 import { crumbs } from "./crumbs.js";
-import { getFinds } from "./data.js";
+import { getFinds, getRun } from "./data.js";
 import { h, link } from "./dom.js";
+import { labelsChoice } from "./labels.js";
 import { findsPlace, overviewPlace, stepPlace } from "./place.js";
 import { plural, said } from "./words.js";
 
@@ -19,13 +20,13 @@ const KINDS_OF_FINDS = {
   ],
 };
 
-/** Links to all three. @param {string} run */
-export function findLinks(run) {
+/** Links to all three. @param {string} run @param {string | null} [labels] */
+export function findLinks(run, labels = null) {
   return h(
     "nav",
     { class: "finds", "aria-label": "Steps worth looking at" },
     h("span", { class: "muted" }, "Jump to"),
-    Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind), { class: "chip" }, name)),
+    Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind, labels), { class: "chip" }, name)),
   );
 }
 
@@ -33,17 +34,23 @@ export function findLinks(run) {
 export async function findsPage(place) {
   const [id, kind = "first-wrong"] = place.parts;
   const [name, meaning] = KINDS_OF_FINDS[kind] ?? [kind, ""];
-  const found = await getFinds(id, kind, place.query.get("labels"));
+  const labels = place.query.get("labels");
+  const [view, found] = await Promise.all([getRun(id), getFinds(id, kind, labels)]);
   const element = h(
     "div",
     null,
     crumbs([
       ["Runs", "#/"],
-      [id, overviewPlace(id)],
+      [id, overviewPlace(id, labels)],
     ]),
-    h("h1", null, name),
+    h(
+      "div",
+      { class: "title-line" },
+      h("h1", null, name),
+      labelsChoice(view.labellings, found.labels, (other) => findsPlace(id, kind, other)),
+    ),
     h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
-    findLinks(id),
+    findLinks(id, labels),
     h("p", { class: "muted", role: "status" }, told(found)),
     h(
       "ol",
@@ -62,7 +69,7 @@ function told(found) {
 
 /** @param {any} row a `Find` @param {string | null} labels */
 function findLine(row, labels) {
-  const cell = row.agent === null ? "" : ` · ${row.agent}, round ${row.round + 1}`;
+  const cell = row.agent === null ? null : [" · ", said(row.agent, 60), `, round ${row.round + 1}`];
   return [
     link(
       stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }),
@@ -70,7 +77,7 @@ function findLine(row, labels) {
       said(row.episode, 100),
       ` step ${row.step}`,
     ),
-    h("span", { class: "muted" }, said(cell, 80)),
+    h("span", { class: "muted" }, cell),
     " ",
     said(row.note, 300),
   ];

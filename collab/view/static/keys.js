@@ -28,10 +28,10 @@ function pressed(event) {
   act();
 }
 
-/** Whether the key belongs to what has the focus: a field, an open dialog, something that scrolls. @param {KeyboardEvent} event */
+/** Whether the key belongs to what has the focus: a field that takes it, an open dialog, something that scrolls. @param {KeyboardEvent} event */
 function isBusy(event) {
   const target = /** @type {HTMLElement} */ (event.target);
-  if (target.matches("input, select, textarea") || target.closest("dialog[open]")) return true;
+  if (target.matches("input:not([type=checkbox]), select, textarea") || target.closest("dialog[open]")) return true;
   const scrolls =
     target.matches(".scroll") && (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight);
   return scrolls && event.key.startsWith("Arrow");

@@ -8,24 +8,44 @@ import { epochSection } from "./epoch.js";
 import { amount, duration, isKnown, moment, money, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
 import { graphsOverEpochs } from "./graphs_panel.js";
+import { drawWhenFree, keeping } from "./keep.js";
+import { labelsChoice } from "./labels.js";
 import { rateView, statusBadge } from "./outcome.js";
 import { episodesPlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
 import { trends } from "./trends.js";
 import { passage, plural, said } from "./words.js";
 
+/**
+ * What a reader has chosen, which a run that grows leaves as it is.
+ * @typedef {object} Choice
+ * @property {string | null} labels as the address names them
+ * @property {number | null} epoch null for the newest
+ * @property {import("./table.js").Order} order of the tasks
+ */
+
 /** @param {import("./place.js").Place} place */
 export async function overviewPage(place) {
   const [id] = place.parts;
-  const view = await getRun(id);
-  if (view.run.unreadable) return unreadablePage(view);
+  const labels = place.query.get("labels");
+  const first = await getRun(id);
+  if (first.run.unreadable) return unreadablePage(first);
   const body = h("div");
+  /** @type {Choice} */
+  const choice = { labels, epoch: null, order: { key: null, descending: false } };
   const draw = async () => {
-    const found = await getOverview(id, null);
-    fill(body, ...sections(id, view, found, view.run.problems > 0 ? await getProblems(id) : null));
+    const [view, found] = await Promise.all([getRun(id), getOverview(id, labels)]);
+    const problems = found.run.problems > 0 ? await getProblems(id) : null;
+    keeping(body, () => fill(body, ...sections(id, view, found, problems, choice)));
   };
   await draw();
-  return { element: h("div", { class: "overview" }, body), title: view.run.path, runs: [id], keys: {}, refresh: draw };
+  return {
+    element: h("div", { class: "overview" }, body),
+    title: first.run.path,
+    runs: [id],
+    keys: {},
+    refresh: () => drawWhenFree(body, draw),
+  };
 }
 
 /** @param {any} view a `RunView` of which nothing can be read */
@@ -40,25 +60,26 @@ function unreadablePage(view) {
   return { element, title: view.run.path, runs: [], keys: {} };
 }
 
-/** @param {string} id @param {any} view a `RunView` @param {any} found an `Overview` @param {any} problems a `Problems`, or null */
-function sections(id, view, found, problems) {
+/** @param {string} id @param {any} view a `RunView` @param {any} found an `Overview` @param {any} problems a `Problems`, or null @param {Choice} choice */
+function sections(id, view, found, problems, choice) {
   const { run } = found;
   const epochs = found.epochs;
   return [
-    head(id, view, run),
+    head(id, view, found),
     headlines(run, epochs),
-    findLinks(id),
+    findLinks(id, choice.labels),
     epochs.length > 1 && trends(epochs, run.kind === "training"),
-    epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training"),
+    epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),
     graphsOverEpochs(epochs),
-    tasksSection(id, found.tasks),
+    tasksSection(id, found.tasks, choice),
     problems && problemsSection(problems),
     about(view),
   ];
 }
 
-/** @param {string} id @param {any} view @param {any} run */
-function head(id, view, run) {
+/** @param {string} id @param {any} view @param {any} found */
+function head(id, view, found) {
+  const { run } = found;
   const trail = /** @type {[string, string][]} */ ([["Runs", "#/"]]);
   if (view.training) trail.push([view.training, overviewPlace(view.training)]);
   return h(
@@ -70,6 +91,7 @@ function head(id, view, run) {
       { class: "title-line" },
       h("h1", null, said(run.path, 120)),
       statusBadge(run.status),
+      labelsChoice(view.labellings, found.labels, (labels) => overviewPlace(id, labels)),
       link(episodesPlace(id), { class: "action" }, "Episodes"),
     ),
     h(
@@ -123,13 +145,12 @@ function headlines(run, epochs) {
   ]);
 }
 
-/** @param {string} id @param {any[]} tasks */
-function tasksSection(id, tasks) {
+/** @param {string} id @param {any[]} tasks @param {Choice} choice */
+function tasksSection(id, tasks, choice) {
   if (!tasks.length) return null;
-  let order = { key: /** @type {string | null} */ (null), descending: false };
   const holder = h("div");
   const sorted = (/** @type {string} */ key) => {
-    order = nextOrder(order, key);
+    choice.order = nextOrder(choice.order, key);
     draw();
   };
   const columns = [
@@ -147,8 +168,10 @@ function tasksSection(id, tasks) {
       show: (/** @type {any} */ task) => rateView(task.success),
     },
   ];
-  const draw = () =>
-    redraw(holder, () => sortableTable("Success by task", columns, sortedRows(tasks, columns, order), order, sorted));
+  const draw = () => {
+    const rows = sortedRows(tasks, columns, choice.order);
+    redraw(holder, () => sortableTable("Success by task", columns, rows, choice.order, sorted));
+  };
   draw();
   return h(
     "section",

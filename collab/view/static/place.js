@@ -2,9 +2,9 @@
  * Where one is, as it stands behind the # of the address. Every cell of every step has an address that can be kept.
  *
  *     #/                                                    runs
- *     #/run/RUN                                             overview
+ *     #/run/RUN?labels=…                                    overview
  *     #/run/RUN/episodes?task=…                             episodes
- *     #/run/RUN/finds/KIND                                  steps worth looking at
+ *     #/run/RUN/finds/KIND?labels=…                         steps worth looking at
  *     #/run/RUN/search?q=…                                  what was searched for
  *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells
  *     #/compare/RUN/RUN[/EPISODE/EPISODE]                   two runs, or an instance that both played
@@ -57,16 +57,20 @@ export function queryText(values) {
   return kept.length ? `?${kept.map(([name, value]) => `${name}=${encoded(String(value))}`).join("&")}` : "";
 }
 
+/** Whose scores are shown; the first labelling's where none is named. @param {string | null} labels */
+const labelled = (labels) => (labels === null ? "" : `?labels=${encoded(labels)}`);
+
 export const runsPlace = () => "#/";
 
-/** @param {string} run */
-export const overviewPlace = (run) => `#/run/${encoded(run)}`;
+/** @param {string} run @param {string | null} [labels] */
+export const overviewPlace = (run, labels = null) => `#/run/${encoded(run)}${labelled(labels)}`;
 
 /** @param {string} run @param {Record<string, any>} [filters] */
 export const episodesPlace = (run, filters = {}) => `#/run/${encoded(run)}/episodes${queryText(filters)}`;
 
-/** @param {string} run @param {string} kind */
-export const findsPlace = (run, kind) => `#/run/${encoded(run)}/finds/${encoded(kind)}`;
+/** @param {string} run @param {string} kind @param {string | null} [labels] */
+export const findsPlace = (run, kind, labels = null) =>
+  `#/run/${encoded(run)}/finds/${encoded(kind)}${labelled(labels)}`;
 
 /** @param {string} run @param {string} q */
 export const searchPlace = (run, q) => `#/run/${encoded(run)}/search${queryText({ q })}`;
@@ -81,7 +85,7 @@ export const episodePlace = (run, episode) => `#/run/${encoded(run)}/episode/${e
  */
 export function stepPlace(run, episode, step, { agent = null, round = null, labels = null } = {}) {
   const cell = agent === null || round === null ? "" : `/${encoded(agent)}/${round + 1}`;
-  return `#/run/${encoded(run)}/episode/${encoded(episode)}/${step}${cell}${labels === null ? "" : `?labels=${encoded(labels)}`}`;
+  return `#/run/${encoded(run)}/episode/${encoded(episode)}/${step}${cell}${labelled(labels)}`;
 }
 
 /** @param {string} a @param {string} b @param {string} [episodeA] @param {string} [episodeB] */

@@ -17,15 +17,17 @@ const hiddenAgents = new Set();
  * @param {any} episode an `EpisodeView`
  * @param {Agent[]} agents
  * @param {(agent: string, round: number) => void} picked
+ * @param {{after: boolean}} side which screen is shown; outlives this panel
  */
-export function screenPanel(step, episode, agents, picked) {
+export function screenPanel(step, episode, agents, picked, side) {
   const place = h("div", { class: "stage-place" });
   const pickBallot = (/** @type {number} */ ballot) => {
     const cells = step.vote.ballots[ballot]?.cells ?? [];
     const last = cells[cells.length - 1];
     if (last) picked(last.agent, last.round);
   };
-  const before = () =>
+  const before = () => {
+    side.after = false;
     fill(
       place,
       stage(
@@ -35,12 +37,18 @@ export function screenPanel(step, episode, agents, picked) {
       ),
       screenNotes(step.screen),
     );
-  const after = async () => fill(place, await afterStage(step, episode));
-  before();
+  };
+  const after = async () => {
+    side.after = true;
+    const shown = await afterStage(step, episode);
+    if (side.after) fill(place, shown);
+  };
+  if (side.after) after();
+  else before();
   return h(
     "section",
     { class: "panel screen", "aria-labelledby": "screen-title" },
-    h("div", { class: "panel-head" }, h("h2", { id: "screen-title" }, "Screen"), turn(before, after)),
+    h("div", { class: "panel-head" }, h("h2", { id: "screen-title" }, "Screen"), turn(before, after, side.after)),
     place,
     voicesShown(agents, before),
     readText(step),
@@ -54,7 +62,7 @@ async function afterStage(step, episode) {
     const screen =
       next === step.step + 1
         ? (await getStep(run, step.episode, next, step.labels)).screen
-        : episode.final
+        : episode.final && step.step + 1 === step.steps
           ? await getFinal(run, step.episode)
           : null;
     if (screen === null) return h("p", { class: "muted" }, "The screen after this action is not recorded.");
@@ -64,8 +72,8 @@ async function afterStage(step, episode) {
   }
 }
 
-/** @param {() => void} before @param {() => void} after */
-function turn(before, after) {
+/** @param {() => void} before @param {() => void} after @param {boolean} isAfter what is shown at first */
+function turn(before, after, isAfter) {
   const one = (/** @type {string} */ name, /** @type {() => void} */ show, /** @type {boolean} */ pressed) => {
     const control = h("button", { type: "button", "aria-pressed": String(pressed) }, name);
     control.addEventListener("click", () => {
@@ -77,8 +85,8 @@ function turn(before, after) {
   return h(
     "div",
     { class: "segments", role: "group", "aria-label": "Which screen" },
-    one("Before", before, true),
-    one("After", after, false),
+    one("Before", before, !isAfter),
+    one("After", after, isAfter),
   );
 }
 

@@ -8,6 +8,8 @@ import { getEpisode, getStep, isReport } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { duration } from "./figures.js";
 import { judgesPanel } from "./judges.js";
+import { drawWhenFree, keeping } from "./keep.js";
+import { labelsChoice } from "./labels.js";
 import { cellId, matrixTable } from "./matrix.js";
 import { outcomeBadge } from "./outcome.js";
 import { episodePlace, episodesPlace, overviewPlace, readPlace, stepPlace } from "./place.js";
@@ -20,38 +22,78 @@ import { votesPanel } from "./votes.js";
 import { cutPassage, said } from "./words.js";
 
 /** @typedef {{agent: string, round: number}} Chosen */
+/** @typedef {{chosen: Chosen | null, named: boolean, round: number}} Start */
+
+/**
+ * @typedef {object} Shown
+ * @property {any} step
+ * @property {any} episode
+ * @property {any} view
+ * @property {{after: boolean}} side
+ */
 
 /** @param {import("./place.js").Place} place */
 export async function stepPage(place) {
-  const [run, id, number, agent, round] = place.parts;
+  const [run, id, number] = place.parts;
   const labels = place.query.get("labels");
   const episode = await getEpisode(run, id, labels);
   const first = episode.steps[0]?.step;
   const wanted = number === undefined ? first : Number(number);
-  if (wanted === undefined) return emptyPage(episode);
+  if (wanted === undefined) return emptyPage(episode, labels);
   const step = await getStep(run, id, wanted, labels);
-  const agents = team(step.agents);
-  const start =
-    agent !== undefined && cellsOf(step).has(cellKey(agent, Number(round) - 1))
-      ? { agent, round: Number(round) - 1 }
-      : null;
-  const view = lowerView(step, agents, start, labels);
+  const side = { after: false };
+  const shown = { step, episode, side, view: lowerView(step, team(step.agents), namedCell(place, step), labels) };
   warm(step, labels);
-  const rail = h("div", null, stepRail(episode, step.step, labels));
-  const element = h(
-    "div",
-    { class: "step-page" },
-    head(step, episode, labels),
-    rail,
-    h("div", { class: "step-grid" }, screenPanel(step, episode, agents, view.pick), view.element),
-  );
+  const [top, grid] = [h("div"), h("div", { class: "step-grid" })];
+  drawTop(top, shown, labels);
+  drawGrid(grid, shown);
   return {
-    element,
+    element: h("div", { class: "step-page" }, top, grid),
     title: `Step ${step.step} of ${id}`,
     runs: [run],
-    keys: keysOf(step, episode, agents, view, labels),
-    refresh: async () => fill(rail, stepRail(await getEpisode(run, id, labels), step.step, labels)),
+    keys: keysOf(shown, labels),
+    refresh: () => refreshed(shown, top, grid, labels),
   };
+}
+
+/** The cell that the address names; null where it names none of this step. @param {import("./place.js").Place} place @param {any} step @returns {Start | null} */
+function namedCell(place, step) {
+  const [agent, round] = [place.parts[3], Number(place.parts[4]) - 1];
+  const there = agent !== undefined && cellsOf(step).has(cellKey(agent, round));
+  return there ? { chosen: { agent, round }, named: true, round } : null;
+}
+
+/** @param {Element} top @param {Shown} shown @param {string | null} labels */
+function drawTop(top, { step, episode }, labels) {
+  fill(top, head(step, episode, labels), stepRail(episode, step.step, labels));
+}
+
+/** @param {Element} grid @param {Shown} shown */
+function drawGrid(grid, { step, episode, view, side }) {
+  fill(grid, screenPanel(step, episode, team(step.agents), view.pick, side), view.element);
+}
+
+/**
+ * What a growing run added: steps of the episode, and to this one the next screen, its effect, scores, pairs.
+ * @param {Shown} shown is brought up to date @param {Element} top @param {Element} grid @param {string | null} labels
+ */
+async function refreshed(shown, top, grid, labels) {
+  const { run, episode: id, step: number } = shown.step;
+  const [episode, step] = await Promise.all([getEpisode(run, id, labels), getStep(run, id, number, labels)]);
+  const isNew = toldBy(step) !== toldBy(shown.step) || episode.final !== shown.episode.final;
+  Object.assign(shown, { episode, step });
+  warm(step, labels);
+  keeping(top, () => drawTop(top, shown, labels));
+  if (!isNew) return;
+  await drawWhenFree(grid, () => {
+    shown.view = lowerView(shown.step, team(shown.step.agents), shown.view.now(), labels);
+    keeping(grid, () => drawGrid(grid, shown));
+  });
+}
+
+/** All that is shown of a step; how long its episode is stands above. @param {any} step */
+function toldBy(step) {
+  return JSON.stringify({ ...step, steps: null });
 }
 
 /** Ask for the next step before anybody does. @param {any} step @param {string | null} labels */
@@ -59,8 +101,8 @@ function warm(step, labels) {
   if (step.next !== null) getStep(step.run, step.episode, step.next, labels).catch(() => undefined);
 }
 
-/** @param {any} episode an `EpisodeView` without a step that can be read */
-function emptyPage(episode) {
+/** @param {any} episode an `EpisodeView` without a step that can be read @param {string | null} labels */
+function emptyPage(episode, labels) {
   const element = h(
     "div",
     null,
@@ -68,7 +110,12 @@ function emptyPage(episode) {
     h("div", null, cutPassage(episode.goal)),
     h("p", { class: "note" }, "No step of this episode can be read yet."),
   );
-  return { element, title: episode.row.id, runs: [episode.row.run], keys: {} };
+  const { run, id } = episode.row;
+  const refresh = async () => {
+    const { steps } = await getEpisode(run, id, labels);
+    if (steps.length && element.isConnected) dispatchEvent(new Event("hashchange"));
+  };
+  return { element, title: id, runs: [run], keys: {}, refresh };
 }
 
 /** @param {any} step @param {any} episode @param {string | null} labels */
@@ -118,14 +165,14 @@ function neighbours(episode, step, labels) {
 
 /**
  * All that depends on the chosen cell and round; where the address names none, it is the one whose reason was kept.
- * @param {any} step @param {import("./agents.js").Agent[]} agents @param {Chosen | null} start @param {string | null} labels
+ * @param {any} step @param {import("./agents.js").Agent[]} agents @param {Start | null} start @param {string | null} labels
  */
 function lowerView(step, agents, start, labels) {
   const cells = cellsOf(step);
   const [talk, one, pairs] = [h("div"), h("div"), h("div")];
-  let named = start !== null;
-  let chosen = start ?? step.vote.representative;
-  let round = chosen?.round ?? step.rounds - 1;
+  let named = start?.named ?? false;
+  let chosen = start ? start.chosen : step.vote.representative;
+  let round = start?.round ?? chosen?.round ?? step.rounds - 1;
   const draw = () => {
     fill(talk, talkPanel(step, agents, round, chosen?.agent ?? null, pick, turn));
     fill(one, cellPanel(step, chosen && cells.get(cellKey(chosen.agent, chosen.round)), agents));
@@ -163,7 +210,7 @@ function lowerView(step, agents, start, labels) {
     step.labellings.length > 1 && judgesPanel(step, agents),
   );
   draw();
-  return { element, pick, chosen: () => chosen, named: () => (named ? chosen : null) };
+  return { element, pick, now: () => ({ chosen, named, round }), named: () => (named ? chosen : null) };
 }
 
 /**
@@ -193,48 +240,35 @@ function critic(step) {
       { class: "muted" },
       step.critic ? ["critic ", said(step.critic)] : said(step.unjudged ?? "not judged", 200),
     );
-  const changed = (/** @type {Event} */ event) => {
-    location.hash = stepPlace(step.run, step.episode, step.step, {
-      labels: /** @type {HTMLSelectElement} */ (event.target).value,
-    });
-  };
-  return h(
-    "label",
-    { class: "muted" },
-    "critic ",
-    h(
-      "select",
-      { events: { change: changed } },
-      step.labellings.map((/** @type {string} */ name) =>
-        h("option", { value: name, selected: name === step.labels }, name),
-      ),
-    ),
-  );
+  return labelsChoice(step.labellings, step.labels, (labels) => stepPlace(step.run, step.episode, step.step, { labels }));
 }
 
-/** @param {any} step @param {any} episode @param {import("./agents.js").Agent[]} agents @param {any} view @param {string | null} labels */
-function keysOf(step, episode, agents, view, labels) {
-  const go = (/** @type {string | null} */ hash) => () => {
+/** Keys read what is shown when they are pressed: a run that grows changes it. @param {Shown} shown @param {string | null} labels */
+function keysOf(shown, labels) {
+  const go = (/** @type {string | null} */ hash) => {
     if (hash !== null) location.hash = hash;
   };
   const toStep = (/** @type {number | null} */ number) =>
-    number === null ? null : stepPlace(step.run, step.episode, number, { ...view.named(), labels });
+    number === null
+      ? null
+      : stepPlace(shown.step.run, shown.step.episode, number, { ...shown.view.named(), labels });
   const toEpisode = (/** @type {any} */ other) => (other ? episodePlace(other.run, other.episode) : null);
   /** @type {import("./keys.js").Keys} */
   const keys = {
-    ArrowLeft: () => go(toStep(step.previous))(),
-    ArrowRight: () => go(toStep(step.next))(),
-    ArrowUp: go(toEpisode(episode.previous)),
-    ArrowDown: go(toEpisode(episode.next)),
-    0: () => view.pick(null, 0),
+    ArrowLeft: () => go(toStep(shown.step.previous)),
+    ArrowRight: () => go(toStep(shown.step.next)),
+    ArrowUp: () => go(toEpisode(shown.episode.previous)),
+    ArrowDown: () => go(toEpisode(shown.episode.next)),
+    0: () => shown.view.pick(null, 0),
   };
-  for (const agent of agents.slice(0, 9)) keys[String(agent.place + 1)] = () => lookAt(agent.name, step, view);
+  for (const agent of team(shown.step.agents).slice(0, 9))
+    keys[String(agent.place + 1)] = () => lookAt(agent.name, shown);
   return keys;
 }
 
-/** An agent's last round first; then the others, round by round. @param {string} name @param {any} step @param {any} view */
-function lookAt(name, step, view) {
-  const now = view.chosen();
+/** An agent's last round first; then the others, round by round. @param {string} name @param {Shown} shown */
+function lookAt(name, { step, view }) {
+  const now = view.now().chosen;
   const round = now?.agent === name ? (now.round + 1) % step.rounds : (now?.round ?? step.rounds - 1);
   view.pick(name, round);
   document.getElementById(cellId(name, round))?.focus({ preventScroll: true });

@@ -1,7 +1,8 @@
 /** Tables that can be sorted by a column. */
 
 import { fill, h } from "./dom.js";
-import { byValue } from "./filter.js";
+import { sortedBy } from "./filter.js";
+import { keeping } from "./keep.js";
 
 /**
  * @typedef {object} Column
@@ -90,9 +91,7 @@ export function sortedRows(rows, columns, order) {
   const column = columns.find((one) => one.key === order.key);
   if (!column) return rows;
   const value = column.value ?? ((/** @type {any} */ row) => row[/** @type {string} */ (column.key)]);
-  const known = (/** @type {any} */ row) => value(row) !== null && value(row) !== undefined;
-  const sorted = rows.filter(known).sort((one, other) => byValue(value(one), value(other)));
-  return [...(order.descending ? sorted.reverse() : sorted), ...rows.filter((row) => !known(row))];
+  return sortedBy(rows, value, order.descending);
 }
 
 /** The order after a column was chosen: again turns it round. @param {Order} order @param {string} key @returns {Order} */
@@ -100,9 +99,7 @@ export function nextOrder(order, key) {
   return { key, descending: order.key === key ? !order.descending : false };
 }
 
-/** Put a table in the place of an older one and keep the focus. @param {Element} holder @param {() => any} draw */
+/** Put a table in the place of an older one, under a reader who goes on reading. @param {Element} holder @param {() => any} draw */
 export function redraw(holder, draw) {
-  const focus = document.activeElement?.id;
-  fill(holder, draw());
-  if (focus) document.getElementById(focus)?.focus();
+  keeping(holder, () => fill(holder, draw()));
 }

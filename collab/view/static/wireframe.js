@@ -1,7 +1,7 @@
 /** A screen without a picture: its elements as boxes with their words, or as lines where no box is known. */
 
 import { h, s } from "./dom.js";
-import { clipped, said } from "./words.js";
+import { clipped, isolated, said } from "./words.js";
 
 /**
  * @typedef {object} ScreenElement
@@ -35,7 +35,7 @@ function drawBox(element, unit) {
   return s(
     "g",
     { class: element.role === "text" ? "plain" : "acts" },
-    s("title", null, `${element.role} "${clipped(element.label, 200)}"`),
+    s("title", null, `${isolated(clipped(element.role, 40))} "${isolated(clipped(element.label, 200))}"`),
     s("rect", { x: left, y: top, width, height, rx: unit / 4, "stroke-width": unit / 12 }),
     room > 1 &&
       s(
@@ -57,7 +57,7 @@ export function elementList(elements) {
     h(
       "li",
       null,
-      h("span", { class: "muted" }, `${one.index} ${one.role} `),
+      h("span", { class: "muted" }, `${one.index} `, said(one.role, 40), " "),
       said(one.label),
       one.value !== null && [" = ", said(one.value)],
     );

@@ -16,6 +16,14 @@ export function said(value, limit = 200) {
 }
 
 /**
+ * A text from outside where no element can stand, as in a choice: whatever its direction, what follows keeps its own.
+ * @param {string} text
+ */
+export function isolated(text) {
+  return `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "")}\u2069`;
+}
+
+/**
  * A long text from outside with its line breaks; what is beyond the limit is shown when asked for.
  * @param {string | null | undefined} value
  * @param {{limit?: number, label?: string}} [options] label: what it is, for screen readers
