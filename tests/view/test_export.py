@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,7 +13,6 @@ from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.marl.layout import MarlFolder
 from collab.types import Observation
 from collab.view.answer import encoded
-from collab.view.bundle import NotBundled, bundled
 from collab.view.export import STATIC, export
 from collab.view.inspector import Inspector
 from collab.view.shapes import EpisodeFilter
@@ -219,50 +217,6 @@ def test_options_that_do_not_fit_are_one_line_and_leave_no_file(recorded, tmp_pa
     assert main(["view", str(recorded), *options]) == 2
     assert why in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
-
-
-# ------------------------------------------------------------------------------------------------------- bundle
-
-
-def make(folder: Path, **modules: str) -> Path:
-    for name, source in modules.items():
-        (folder / f"{name}.js").write_text(source)
-    return folder
-
-
-def test_modules_stand_behind_those_they_need(tmp_path):
-    folder = make(
-        tmp_path,
-        main='import { b } from "./b.js";\nimport * as c from "./c.js";\nimport "./d.js";\nexport const a = b + c.c;\n',
-        b='import { c as d } from "./c.js";\nexport const b = d;\n',
-        c="/** </script> in a comment. */\nexport function c() {}\nclass Own {}\nexport { Own as Named };\n",
-        d="export async function d() {}\n",
-    )
-    script = bundled(folder, "main.js")
-    places = [script.index(f'modules["{name}.js"] = ') for name in ("c", "b", "d", "main")]
-    assert places == sorted(places)
-    assert 'const { c: d } = modules["c.js"];' in script
-    assert 'const c = modules["c.js"];' in script
-    assert "return { c, Named: Own };" in script
-    assert "export" not in script
-    assert "import" not in script
-
-
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ("export default 3;\n", "export default"),
-        ("export let changing = 3;\n", "export let"),
-        ('const later = () => import("./main.js");\n', r"import\("),
-        ("const here = import.meta.url;\n", "import.meta"),
-        ('import { a } from "https://cdn.example/a.js";\n', "no static import"),
-        ('import { a } from "./main.js";\n', "circle"),
-        ('const text = "</script>";\n', "end the script early"),
-    ],
-)
-def test_what_one_script_cannot_repeat_is_refused(tmp_path, source, why):
-    with pytest.raises(NotBundled, match=why):
-        bundled(make(tmp_path, main=source), "main.js")
 
 
 def test_every_module_of_the_pages_is_in_the_report(report):
