@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -79,13 +82,18 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
         def ready() -> None:
             say(f"{gate.address}")
             note("serving until Ctrl-C" + ("" if open_to_all else "; the address works once, in one browser"))
-            if open_browser:
-                webbrowser.open(gate.address)
+            if open_browser and _has_screen():  # beside the server: what is opened asks it at once
+                threading.Thread(target=webbrowser.open, args=(gate.address,), daemon=True).start()
 
         try:
             serve(inspector, gate, listener, ready)
         finally:
             inspector.close()
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open in a window of its own, not in this terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _default() -> Path:
