@@ -20,7 +20,7 @@ from collab.learn.folder import RunFolder
 from collab.learn.order import of_process
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
-from collab.learn.sharded import check_checkpoint
+from collab.learn.sharded import check_checkpoint, check_sharded
 
 if TYPE_CHECKING:
     from collab.learn.watch import Watcher
@@ -138,6 +138,7 @@ def _train(
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
+    check_sharded(trainer)
     trainer.steps = of_process(prepared.steps, rank, processes)
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _watcher(prepared, folder, trainer.accelerator, watch, stopping)

@@ -6,8 +6,9 @@ The launcher decides (`collab.learn.launch`, or `accelerate launch` by hand with
     fsdp            PyTorch's fully sharded data parallelism, its second version, as accelerate applies it: per layer
     zero2, zero3    DeepSpeed, which splits optimizer and gradients, or weights, too
 
-Numbers are computed as in one process: weights are gathered in the type that they are held in, and autocast decides
-what is computed in what, not a policy of FSDP's, which would round log-probabilities to bfloat16. Checkpoints to resume
+With the first two, numbers are computed as in one process: weights are gathered in the type that they are held in, and
+autocast decides what is computed in what, not a policy of FSDP's, which would round log-probabilities to bfloat16.
+DeepSpeed decides that by itself, was never run here, and is refused what it is known to round. Checkpoints to resume
 from and results are whole.
 
 accelerate 1.15 offers FSDP on accelerators alone. Nothing in it needs one, so on a processor it is told that there is
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from collab.errors import UsageError
+from collab.errors import TrainingFailure, UsageError
 from collab.learn.adapter import is_of_reference
 from collab.learn.preset import DpoRecipe, Recipe
 
@@ -52,6 +53,20 @@ def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
         return (
             f"sharing: prefix makes several passes of a step, and DeepSpeed ({parallelism}) would take a step after "
             "each; use sharing=none, or fsdp"
+        )
+    return None if parallelism == "fsdp" else _rounded(recipe, parallelism)
+
+
+def _rounded(recipe: Recipe, parallelism: Parallelism) -> str | None:
+    """What DeepSpeed holds in another type than the recipe says; None for nothing."""
+    if recipe.precision == "float32" and recipe.weights != "float32":
+        return (
+            f"DeepSpeed ({parallelism}) computes in float32 with weights in float32 alone; use weights=float32, or fsdp"
+        )
+    if recipe.precision != "float32" and recipe.lora is not None and not recipe.lora.merge:
+        return (
+            f"lora.merge: false keeps an adapter in float32, and DeepSpeed ({parallelism}) holds and writes it in "
+            f"{recipe.precision}; use fsdp or ddp"
         )
     return None
 
@@ -97,6 +112,22 @@ def shard_as_said(config: Any) -> None:
         state.distributed_type = DistributedType.MULTI_GPU  # which accelerate makes FSDP; device and gloo stay
 
 
+def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> None:
+    """TrainingFailure where a trainer was made otherwise than the launcher said: it would train something else."""
+    split, accelerator = split_by(environment), trainer.accelerator
+    if split == "fsdp":
+        policy = getattr(accelerator.state.fsdp_plugin, "mixed_precision_policy", None)
+        if not accelerator.is_fsdp2 or policy is None or policy.param_dtype is not None:
+            raise TrainingFailure(
+                f"the model is not split by fsdp as it should be (fsdp2: {accelerator.is_fsdp2}, types: {policy}); "
+                "install the versions of constraints.txt, or use ddp"
+            )
+    if split == "deepspeed" and not trainer.is_deepspeed_enabled:
+        raise TrainingFailure(
+            "the model is not split by DeepSpeed; install the versions of constraints.txt, or use ddp"
+        )
+
+
 def computing(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """What passes of the policy are computed within: autocast, where accelerate does not add it to the model itself."""
     return trainer.accelerator.autocast if split_by() == "fsdp" else contextlib.nullcontext
@@ -110,6 +141,7 @@ def gathered(model: Any) -> Iterator[None]:
     """
     from torch.distributed.fsdp import FSDPModule
 
+    parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
     if not isinstance(model, FSDPModule):
         yield
         return
@@ -117,7 +149,8 @@ def gathered(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        model.reshard()
+        for part in parts:
+            part.reshard()
         model.set_reshard_after_forward(True)
 
 

@@ -1,16 +1,19 @@
 """A model split over two processes (FSDP over gloo): the losses and weights of one process; and what is refused."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
-from collab.errors import UsageError
+from collab.errors import TrainingFailure, UsageError
 from collab.learn.finetune import begin, train
 from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
-from collab.learn.sharded import check_checkpoint, check_split, gathered, split_by
+from collab.learn.sharded import check_checkpoint, check_sharded, check_split, gathered, split_by
 
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
 DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true"}
@@ -34,6 +37,31 @@ def test_what_cannot_be_split_is_one_line(samples) -> None:
         check_split(plain, FSDP | {"FSDP_VERSION": "1"})
 
 
+def test_what_deepspeed_would_round_is_refused(samples) -> None:
+    kept, added = (f"lora={{rank: 4, alpha: 8, merge: {merge}}}" for merge in ("false", "true"))
+    for settings in ((kept, "precision=float32"), (added, "precision=bfloat16")):
+        check_split(samples.recipe("dpo", "sharing=none", "weights=float32", *settings), DEEPSPEED)
+    rounded = samples.recipe("dpo", "sharing=none", kept, "precision=bfloat16", "weights=bfloat16")
+    check_split(rounded, FSDP)
+    with pytest.raises(UsageError, match=r"DeepSpeed \(zero3\) holds and writes it in bfloat16; use fsdp or ddp"):
+        check_split(rounded, DEEPSPEED)
+    with pytest.raises(UsageError, match="with weights in float32 alone; use weights=float32, or fsdp"):
+        check_split(samples.recipe("dpo", "sharing=none", "precision=float32", "weights=bfloat16"), DEEPSPEED)
+
+
+@pytest.mark.parametrize(
+    ("is_fsdp2", "policy"),
+    [(False, MixedPrecisionPolicy()), (True, None), (True, MixedPrecisionPolicy(param_dtype=torch.bfloat16))],
+)
+def test_a_trainer_that_splits_otherwise_than_said_trains_nothing(is_fsdp2: bool, policy: object) -> None:
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(mixed_precision_policy=policy))
+    made = SimpleNamespace(accelerator=SimpleNamespace(is_fsdp2=is_fsdp2, state=state), is_deepspeed_enabled=False)
+    check_sharded(made, {})
+    for environment in (FSDP, DEEPSPEED):
+        with pytest.raises(TrainingFailure, match="the model is not split by"):
+            check_sharded(made, environment)
+
+
 def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
     check_checkpoint(tmp_path, {})
     with pytest.raises(UsageError, match=r"was written with whole models \(ddp\), this run has fsdp; go on as"):
@@ -48,6 +76,22 @@ def test_a_whole_model_is_left_alone() -> None:
     model = torch.nn.Linear(2, 2)
     with gathered(model):
         assert model(torch.zeros(1, 2)).shape == (1, 2)
+
+
+def test_what_was_gathered_is_a_share_again_layer_by_layer(tmp_path: Path) -> None:
+    """Also of a model that makes no other pass for long, as a reference does."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'met'}", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        for part in (*model, model):
+            fully_shard(part, mesh=mesh)
+        with gathered(model):
+            model(torch.zeros(1, 2))
+            assert not any(isinstance(layer.weight, DTensor) for layer in model)
+        assert all(isinstance(layer.weight, DTensor) for layer in model)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.slow
