@@ -190,14 +190,17 @@ def test_the_recipe_alone_decides_the_precision(samples, base: Path, tmp_path: P
     assert trainer.accelerator.mixed_precision == "no"
 
 
-def test_optimizer_and_adapter_are_those_of_the_recipe(samples, base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "known"), [("adamw", ["betas"]), ("muon", ["momentum"])])
+def test_optimizer_and_adapter_are_those_of_the_recipe(
+    samples, base: Path, tmp_path: Path, optimizer: str, known: list[str]
+) -> None:
     numbers = ["betas=[0.8, 0.95]", "weight_decay=0.07", "max_grad_norm=0.3", "lora={rank: 2, alpha: 6, dropout: 0.25}"]
+    task = samples.task(base, "sft", *numbers, f"optimizer={optimizer}")
     with quiet():
-        trainer = trainer_of(
-            prepare(samples.task(base, "sft", *numbers), samples.rows(2)), RunFolder(tmp_path), "cpu", ()
-        )
+        trainer = trainer_of(prepare(task, samples.rows(2)), RunFolder(tmp_path), "cpu", ())
     groups = trainer.create_optimizer().param_groups
-    assert {group["betas"] for group in groups} == {(0.8, 0.95)}
+    assert [name for group in groups for name in ("momentum", "betas") if group["params"] and name in group] == known
+    assert {group["betas"] for group in groups if "betas" in group} == {(0.8, 0.95)}
     assert {group["weight_decay"] for group in groups if group["params"]} == {0.07}
     assert trainer.args.max_grad_norm == 0.3
     adapter = trainer.model.base_model.model.model.layers[0].self_attn.q_proj
@@ -525,10 +528,13 @@ def test_a_run_that_could_not_begin_leaves_nothing_behind(samples, base: Path, t
     trained(prepare(samples.task(base, "sft", "epochs=1"), samples.rows(2)), tmp_path / "out")
 
 
-def test_a_launcher_that_splits_the_model_is_refused(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("optimizer", "reason"), [("muon", "needs whole matrices"), ("adamw", "fsdp_version 1")])
+def test_a_launcher_that_splits_the_model_otherwise_is_refused(
+    samples, base: Path, tmp_path: Path, monkeypatch, optimizer: str, reason: str
+) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    prepared = prepare(samples.task(base, "sft"), samples.rows(2))
-    with pytest.raises(UsageError, match="splits the model over processes"):
+    prepared = prepare(samples.task(base, "sft", f"optimizer={optimizer}"), samples.rows(2))
+    with pytest.raises(UsageError, match=reason):
         train(prepared, begin(prepared, tmp_path / "out"), device="cpu")
 
 
