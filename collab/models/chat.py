@@ -158,7 +158,7 @@ class ChatTokenizer:
         return (*spread, *places.after, *opening[found[-1] + 1 :])
 
     def _encode_plain(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False))
 
     def _encode_raw(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
