@@ -257,6 +257,7 @@ def hostile(played: Trajectory, text: str, long: str) -> tuple[Trajectory, Step]
     return replace(played, task=task, final=screen), changed
 
 
+@pytest.mark.slow
 def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_path: Path) -> None:
     with RunStore.open(recorded).reader() as reader:
         played = next(reader.trajectories())
