@@ -20,9 +20,7 @@ MOMENTUM = 0.95
 class MuonAdamW(torch.optim.Optimizer):
     """Both as one: schedulers see all groups, a checkpoint holds both states."""
 
-    def __init__(
-        self, model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], fused: bool = True
-    ) -> None:
+    def __init__(self, model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float]) -> None:
         """An optimizer of the weights that are trained.
 
         Args:
@@ -30,20 +28,13 @@ class MuonAdamW(torch.optim.Optimizer):
             lr: of both.
             weight_decay: of all matrices, embeddings included; vectors do not decay.
             betas: of AdamW. Muon's momentum is 0.95, with Nesterov's step.
-            fused: whether AdamW runs as one kernel.
         """
         inner, outer, vectors = _parts(model)
         muon = torch.optim.Muon(
             inner, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, adjust_lr_fn="match_rms_adamw"
         )
         others: list[dict[str, Any]] = [{"params": outer}, {"params": vectors, "weight_decay": 0.0}]
-        adamw = torch.optim.AdamW(
-            others,
-            lr=lr,
-            betas=betas,
-            weight_decay=weight_decay,
-            fused=fused,
-        )
+        adamw = torch.optim.AdamW(others, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         self._both: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
         super().__init__([group for part in self._both for group in part.param_groups], {})  # shared: schedules act
 

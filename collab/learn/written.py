@@ -32,14 +32,16 @@ class Written:
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
         """Transformers' own AdamW, or Muon with the same settings."""
-        if self.muon and self.optimizer is None:
+        if not self.muon:
+            return super().create_optimizer(model)  # type: ignore[misc]
+        if self.optimizer is None:
             self.optimizer = MuonAdamW(
                 self.model if model is None else model,
                 lr=self.args.learning_rate,
                 weight_decay=self.args.weight_decay,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
             )
-        return self.optimizer if self.muon else super().create_optimizer(model)  # type: ignore[misc]
+        return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:
         """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""

@@ -25,7 +25,7 @@ async function runsCompared(a, b) {
   const element = h(
     "div",
     null,
-    crumbs([["Runs", "#/"]]),
+    crumbs([]),
     h("h1", null, "Two runs"),
     h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
     h(
@@ -139,10 +139,7 @@ async function episodesCompared(a, b, episodeA, episodeB) {
   const element = h(
     "div",
     null,
-    crumbs([
-      ["Runs", "#/"],
-      ["Two runs", comparePlace(a, b)],
-    ]),
+    crumbs([["Two runs", comparePlace(a, b)]]),
     h("h1", null, said(pair.a.task, 80), h("span", { class: "muted" }, ` seed ${pair.a.seed}`)),
     h("p", { class: "lead" }, said(pair.a.goal, 300)),
     h("p", { class: "note", role: "status" }, parting(pair)),

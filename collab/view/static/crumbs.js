@@ -3,7 +3,7 @@
 import { h, link } from "./dom.js";
 import { said } from "./words.js";
 
-/** @param {[string, string][]} steps name and address, from the outermost */
+/** @param {[string, string][]} steps name and address, from the outermost; the list of runs is before them all */
 export function crumbs(steps) {
   return h(
     "nav",
@@ -11,7 +11,7 @@ export function crumbs(steps) {
     h(
       "ol",
       null,
-      steps.map(([name, place]) => h("li", null, link(place, null, said(name, 60)))),
+      [["Runs", "#/"], ...steps].map(([name, place]) => h("li", null, link(place, null, said(name, 60)))),
     ),
   );
 }

@@ -33,10 +33,7 @@ export async function episodesPage(place) {
   const element = h(
     "div",
     null,
-    crumbs([
-      ["Runs", "#/"],
-      [id, overviewPlace(id)],
-    ]),
+    crumbs([[id, overviewPlace(id)]]),
     h("h1", null, "Episodes"),
     findLinks(id),
     body,

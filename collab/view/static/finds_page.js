@@ -39,10 +39,7 @@ export async function findsPage(place) {
   const element = h(
     "div",
     null,
-    crumbs([
-      ["Runs", "#/"],
-      [id, overviewPlace(id, labels)],
-    ]),
+    crumbs([[id, overviewPlace(id, labels)]]),
     h(
       "div",
       { class: "title-line" },

@@ -53,7 +53,7 @@ function unreadablePage(view) {
   const element = h(
     "div",
     null,
-    crumbs([["Runs", "#/"]]),
+    crumbs([]),
     h("h1", null, said(view.run.path)),
     h("p", { class: "note" }, said(view.run.unreadable, 600)),
   );
@@ -80,7 +80,7 @@ function sections(id, view, found, problems, choice) {
 /** @param {string} id @param {any} view @param {any} found */
 function head(id, view, found) {
   const { run } = found;
-  const trail = /** @type {[string, string][]} */ ([["Runs", "#/"]]);
+  const trail = /** @type {[string, string][]} */ ([]);
   if (view.training) trail.push([view.training, overviewPlace(view.training)]);
   return h(
     "header",

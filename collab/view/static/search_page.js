@@ -14,10 +14,7 @@ export async function searchPage(place) {
   const element = h(
     "div",
     null,
-    crumbs([
-      ["Runs", "#/"],
-      [id, overviewPlace(id)],
-    ]),
+    crumbs([[id, overviewPlace(id)]]),
     h("h1", null, "Search"),
     h(
       "p",

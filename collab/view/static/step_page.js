@@ -125,7 +125,6 @@ function head(step, episode, labels) {
     "header",
     { class: "step-head" },
     crumbs([
-      ["Runs", "#/"],
       [step.run, overviewPlace(step.run)],
       ["Episodes", episodesPlace(step.run)],
     ]),
