@@ -12,7 +12,7 @@ from collab.cli.output import emit, note, say
 
 if TYPE_CHECKING:
     from collab.view.inspector import Inspector
-    from collab.view.shapes import RunRow
+    from collab.view.shapes.runs import RunRow
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run or training directory.")]
 Labels = Annotated[

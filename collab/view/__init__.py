@@ -11,7 +11,7 @@ What is shown comes out of run directories and nowhere else; nothing in them is 
     beside      judgements (`labelled`) and pairs (`paired`) beside a run, found by step
     inspector   every answer as a function of ids: what routes and exports ask
     answer      answers as JSON bytes
-    routes      which address asks for what; `shapes` and `step_shapes` say every answer field by field
+    routes      which address asks for what; `shapes/` says every answer field by field
     overview    a run or a training in numbers, over epochs
     episodes    episodes by filter, and the three jumps
     steps       one step whole: screen, cells, vote, words that were heard, what changed, pairs

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from collab.view.shapes import CUT, Text
+from collab.view.shapes.common import CUT, Text
 
 SHORT = 300
 """Characters of a text in a table, a label or an argument."""

@@ -11,7 +11,7 @@ from collab.store.reader import RunReader
 from collab.types import CellRef, Step, Utterance
 from collab.view import answer
 from collab.view.screens import action_view
-from collab.view.step_shapes import CellView, CellWhole, Failure, PolicyView
+from collab.view.shapes.cell import CellView, CellWhole, Failure, PolicyView
 from collab.view.verdicts import Judged, call_view, rewarded
 
 _TRIMMED = 20

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from collab.types import Element, Observation
 from collab.view import answer
 from collab.view.screens import element_view
-from collab.view.step_shapes import Changed, Changes
+from collab.view.shapes.screen import Changed, Changes
 
 MOST = 500
 """Elements of each kind that are told."""

@@ -11,7 +11,10 @@ from collab.view.episodes import row_of, step_rows
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate
-from collab.view.shapes import Comparison, EpisodePair, EpisodeRow, Instance, Rate, RunRow, StepPair, StepRow
+from collab.view.shapes.common import Rate
+from collab.view.shapes.compared import Comparison, EpisodePair, Instance, StepPair
+from collab.view.shapes.episodes import EpisodeRow, StepRow
+from collab.view.shapes.runs import RunRow
 
 Trace: TypeAlias = Sequence[tuple[str, str | None]]
 """Of an episode, step by step: title of the screen, and the executed action in words of the log."""

@@ -16,7 +16,7 @@ from collab.view import runs
 from collab.view.labelled import first_line
 from collab.view.pool import Opened, Pool, disk_state
 from collab.view.roots import Root, Roots
-from collab.view.shapes import RunRow
+from collab.view.shapes.runs import RunRow
 
 _T = TypeVar("_T")
 

@@ -13,7 +13,7 @@ from collab.view import answer
 from collab.view.finds import Worth, worths
 from collab.view.pool import Opened
 from collab.view.roots import Root
-from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Episodes, EpisodeView, Facet, StepRow
+from collab.view.shapes.episodes import EpisodeFilter, EpisodeKey, EpisodeRow, Episodes, EpisodeView, Facet, StepRow
 
 _ROWS = """
 SELECT trajectory, task, goal, difficulty, apps, epoch, episode, seed, state, success, score, reason,

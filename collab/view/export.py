@@ -30,7 +30,8 @@ from collab.view.answer import encoded
 from collab.view.bundle import bundled
 from collab.view.inspector import Inspector
 from collab.view.packed import Packing
-from collab.view.shapes import EpisodeFilter, EpisodeRow, RunRow
+from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow
+from collab.view.shapes.runs import RunRow
 
 STATIC = Path(__file__).parent / "static"
 PAGE, ENTRY = "index.html", "app.js"

@@ -20,7 +20,8 @@ from collab.graphs.dag import Dag
 from collab.store.files import write_atomic
 from collab.view.chart import Bar, Line, Point, bars, heat, lines, number
 from collab.view.raster import to_png
-from collab.view.shapes import EpochView, GraphView, Overview, Rate, Spending, TaskRate
+from collab.view.shapes.common import Rate
+from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
 from collab.view.sheet import footed
 
 REHEARSAL = "rehearsal: not a language model"

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from collab.view.labelled import Key, Said
 from collab.view.pool import Opened
 from collab.view.roots import Root
-from collab.view.shapes import EpisodeRow, Find, Finds, Hit
+from collab.view.shapes.episodes import EpisodeRow
+from collab.view.shapes.finds import Find, Finds, Hit
 
 HALF = 0.5
 """A score above it is rewarded (`collab.types.CellReward.reward`)."""
@@ -89,7 +90,7 @@ def finds(
     kind: Literal["first-wrong", "overruled", "disagrees"],
     labels: str | None,
 ) -> Finds:
-    """Steps of one kind; see `collab.view.shapes.Finds`.
+    """Steps of one kind; see `collab.view.shapes.finds.Finds`.
 
     Args:
         rows: of all episodes of the run.

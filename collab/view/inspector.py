@@ -5,7 +5,7 @@
     inspector.step(run.id, "ContactsAddContact/0", 3)
 
 Methods raise UnknownName for what is not there, RunFormatError for what cannot be read, and UsageError for a request
-that does not fit; shapes are in `collab.view.shapes` and `collab.view.step_shapes`. Safe to use from several threads.
+that does not fit; shapes are in `collab.view.shapes`. Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -27,24 +27,15 @@ from collab.view.episodes import episode_view, page, rows_of
 from collab.view.pool import Opened, spare_folder
 from collab.view.roots import Root
 from collab.view.screens import FINAL, drawn, picture, screen_view, screen_whole
-from collab.view.shapes import (
-    Comparison,
-    EpisodeFilter,
-    EpisodePair,
-    EpisodeRow,
-    Episodes,
-    EpisodeView,
-    Finds,
-    Growth,
-    Hits,
-    Overview,
-    Problem,
-    Problems,
-    RunRow,
-    Runs,
-    RunView,
-)
-from collab.view.step_shapes import CellWhole, Critics, Screen, ScreenWhole, StepView
+from collab.view.shapes.cell import CellWhole
+from collab.view.shapes.compared import Comparison, EpisodePair
+from collab.view.shapes.critics import Critics
+from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow, Episodes, EpisodeView
+from collab.view.shapes.finds import Finds, Hits
+from collab.view.shapes.overview import Overview
+from collab.view.shapes.runs import Growth, Problem, Problems, RunRow, Runs, RunView
+from collab.view.shapes.screen import Screen, ScreenWhole
+from collab.view.shapes.step import StepView
 from collab.view.steps import step_view
 from collab.view.verdicts import critics, judged
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from collab.errors import CollabError
 from collab.view.answer import encoded
 from collab.view.inspector import Inspector
-from collab.view.shapes import Growth
+from collab.view.shapes.runs import Growth
 
 PAUSE_S = 1.0
 """Between two looks at the disk."""

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from collab.view.figures import REHEARSAL, Figure, rewards_of
-from collab.view.shapes import Edge, EpochView, Heat, Overview, Problem, Rate, RunRow, RunView, Spending
+from collab.view.shapes.common import Edge, Rate
+from collab.view.shapes.overview import EpochView, Heat, Overview, Spending
+from collab.view.shapes.runs import Problem, RunRow, RunView
 from collab.view.tabular import DASH, safe, table, without_empty
 
 _PROBLEMS = 20

@@ -21,7 +21,9 @@ from collab.view.finds import HALF
 from collab.view.labelled import Cells, Said, told_sum
 from collab.view.pool import Opened
 from collab.view.runs import rate
-from collab.view.shapes import Edge, EpochView, GraphView, Heat, Overview, RunRow, Spending, TaskRate
+from collab.view.shapes.common import Edge
+from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, Spending, TaskRate
+from collab.view.shapes.runs import RunRow
 from collab.view.steps import graph_layers
 
 _STEPS = """

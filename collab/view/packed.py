@@ -25,8 +25,12 @@ from collab.errors import CollabError
 from collab.view.answer import encoded
 from collab.view.episodes import page
 from collab.view.inspector import Inspector
-from collab.view.shapes import EpisodeFilter, EpisodeKey, EpisodeRow, Finds, Overview, Problems, RunRow, RunView
-from collab.view.step_shapes import Screen, ScreenWhole, StepView
+from collab.view.shapes.episodes import EpisodeFilter, EpisodeKey, EpisodeRow
+from collab.view.shapes.finds import Finds
+from collab.view.shapes.overview import Overview
+from collab.view.shapes.runs import Problems, RunRow, RunView
+from collab.view.shapes.screen import Screen, ScreenWhole
+from collab.view.shapes.step import StepView
 from collab.view.thumbnail import looks, thumbnail
 
 _KINDS: tuple[Literal["first-wrong", "overruled", "disagrees"], ...] = ("first-wrong", "overruled", "disagrees")

@@ -21,7 +21,7 @@ from collab.view.guard import Gate, Guard, refused
 from collab.view.inspector import Inspector
 from collab.view.labelled import first_line
 from collab.view.live import PAUSE_S, growth
-from collab.view.shapes import EpisodeFilter
+from collab.view.shapes.episodes import EpisodeFilter
 
 STATIC = Path(__file__).parent / "static"
 """The pages."""

@@ -20,7 +20,8 @@ from collab.view.answer import short
 from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
-from collab.view.shapes import Problem, Rate, RunRow, Status
+from collab.view.shapes.common import Rate, Status
+from collab.view.shapes.runs import Problem, RunRow
 
 _CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
 

@@ -15,7 +15,7 @@ from collab.store.blobs import blob_path, read_blob
 from collab.types import Action, Box, Element, ElementTarget, Observation, Point
 from collab.view import answer
 from collab.view.links import trouble
-from collab.view.step_shapes import ActionView, ElementView, Rectangle, Screen, ScreenWhole, Spot, TabView
+from collab.view.shapes.screen import ActionView, ElementView, Rectangle, Screen, ScreenWhole, Spot, TabView
 
 if TYPE_CHECKING:
     from PIL import Image

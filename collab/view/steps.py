@@ -16,18 +16,10 @@ from collab.view.finds import worth
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.screens import action_view, screen_view
-from collab.view.shapes import Edge
-from collab.view.step_shapes import (
-    ActionView,
-    BallotView,
-    CellKey,
-    Changes,
-    Message,
-    PairView,
-    ReplyKey,
-    StepView,
-    VoteView,
-)
+from collab.view.shapes.cell import CellKey
+from collab.view.shapes.common import Edge
+from collab.view.shapes.screen import ActionView, Changes
+from collab.view.shapes.step import BallotView, Message, PairView, ReplyKey, StepView, VoteView
 from collab.view.verdicts import Judged, judged
 
 _SIDES = 50

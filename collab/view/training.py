@@ -19,18 +19,8 @@ from collab.view.overview import epochs_of, graph_view, tasks_of, with_differenc
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
-from collab.view.shapes import (
-    EpochView,
-    GraphView,
-    Heat,
-    Measure,
-    Overview,
-    PartRow,
-    RunRow,
-    Spending,
-    TaskRate,
-    Trained,
-)
+from collab.view.shapes.overview import EpochView, GraphView, Heat, Measure, Overview, Spending, TaskRate, Trained
+from collab.view.shapes.runs import PartRow, RunRow
 
 _MEASURES = 200
 """Of a policy and an epoch that are shown."""

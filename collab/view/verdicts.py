@@ -11,7 +11,8 @@ from collab.types import CellRef, CellReward, Step
 from collab.view import answer
 from collab.view.finds import HALF
 from collab.view.pool import Opened
-from collab.view.step_shapes import CallView, CellKey, Critics, CriticView, Score
+from collab.view.shapes.cell import CallView, CellKey
+from collab.view.shapes.critics import Critics, CriticView, Score
 
 UNASKED = "this labelling has not come to it"
 

@@ -15,7 +15,7 @@ from collab.types import Observation
 from collab.view.answer import encoded
 from collab.view.export import STATIC, export
 from collab.view.inspector import Inspector
-from collab.view.shapes import EpisodeFilter
+from collab.view.shapes.episodes import EpisodeFilter
 from collab.view.thumbnail import WIDTH, looks, thumbnail
 
 

@@ -14,7 +14,7 @@ from collab.graphs.draw import to_svg
 from collab.view.chart import Bar, Line, Point, bars, heat, lines, number, ticks_of
 from collab.view.figures import REHEARSAL, figures, rewards_of, write_figures
 from collab.view.raster import to_png, traces
-from collab.view.shapes import Heat
+from collab.view.shapes.overview import Heat
 
 HOSTILE = "</text><script>alert(1)</script>&\"'\x00\ud800\u202e"
 

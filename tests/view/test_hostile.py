@@ -39,7 +39,7 @@ from collab.types import (
 from collab.view.export import export
 from collab.view.figures import figures
 from collab.view.markdown import report as markdown
-from collab.view.shapes import CUT
+from collab.view.shapes.common import CUT
 
 SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
 NASTY = {

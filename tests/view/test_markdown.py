@@ -9,7 +9,9 @@ from markdown_it import MarkdownIt
 from collab.cli.main import main
 from collab.view.figures import Figure
 from collab.view.markdown import report
-from collab.view.shapes import Heat, Problem, Rate
+from collab.view.shapes.common import Rate
+from collab.view.shapes.overview import Heat
+from collab.view.shapes.runs import Problem
 from collab.view.tabular import safe
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

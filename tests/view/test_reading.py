@@ -28,7 +28,7 @@ from collab.view.changes import changes
 from collab.view.episodes import page
 from collab.view.finds import worth
 from collab.view.inspector import Inspector
-from collab.view.shapes import EpisodeFilter, EpisodeRow
+from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from collab.view import shapes, step_shapes
 from collab.view.guard import Gate
 from collab.view.inspector import Inspector
 from collab.view.routes import STATIC, application
+from collab.view.shapes import cell, compared, critics, episodes, finds, overview, runs, screen, step
 
 
 @pytest.fixture(scope="module")
@@ -60,30 +60,30 @@ def answer(client: TestClient, address: str, **query: object) -> Any:
 
 
 def test_every_answer_has_exactly_the_fields_of_its_shape(client: TestClient) -> None:
-    runs = answer(client, "/api/runs")
-    check_fits(runs, shapes.Runs, "runs")
-    run = runs["runs"][0]["id"]
-    episodes = answer(client, f"/api/run/{run}/episodes")
-    check_fits(episodes, shapes.Episodes, "episodes")
-    episode = episodes["rows"][0]["id"]
+    every = answer(client, "/api/runs")
+    check_fits(every, runs.Runs, "runs")
+    run = every["runs"][0]["id"]
+    page = answer(client, f"/api/run/{run}/episodes")
+    check_fits(page, episodes.Episodes, "episodes")
+    episode = page["rows"][0]["id"]
     at = {"episode": episode, "step": 1}
     for path, kind, query in (
-        ("", shapes.RunView, {}),
-        ("/overview", shapes.Overview, {}),
-        ("/problems", shapes.Problems, {}),
-        ("/finds", shapes.Finds, {"kind": "overruled"}),
-        ("/search", shapes.Hits, {"q": "contact"}),
-        ("/episode", shapes.EpisodeView, {"episode": episode}),
-        ("/final", step_shapes.Screen, {"episode": episode}),
-        ("/step", step_shapes.StepView, at),
-        ("/screen", step_shapes.ScreenWhole, at),
-        ("/critics", step_shapes.Critics, at),
-        ("/cell", step_shapes.CellWhole, {**at, "agent": "ada", "round": 1}),
+        ("", runs.RunView, {}),
+        ("/overview", overview.Overview, {}),
+        ("/problems", runs.Problems, {}),
+        ("/finds", finds.Finds, {"kind": "overruled"}),
+        ("/search", finds.Hits, {"q": "contact"}),
+        ("/episode", episodes.EpisodeView, {"episode": episode}),
+        ("/final", screen.Screen, {"episode": episode}),
+        ("/step", step.StepView, at),
+        ("/screen", screen.ScreenWhole, at),
+        ("/critics", critics.Critics, at),
+        ("/cell", cell.CellWhole, {**at, "agent": "ada", "round": 1}),
     ):
         check_fits(answer(client, f"/api/run/{run}{path}", **query), kind, path)
-    check_fits(answer(client, "/api/compare", a=run, b=run), shapes.Comparison, "compare")
-    two = {"a": run, "b": run, "episode_a": episode, "episode_b": episodes["rows"][1]["id"]}
-    check_fits(answer(client, "/api/compare/episode", **two), shapes.EpisodePair, "pair")
+    check_fits(answer(client, "/api/compare", a=run, b=run), compared.Comparison, "compare")
+    two = {"a": run, "b": run, "episode_a": episode, "episode_b": page["rows"][1]["id"]}
+    check_fits(answer(client, "/api/compare/episode", **two), compared.EpisodePair, "pair")
 
 
 def test_a_drawn_screen_is_a_picture_and_the_last_one_too(client: TestClient) -> None:

@@ -25,7 +25,7 @@ from collab.view.guard import POLICY, Gate
 from collab.view.inspector import Inspector
 from collab.view.routes import application
 from collab.view.server import listening
-from collab.view.shapes import CUT
+from collab.view.shapes.common import CUT
 
 BASE = "http://127.0.0.1:8477"
 HOSTILE = "".join(

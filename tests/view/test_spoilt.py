@@ -25,7 +25,7 @@ from collab.view.inspector import Inspector
 from collab.view.labelled import Labelling
 from collab.view.paired import PairSet
 from collab.view.pool import Pool
-from collab.view.shapes import EpisodeFilter
+from collab.view.shapes.episodes import EpisodeFilter
 
 
 @pytest.fixture

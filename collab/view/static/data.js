@@ -1,5 +1,5 @@
 /**
- * All that is known comes through here: from the server's routes (`collab/view/shapes.py` says every answer), or, in a
+ * All that is known comes through here: from the server's routes (`collab/view/shapes/` says every answer), or, in a
  * report that is one file, from the answers that were put into it:
  *
  *     {"answers": {"run/RUN/overview": {…}}, "parts": {…}, "pictures": {"picture/…": "data:image/webp;base64,…"}}

@@ -1,0 +1,63 @@
+"""Two runs on equal instances, and two episodes of one instance step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collab.view.shapes.common import Rate
+from collab.view.shapes.episodes import EpisodeRow, StepRow
+from collab.view.shapes.runs import RunRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A task with a seed that both runs played."""
+
+    task: str
+    seed: str
+    a: EpisodeRow
+    b: EpisodeRow
+    diverged: int | None
+    """First step whose title or executed action differs; None when all are alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs on equal instances."""
+
+    a: RunRow
+    b: RunRow
+    both: Sequence[Instance]
+    only_a: int
+    only_b: int
+    """Instances without a counterpart; of episodes of one instance the last counts."""
+    success_a: Rate
+    success_b: Rate
+    """Over equal instances that are over in both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPair:
+    """The same step of two episodes."""
+
+    step: int
+    a: StepRow | None
+    b: StepRow | None
+    """None behind its end, or where it cannot be read."""
+    same_screen: bool | None
+    same_action: bool | None
+    """Exactly; None where one is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodePair:
+    """Two episodes of equal instances, step by step."""
+
+    a: EpisodeRow
+    b: EpisodeRow
+    steps: Sequence[StepPair]
+    diverged: int | None
+    """First step that differs; None when all are alike."""
+    why: Literal["screen", "action", "length"] | None

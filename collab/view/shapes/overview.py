@@ -1,0 +1,138 @@
+"""A run or a training in numbers, over epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collab.view.shapes.common import Edge, Rate
+from collab.view.shapes.runs import PartRow, RunRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRate:
+    """Success of a task over its planned episodes."""
+
+    name: str
+    difficulty: str | None
+    success: Rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """Rewards per agent and round."""
+
+    agents: Sequence[str]
+    rounds: int
+    rates: Sequence[Sequence[float | None]]
+    """[agent][round] share of judged cells that were rewarded; None where none was judged."""
+    critic: str | None
+    """None where it is not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """Who heard whom."""
+
+    agents: Sequence[str]
+    edges: Sequence[Edge]
+    layers: Sequence[Sequence[str]]
+    """Agents that can speak at the same time, first to last; those on a cycle are in none."""
+    added: Sequence[Edge]
+    removed: Sequence[Edge]
+    """Against the graph before; both empty for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One logged step of training."""
+
+    step: int
+    loss: float | None
+    margin: float | None
+    """β times the mean difference of log-ratios, chosen less rejected; None where nothing is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What became of one policy in an epoch."""
+
+    policy: str
+    """"shared", or the slots' own."""
+    measures: Sequence[Measure]
+    """At most 200, evenly spread; empty when the log is not there."""
+    steps: int
+    tokens: int
+    loss: float | None
+    margin: float | None
+    accuracy: float | None
+    """As last logged; None where nothing was compared."""
+    untrained: str | None
+    """Why it stayed what it was; None when it was trained."""
+    alarm: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a part took."""
+
+    part: str
+    """"rollout", "critic", "adversary", "training", "evaluation"; of a run: "deliberation", "environment"."""
+    seconds: float | None
+    """None where it is not known."""
+    calls: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_usd: float | None
+    """None where it is not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochView:
+    """One epoch in numbers; a run that is no training has one per epoch number that it recorded, usually one."""
+
+    epoch: int
+    over: bool
+    """Whether its record is written; of a run, whether it is finished."""
+    played: Rate | None
+    """Of the rollout; None where nothing was played."""
+    measured: Rate | None
+    """On held-out seeds after training; None where that was not measured."""
+    steps: int
+    rewards: Heat | None
+    """None where nothing was judged."""
+    missing: Mapping[str, int]
+    """Cells without a score, by cause."""
+    agreement: float | None
+    """Mean share of a step's cells that voted for the winner; where a training's rollout cannot be read, of its parsed
+    cells, as the record has it."""
+    entropy: float | None
+    """Mean entropy of the votes. Both None without steps."""
+    ties: int | None
+    """Steps; None where the runs of the epoch are not there."""
+    failures: Mapping[str, int]
+    """Cells whose reply gave no action, by kind."""
+    pairs: Mapping[str, int]
+    """Pairs by source, and rewarded cells without one by cause."""
+    older: int | None
+    """Rows of older epochs that were learned from as well; None where nothing was trained."""
+    trained: Sequence[Trained]
+    spent: Sequence[Spending]
+    graph: GraphView | None
+    """None where no graph is recorded."""
+    runs: Sequence[PartRow]
+    """Of a training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A run or a training in numbers."""
+
+    run: RunRow
+    labels: str | None
+    """The labelling that rewards and finds rest on; None when there is none, or for a training."""
+    tasks: Sequence[TaskRate]
+    """Of a training: of its last rollout."""
+    epochs: Sequence[EpochView]
+    best: int | None
+    """Epoch with the highest held-out success; None when none was measured."""
