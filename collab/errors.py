@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib.util
 from collections.abc import Iterable, Iterator
 
 
@@ -79,6 +80,19 @@ class MissingExtra(UsageError):
     def of(cls, package: str, extra: str, purpose: str) -> MissingExtra:
         """Name the extra that brings `package`, and what it is needed for."""
         return cls(f"{purpose} needs {package}, which is not installed; run: pip install 'collab-marl[{extra}]'")
+
+    @classmethod
+    def unless(cls, *packages: str, extra: str, purpose: str) -> None:
+        """Raise it for the first of `packages` that is not installed; none of them is imported for that.
+
+        Args:
+            packages: by the name under which each is imported.
+            extra: that brings them all.
+            purpose: what they are needed for, as a noun ("a local model").
+        """
+        for package in packages:
+            if importlib.util.find_spec(package) is None:
+                raise cls.of(package, extra, purpose)
 
 
 class OverlapError(UsageError):

@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+import sys
 
 import pytest
 
@@ -53,6 +54,17 @@ def test_many_names_are_cut():
 def test_a_missing_extra_says_the_command():
     message = str(MissingExtra.of("playwright", "web", "MiniWoB++"))
     assert message == "MiniWoB++ needs playwright, which is not installed; run: pip install 'collab-marl[web]'"
+
+
+def test_the_first_package_that_is_not_there_is_named_and_none_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    MissingExtra.unless("json", "this", extra="web", purpose="MiniWoB++")
+    assert "this" not in sys.modules
+    with pytest.raises(MissingExtra, match=r"^MiniWoB\+\+ needs nowhere_1, .*'collab-marl\[web\]'$"):
+        MissingExtra.unless("json", "nowhere_1", "nowhere_2", extra="web", purpose="MiniWoB++")
+    monkeypatch.setitem(sys.modules, "json", None)
+    with pytest.raises(MissingExtra, match="needs json"):
+        MissingExtra.unless("json", extra="web", purpose="MiniWoB++")
 
 
 def test_boundary_relabels_foreign_errors_once():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.errors import ConfigError, MissingExtra
+from collab.errors import ConfigError
 from collab.learn.preset import Recipe
 from collab.library import checkpoint
 from collab.models.chat import ChatTokenizer, quiet_transformers
@@ -51,10 +51,8 @@ def open_base(path: str, recipe: Recipe) -> Base:
         raise ConfigError(f"--base {path}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = ChatTokenizer(str(folder))
-    try:
-        from transformers import AutoConfig
-    except ImportError:
-        raise MissingExtra.of("transformers", "train", "fine-tuning") from None
+    from transformers import AutoConfig
+
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
     except (OSError, ValueError, KeyError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -136,9 +135,7 @@ class Prepared:
 
 def check_installed() -> None:
     """MissingExtra unless all that training needs is there."""
-    for package in PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra.of(package, "train", "fine-tuning")
+    MissingExtra.unless(*PACKAGES, extra="train", purpose="fine-tuning")
 
 
 def check_reports(names: Sequence[str]) -> None:
@@ -146,8 +143,7 @@ def check_reports(names: Sequence[str]) -> None:
     for name in names:
         if name not in REPORTS:
             raise UnknownName.of("place for metrics", name, REPORTS)
-        if importlib.util.find_spec(name) is None:
-            raise MissingExtra.of(name, "track", f"--report-to {name}")
+        MissingExtra.unless(name, extra="track", purpose=f"--report-to {name}")
 
 
 def check_device(name: str) -> None:

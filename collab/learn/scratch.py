@@ -60,11 +60,10 @@ def new_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[R
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory}: something is there already; name a new directory")
-    try:
-        import torch
-        from transformers import GenerationConfig, Qwen2ForCausalLM
-    except ImportError as error:
-        raise MissingExtra.of(error.name or "torch", "train", "a new checkpoint") from None
+    MissingExtra.unless("torch", "transformers", "tokenizers", extra="train", purpose="a new checkpoint")
+    import torch
+    from transformers import GenerationConfig, Qwen2ForCausalLM
+
     rows = list(rows)
     tokenizer = train_tokenizer(_texts(rows), architecture)
     config = _config(architecture, tokenizer)

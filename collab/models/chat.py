@@ -71,10 +71,9 @@ class ChatTokenizer:
     """
 
     def __init__(self, path: str, download: bool = False) -> None:
-        try:
-            from transformers import AutoTokenizer
-        except ImportError:
-            raise MissingExtra.of("transformers", "train", "a local model") from None
+        MissingExtra.unless("transformers", extra="train", purpose="a local model")
+        from transformers import AutoTokenizer
+
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=not download)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:

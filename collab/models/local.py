@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.util
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -78,9 +77,7 @@ class LocalModel:
                 f"local: max_batch {max_batch} (allowed: from 1), prefill_tokens {prefill_tokens} (from 256), "
                 f"cache_mb {cache_mb} (from 0)"
             )
-        for package in ("torch", "transformers"):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtra.of(package, "train", "a local model")
+        MissingExtra.unless("torch", "transformers", extra="train", purpose="a local model")
         folder = checkpoint(path)
         check_files(folder)
         self._base = path
@@ -109,8 +106,7 @@ class LocalModel:
 
     def _become(self, adapter: str | None, version: int) -> None:
         if adapter is not None:
-            if importlib.util.find_spec("peft") is None:
-                raise MissingExtra.of("peft", "train", "an adapter")
+            MissingExtra.unless("peft", extra="train", purpose="an adapter")
             _check_adapter(adapter)
         self.policy = PolicyRef(base=self._base, adapter=adapter, version=version)
         self.meter = Meter()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -68,9 +67,7 @@ class RewardModel:
     def __init__(self, *, path: str, device: str = "auto", dtype: str = "auto", max_batch: int = 16) -> None:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
-        for package in ("torch", "transformers"):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtra.of(package, "train", "a reward model")
+        MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
         self._folder = checkpoint(path)
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")

@@ -74,17 +74,16 @@ def make_tiny_checkpoint(
             f"tiny checkpoint: hidden {hidden} (a multiple of 8), layers {layers} (from 1), "
             f"vocabulary {vocabulary} (from {_BYTES_AND_CONTROLS}), context {context} (from 1)"
         )
-    try:
-        import torch
-        from transformers import (
-            GenerationConfig,
-            PreTrainedTokenizerFast,
-            Qwen2Config,
-            Qwen2ForCausalLM,
-            Qwen2ForSequenceClassification,
-        )
-    except ImportError as error:
-        raise MissingExtra.of(error.name or "torch", "train", "a tiny checkpoint") from None
+    MissingExtra.unless("torch", "transformers", extra="train", purpose="a tiny checkpoint")
+    import torch
+    from transformers import (
+        GenerationConfig,
+        PreTrainedTokenizerFast,
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        Qwen2ForSequenceClassification,
+    )
+
     directory = Path(directory)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_byte_level_bpe(vocabulary),

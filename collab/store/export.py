@@ -6,7 +6,6 @@ as pictures or prompts is named by hash and stays in the run.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -62,8 +61,7 @@ def export_parquet(store: RunStore, out: Path) -> list[Path]:
         MissingExtra: pyarrow is not installed.
         StoreFailure: the folder cannot be written.
     """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtra.of("pyarrow", "parquet", "an export to Parquet")
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="an export to Parquet")
     with writing(out, "export again"), ExitStack() as stack, store.reader() as reader:
         out.mkdir(parents=True, exist_ok=True)
         tables = {name: stack.enter_context(closing(_Table(out, name))) for name in COLUMNS}

@@ -12,7 +12,6 @@ and field, and refused, or skipped and counted where the caller asks for that.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -65,7 +64,7 @@ class RowWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        _need_pyarrow()
+        MissingExtra.unless("pyarrow", extra="parquet", purpose="data for fine-tuning")
         self.path = path
         self.count = 0
         """Rows added."""
@@ -130,7 +129,7 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ro
         UsageError: the file is missing or no Parquet.
         ConfigError: a column is missing or of another type, or a row is broken.
     """
-    _need_pyarrow()
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="data for fine-tuning")
     import pyarrow
     import pyarrow.parquet
 
@@ -161,11 +160,6 @@ def _raw(path: Path, file: Any) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is damaged: {error}") from None
-
-
-def _need_pyarrow() -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtra.of("pyarrow", "parquet", "data for fine-tuning")
 
 
 def _schema() -> Any:

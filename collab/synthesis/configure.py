@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +63,7 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
         UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
         OverlapError: a unit would meet an instance that is kept for evaluation.
     """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtra.of("pyarrow", "parquet", "a synthesis")
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="a synthesis")
     environment = load_environment(library, wish.env)
     if wish.backend is not None:
         if wish.backend not in environment.backends:

@@ -57,7 +57,7 @@ def test_an_empty_run_gives_empty_tables(store: RunStore, tmp_path: Path) -> Non
 
 
 def test_a_missing_extra_is_named(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collab.store.export.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"collab-marl\[parquet\]"):
         export_parquet(store, tmp_path / "out")
 

@@ -98,7 +98,7 @@ class DeviceSuite:
 
         Raises:
             UsageError: it already runs an episode, is not there, or nobody said which apps may be touched.
-            MissingExtra: uiautomator2 is not installed.
+            MissingExtra: uiautomator2 or adbutils is not installed.
             EnvironmentFailure: it does not answer.
         """
         if self._none_allowed:

@@ -33,13 +33,12 @@ def find(place: Place) -> adbutils.AdbDevice:
     """The device that is meant. No adb server is started: it would go on after us.
 
     Raises:
-        MissingExtra: uiautomator2 is not installed.
+        MissingExtra: adbutils is not installed.
         UsageError: no adb server, no such device, or several and none was named.
     """
-    try:
-        import adbutils
-    except ImportError:
-        raise MissingExtra.of("uiautomator2", "android", "driving a device") from None
+    MissingExtra.unless("adbutils", extra="android", purpose="driving a device")
+    import adbutils
+
     port = _port(place)
     if not _listens(place.host, port):
         start = "adb start-server" if port == _USUAL_PORT else f"adb -P {port} start-server"

@@ -38,10 +38,9 @@ class Driver:
 
     def __init__(self, place: Place) -> None:
         device = find(place)
-        try:
-            import uiautomator2
-        except ImportError:
-            raise MissingExtra.of("uiautomator2", "android", "driving a device") from None
+        MissingExtra.unless("uiautomator2", extra="android", purpose="driving a device")
+        import uiautomator2
+
         self._device: uiautomator2.Device = uiautomator2.connect(device)
         self.serial = str(device.serial)
         self.width, self.height = (int(number) for number in self._device.window_size())

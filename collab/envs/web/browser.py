@@ -253,10 +253,9 @@ class Browser:
             return self._process
 
     async def _launch(self) -> PlaywrightBrowser:
-        try:
-            from playwright.async_api import Error, async_playwright
-        except ImportError:
-            raise MissingExtra.of("playwright", "web", "opening web pages") from None
+        MissingExtra.unless("playwright", extra="web", purpose="opening web pages")
+        from playwright.async_api import Error, async_playwright
+
         choice = await asyncio.to_thread(find_browser, self._executable_path)
         if self._driver is None:
             self._driver = await async_playwright().start()

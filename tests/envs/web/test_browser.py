@@ -1,5 +1,4 @@
 import asyncio
-import builtins
 import json
 import os
 import signal
@@ -85,14 +84,7 @@ def test_finding_does_not_import_playwright() -> None:
 
 
 def test_without_playwright_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *rest: object) -> object:
-        if name.startswith("playwright"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "playwright", None)
     with pytest.raises(MissingExtra, match=r"collab-marl\[web\]"):
         asyncio.run(Browser().start())
 
