@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from collab.config import Budget
 from collab.envs.base import Bounded, Environment
@@ -29,6 +30,9 @@ from collab.types import EpisodeError, Spent, Step, Trajectory
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
+
+Admit: TypeAlias = Callable[[str], Awaitable[None]]
+"""Returns once the episode of that name may be begun, and never if it is not wanted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,6 +167,7 @@ async def collect(
     unfinished: Mapping[str, Sequence[Step]] | None = None,
     progress: Progress | None = None,
     stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
 ) -> Collection:
     """Play all episodes of a plan.
 
@@ -170,6 +175,7 @@ async def collect(
         network_of: the team that plays an episode, on the graph that this episode uses.
         unfinished: recorded steps of episodes that were interrupted, by episode id; see `collab.rollout.play`.
         stop: set from outside to end the collection at once.
+        admit: asked before an episode is begun, which waits for the answer; None begins one whenever a worker is free.
 
     Raises:
         StoreFailure: the recorder cannot write; episodes in flight are abandoned.
@@ -182,6 +188,7 @@ async def collect(
         budget=budget or Budget(),
         unfinished=unfinished or {},
         progress=progress or Progress(planned=len(plan)),
+        admit=admit,
     )
     workers = min(concurrency, len(plan))
     if isinstance(stage.suite, Bounded):
@@ -205,6 +212,7 @@ class _Collector:
     budget: Budget
     unfinished: Mapping[str, Sequence[Step]]
     progress: Progress
+    admit: Admit | None
     over: list[Trajectory] = field(default_factory=list)
     stopped: str | None = None
     _failures_in_a_row: int = 0
@@ -230,6 +238,8 @@ class _Collector:
         try:
             while self.plan:
                 episode = self.plan.popleft()
+                if self.admit is not None:
+                    await self.admit(episode.id)
                 try:
                     if environment is None:
                         environment = await self._open()

@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from collab.collector import Collection, Progress, collect
+from collab.collector import Admit, Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
@@ -64,8 +64,13 @@ async def start(
     *,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
 ) -> RunResult:
     """Play a new run into the directory `out`.
+
+    Args:
+        stop: set from outside to end the run at once, resumable.
+        admit: asked before an episode is begun, which waits for the answer; None begins one whenever there is room.
 
     Raises:
         UsageError: something does not fit, or `out` already holds something; nothing was started.
@@ -83,7 +88,7 @@ async def start(
                 check_sees(config.agents[slot], able, f"agents/{config.agent_names[slot]}")
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
-            return await _play(config, suite, team, writer, out, [], {}, watch, stop)
+            return await _play(config, suite, team, writer, out, [], {}, watch, stop, admit)
 
 
 async def resume(
@@ -92,11 +97,13 @@ async def resume(
     budget: Budget | None = None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
+    admit: Admit | None = None,
 ) -> RunResult:
     """Go on with a run where it stopped or died.
 
     Args:
         budget: what may be spent from here on; None grants the run's own budget once more.
+        stop: as of `start`, like `admit`.
 
     Raises:
         RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
@@ -112,7 +119,7 @@ async def resume(
         _check_weights(path, capabilities)
         with RunStore.open(path).writer() as writer:
             finished, unfinished = _split(path, suite)
-            return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop)
+            return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop, admit)
 
 
 def stored_config(path: Path) -> RunConfig:
@@ -267,6 +274,7 @@ async def _play(
     unfinished: Mapping[str, Sequence[Step]],
     watch: Watch,
     stop: asyncio.Event | None,
+    admit: Admit | None,
 ) -> RunResult:
     plan = plan_episodes(config)
     over = {trajectory.id: trajectory for trajectory in finished}
@@ -290,6 +298,7 @@ async def _play(
             unfinished=unfinished,
             progress=progress,
             stop=stop,
+            admit=admit,
         )
     writer.spent(progress.spent)
     _close(writer, collection)

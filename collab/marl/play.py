@@ -94,12 +94,12 @@ async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
     if done and not is_lost(rollout_report(out, steps)):
         return
     budget = loop.left()
-    async with ended_by(out, steps, loop.stop) as stop:
+    async with ended_by(out, steps, loop.stop) as ending:
         if out.exists():
-            result = await resume(out, budget=budget, watch=loop.inner, stop=stop)
+            result = await resume(out, budget=budget, watch=loop.inner, stop=ending.stop, admit=ending.admit)
         else:
             config = config.model_copy(update={"budget": budget})
-            result = await start(config, loop.library, out, watch=loop.inner, stop=stop)
+            result = await start(config, loop.library, out, watch=loop.inner, stop=ending.stop, admit=ending.admit)
     loop.spend(result.progress)
     if steps is None or not has_enough(out, steps):
         loop.halt(result.stopped)

@@ -1,14 +1,15 @@
 """Rollouts of so many environment steps: which episodes belong to one, and when it may end.
 
     belonging(lengths, order, steps)        # names of the episodes that are learned from; None while there are too few
-    async with ended_by(out, order, steps, asked) as stop:
-        await start(run, library, out, stop=stop)
+    async with ended_by(out, steps, asked) as ending:
+        await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
 Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
 the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
 is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
-it meanwhile stays on the disk and is not learned from. Steps of an episode that broke are not learned from either and
-do not count: it belongs to the rollout with none.
+it meanwhile stays on the disk and is not learned from; there is little of that, because no episode is begun while those
+before it have the steps already. Steps of an episode that broke are not learned from either and do not count: it
+belongs to the rollout with none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import validate
@@ -67,6 +69,20 @@ def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tup
     return tuple(found)
 
 
+def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Sequence[str]:
+    """The episodes that a rollout may still need, which need not be begun otherwise; arguments as of `belonging`.
+
+    Args:
+        so_far: as `lengths`, with the steps that are there already of those that are not over.
+    """
+    total = 0
+    for position, name in enumerate(order):
+        if total >= steps:
+            return order[:position]
+        total += so_far.get(name, 0)
+    return order
+
+
 def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
     """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
     found = _found(reader, steps)
@@ -105,8 +121,23 @@ def has_enough(out: Path, steps: int) -> bool:
         return belonging(_lengths(reader), planned_order(out), steps) is not None
 
 
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """What a run of so many steps obeys."""
+
+    stop: asyncio.Event
+    """Set once it has its steps, or when it is asked to end."""
+    wanted: frozenset[str] | None = None
+    """The episodes that it may still need, as far as known; None for all."""
+
+    async def admit(self, episode: str) -> None:
+        """Returns once the episode is wanted: one before it may break, and its steps do not count then."""
+        while self.wanted is not None and episode not in self.wanted:
+            await asyncio.sleep(_LOOK_S)
+
+
 @contextlib.asynccontextmanager
-async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[Ending]:
     """Gives what ends a run once it has its steps, or when that is asked for; only the latter where `steps` is None.
 
     Args:
@@ -114,20 +145,20 @@ async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncI
         asked: set from outside to end it at once.
     """
     if steps is None:
-        yield asked
+        yield Ending(stop=asked)
         return
-    stop = asyncio.Event()
-    looking = asyncio.create_task(_look(out, steps, asked, stop))
+    ending = Ending(stop=asyncio.Event())
+    looking = asyncio.create_task(_look(out, steps, asked, ending))
     try:
-        yield stop
+        yield ending
     finally:
         looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await looking
 
 
-async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event) -> None:
-    """Set `stop` in time; a run that cannot be read is ended, too, and the error is raised behind it."""
+async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> None:
+    """Keep `ending` up to date; a run that cannot be read is ended, too, and the error is raised behind it."""
     try:
         while not (out / FILE).exists() and not asked.is_set():
             await asyncio.sleep(_LOOK_S)
@@ -135,10 +166,11 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, stop: asyncio.Event
             with RunStore.open(out).reader() as reader:
                 order = planned_order(out)
                 while not asked.is_set() and belonging(_lengths(reader), order, steps) is None:
+                    ending.wanted = frozenset(wanted(_so_far(reader), order, steps))
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
     finally:
-        stop.set()
+        ending.stop.set()
 
 
 def _steps_wanted(run: Path) -> int | None:
@@ -158,6 +190,10 @@ def _lengths(reader: RunReader) -> dict[str, int]:
     return {
         one.id: one.steps if one.state == "finished" else 0 for one in reader.episodes() if one.state != "unfinished"
     }
+
+
+def _so_far(reader: RunReader) -> dict[str, int]:
+    return {one.id: one.steps for one in reader.episodes() if one.state != "failed"}
 
 
 def planned_order(out: Path) -> list[str]:

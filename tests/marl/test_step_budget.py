@@ -16,7 +16,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.play import rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
-from collab.marl.step_budget import belonging, certain, counted_in, ended_by, has_enough
+from collab.marl.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
 from collab.resolve import with_prompts
 from collab.runs import start, stored_config
 from collab.store.reader import RunReader
@@ -55,6 +55,37 @@ def test_what_is_certain_belongs_whatever_becomes_of_the_others(
     assert certain(known, order, steps) == belonging(known, order, steps)
 
 
+@given(LENGTHS, st.integers(1, 40), st.data())
+def test_what_is_not_wanted_belongs_only_if_something_before_it_breaks(
+    lengths: list[int], steps: int, data: st.DataObject
+) -> None:
+    order = [f"T/{number}" for number in range(len(lengths))]
+    whole = dict(zip(order, lengths, strict=True))
+    begun = order[: data.draw(st.integers(0, len(order)))]
+    so_far = {name: data.draw(st.integers(0, whole[name])) for name in begun}
+    found = belonging(whole, order, steps)
+    assert found is not None
+    assert set(found) <= set(wanted(so_far, order, steps))
+    assert tuple(wanted(whole, order, steps)) == found
+
+
+def test_an_episode_waits_until_it_is_wanted() -> None:
+    """The first one has the steps, if it does not break; once it has, the second is begun."""
+
+    async def waits() -> list[bool]:
+        ending = Ending(stop=asyncio.Event(), wanted=frozenset(wanted({"T/0": 8}, ["T/0", "T/1"], 8)))
+        await ending.admit("T/0")
+        waiting = asyncio.ensure_future(ending.admit("T/1"))
+        await asyncio.sleep(0.15)
+        seen = [waiting.done()]
+        ending.wanted = frozenset(wanted({"T/0": 0}, ["T/0", "T/1"], 8))
+        async with asyncio.timeout(5):
+            await waiting
+        return [*seen, waiting.done()]
+
+    assert asyncio.run(waits()) == [False, True]
+
+
 def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
     library: Library, configured, tmp_path: Path
 ) -> None:
@@ -64,8 +95,8 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
     async def play() -> None:
         planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600)
         run = with_prompts(await resolved(planned, once_per_task=False), library)
-        async with ended_by(out, 8, asyncio.Event()) as stop:
-            assert (await start(run, library, out, stop=stop)).stopped is not None
+        async with ended_by(out, 8, asyncio.Event()) as ending:
+            assert (await start(run, library, out, stop=ending.stop, admit=ending.admit)).stopped is not None
 
     asyncio.run(play())
     assert has_enough(out, 8)
@@ -96,8 +127,8 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
             library=library, env="corridor", graph="pair", agents="show", episodes=200, settings=[*broken]
         )
         run = with_prompts(await resolved(planned, once_per_task=False), library)
-        async with ended_by(out, 8, asyncio.Event()) as stop:
-            await start(run, library, out, stop=stop)
+        async with ended_by(out, 8, asyncio.Event()) as ending:
+            await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
     asyncio.run(play())
     played, report = trajectories_of(out, 8), rollout_report(out, 8)
@@ -125,11 +156,11 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
 def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
     async def asked() -> bool:
         event = asyncio.Event()
-        async with ended_by(tmp_path / "none", 5, event) as stop:
+        async with ended_by(tmp_path / "none", 5, event) as ending:
             event.set()
             async with asyncio.timeout(5):
-                await stop.wait()
-        return stop.is_set()
+                await ending.stop.wait()
+        return ending.stop.is_set()
 
     assert asyncio.run(asked())
 
@@ -137,7 +168,8 @@ def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
 def test_without_a_budget_nothing_is_watched(tmp_path: Path) -> None:
     async def same() -> bool:
         event = asyncio.Event()
-        async with ended_by(tmp_path, None, event) as stop:
-            return stop is event
+        async with ended_by(tmp_path, None, event) as ending:
+            await ending.admit("T/0")
+            return ending.stop is event
 
     assert asyncio.run(same())
