@@ -2,6 +2,9 @@
 
 Where a change is checked (`CI` is set) the examples are always the same, so that it fails for its own faults only;
 elsewhere they are drawn anew each time.
+
+Where several processes share the tests (`make` runs two), torch computes with one thread in each: the matrices are tiny,
+and threads of one process would only stand in the other's way.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 import os
 
 from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported: after this, in children too
 
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
