@@ -69,10 +69,12 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     from collab.view.server import check_installed, listening, serve
 
     check_installed()
-    from collab.view.guard import Gate, is_local
     from collab.view.inspector import Inspector
 
     inspector = Inspector(runs)
+    threading.Thread(target=inspector.warm, daemon=True).start()  # while what serves is loaded
+    from collab.view.guard import Gate, is_local
+
     with listening(host, port) as listener:
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):

@@ -30,7 +30,7 @@ Most = Annotated[
     typer.Option("--most", metavar="N", min=1, help="With --export: take the first N episodes; default: 50."),
 ]
 Labels = Annotated[
-    str | None, typer.Option("--labels", metavar="NAME", help="With --export: show these scores, not the first ones.")
+    str | None, typer.Option("--labels", metavar="NAME", help="With --export: show the scores of this labelling.")
 ]
 
 _TOLD = 5

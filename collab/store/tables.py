@@ -6,8 +6,11 @@ Columns are for finding and counting, not for reading back: what is long or exac
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from collab.store.events import (
     EpisodeFinished,
@@ -22,7 +25,7 @@ from collab.store.layers import layers
 from collab.store.log import Place
 from collab.types import Action, Label, Point, Target
 
-VERSION = 5
+VERSION = 6
 """Changes with the tables below; an index of another version is built anew."""
 
 SCHEMA = """
@@ -41,7 +44,7 @@ CREATE TABLE episodes (
 CREATE TABLE steps (
     key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
     words TEXT, effect TEXT, no_action INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER,
-    abstained INTEGER, privileged INTEGER, deliberation_s REAL, environment_s REAL,
+    abstained INTEGER, privileged INTEGER, deliberation_s REAL, environment_s REAL, seen TEXT, done TEXT,
     PRIMARY KEY (key, step)
 ) WITHOUT ROWID;
 CREATE TABLE cells (
@@ -71,6 +74,8 @@ WHERE key = ? AND state = 'failed'
 
 _LONGEST = 300
 """Characters of a text that the index keeps."""
+_DIGITS = 16
+"""Of a SHA-256, by which screens (`seen`) and executed actions (`done`) are told apart."""
 
 
 def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str | None:
@@ -194,6 +199,8 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         any(cell.privileged for cell in cells),
         step.deliberation_s,
         step.environment_s,
+        step.observation.digest[:_DIGITS],
+        _digest(step.executed),
     )
     cursor = connection.execute(f"INSERT OR IGNORE INTO steps VALUES ({', '.join('?' * len(row))})", row)
     if cursor.rowcount == 0:  # recorded before: the first record counts
@@ -258,6 +265,14 @@ def _describe(action: Action | None) -> str | None:
         return None
     words = [action.type, *_target(action.target), *(f"{name}={value!r}" for name, value in action.arguments)]
     return _plain(" ".join(words))
+
+
+def _digest(action: Action | None) -> str | None:
+    """Equal for equal actions, however long what they type."""
+    if action is None:
+        return None
+    content = json.dumps(asdict(action), sort_keys=True, ensure_ascii=True).encode("ascii")
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def _target(target: Target | None) -> list[str]:

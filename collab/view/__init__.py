@@ -7,6 +7,7 @@ What is shown comes out of run directories and nowhere else; nothing in them is 
     roots       the runs named on the command line, each under an id that leads nowhere else
     desk        runs by id, and what was computed from them for as long as they stay as they are
     pool        readers that are open, so that memory has a bound
+    spares      indices that the inspector had to build, in the user's cache folder
     links       which files of a run lead out of it, and are not read
     beside      judgements (`labelled`) and pairs (`paired`) beside a run, found by step
     inspector   every answer as a function of ids: what routes and exports ask

@@ -1,12 +1,15 @@
-"""Two runs on equal instances, and two episodes of one instance step by step."""
+"""Two runs on equal instances, and two episodes of one instance step by step.
+
+Both tell where two episodes part by one rule (`parting`): by digests of what was seen and done, which the index knows.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from collab.evaluation import Rate as Counted
-from collab.types import Step
 from collab.view.episodes import row_of, step_rows
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -16,15 +19,19 @@ from collab.view.shapes.compared import Comparison, EpisodePair, Instance, StepP
 from collab.view.shapes.episodes import EpisodeRow, StepRow
 from collab.view.shapes.runs import RunRow
 
-Trace: TypeAlias = Sequence[tuple[str, str | None]]
-"""Of an episode, step by step: title of the screen, and the executed action in words of the log."""
+Trace: TypeAlias = Mapping[int, tuple[str, str | None]]
+"""Of an episode, by step: digests of the screen and of what was executed; None where nothing was."""
+Why: TypeAlias = Literal["screen", "action", "length"]
 Key: TypeAlias = tuple[str, str, str]
 """Of an instance: task, seed and goal."""
 
 
+_TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
+
+
 def traces_of(run: Opened) -> Mapping[str, Trace]:
     """Of all episodes of a run."""
-    return run.kept("traces", lambda: _traces(run))
+    return run.kept("traces", lambda: _read(run, _TRACES))
 
 
 def comparison(
@@ -55,36 +62,45 @@ def comparison(
 
 
 def episode_pair(a: tuple[Root, Opened, str, str | None], b: tuple[Root, Opened, str, str | None]) -> EpisodePair:
-    """Two episodes step by step, compared exactly: reads both from the log.
+    """Two episodes step by step.
 
     Args:
         a, b: the run, its id, the episode, and the labelling whose scores to show.
     """
     rows = [{one.step: one for one in step_rows(run, id, labels)} for _, run, id, labels in (a, b)]
-    played = [{one.index: one for one in run.reader.trajectory(id).steps} for _, run, id, _ in (a, b)]
-    numbers = sorted({*rows[0], *rows[1]})
-    steps = [
-        _pair(number, (rows[0].get(number), rows[1].get(number)), (played[0].get(number), played[1].get(number)))
-        for number in numbers
-    ]
-    first = next((one for one in steps if not (one.same_screen and one.same_action)), None)
+    first, second = (_read(run, f"{_TRACES} WHERE trajectory = ?", id).get(id, {}) for _, run, id, _ in (a, b))
+    parted = parting(first, second)
     return EpisodePair(
         a=row_of(*a[:3]),
         b=row_of(*b[:3]),
-        steps=steps,
-        diverged=None if first is None else first.step,
-        why=None if first is None else _why(first),
+        steps=[_pair(number, first, second, rows[0], rows[1]) for number in sorted({*first, *second})],
+        diverged=parted and parted[0],
+        why=parted and parted[1],
     )
+
+
+def parting(a: Trace, b: Trace) -> tuple[int, Why] | None:
+    """The first step at which two episodes differ, and in what; None where they are alike.
+
+    A step that one of them lost is passed over: nobody knows whether it was alike.
+    """
+    for step in sorted({*a, *b}):
+        one, other = a.get(step), b.get(step)
+        if one is None or other is None:
+            if step > max(a if one is None else b, default=-1):
+                return step, "length"
+        elif one != other:
+            return step, "action" if one[0] == other[0] else "screen"
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _traces(run: Opened) -> dict[str, Trace]:
-    found: dict[str, list[tuple[str, str | None]]] = {}
-    rows = run.reader.query("SELECT trajectory, title, action FROM steps JOIN episodes USING (key) ORDER BY key, step")
-    for episode, title, action in rows:
-        found.setdefault(episode, []).append((title, action))
+def _read(run: Opened, sql: str, *values: str) -> dict[str, Trace]:
+    found: defaultdict[str, dict[int, tuple[str, str | None]]] = defaultdict(dict)
+    for episode, step, seen, done in run.reader.query(sql, *values):
+        found[episode][step] = (seen, done)
     return dict(found)
 
 
@@ -95,25 +111,22 @@ def _key(one: EpisodeRow) -> Key:
 def _diverged(
     of_a: Mapping[tuple[str, str], Trace], of_b: Mapping[tuple[str, str], Trace], a: EpisodeRow, b: EpisodeRow
 ) -> int | None:
-    first, second = of_a.get((a.run, a.id), ()), of_b.get((b.run, b.id), ())
-    differing = (place for place, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
-    shorter = min(len(first), len(second))
-    return next(differing, None if len(first) == len(second) else shorter)
+    parted = parting(of_a.get((a.run, a.id), {}), of_b.get((b.run, b.id), {}))
+    return parted and parted[0]
 
 
 def _rate(episodes: Sequence[EpisodeRow]) -> Rate:
     return rate(Counted(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
 
 
-def _pair(number: int, rows: tuple[StepRow | None, ...], steps: tuple[Step | None, Step | None]) -> StepPair:
-    one, other = steps
-    screen = action = None
-    if one is not None and other is not None:
-        screen, action = one.observation.digest == other.observation.digest, one.executed == other.executed
-    return StepPair(step=number, a=rows[0], b=rows[1], same_screen=screen, same_action=action)
-
-
-def _why(first: StepPair) -> Literal["screen", "action", "length"]:
-    if first.same_screen is None:
-        return "length"
-    return "action" if first.same_screen else "screen"
+def _pair(
+    number: int, first: Trace, second: Trace, rows_a: Mapping[int, StepRow], rows_b: Mapping[int, StepRow]
+) -> StepPair:
+    one, other = first.get(number), second.get(number)
+    return StepPair(
+        step=number,
+        a=rows_a.get(number),
+        b=rows_b.get(number),
+        same_screen=one[0] == other[0] if one and other else None,
+        same_action=one[1] == other[1] if one and other else None,
+    )

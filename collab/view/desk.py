@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,11 +45,11 @@ class Desk:
         """Give back memory."""
         self._pool.close()
 
-    def opened(self, path: Path) -> AbstractContextManager[Opened]:
+    def opened(self, path: Path) -> contextlib.AbstractContextManager[Opened]:
         """A run by its directory; raises as `Pool.opened`."""
         return self._pool.opened(path)
 
-    @contextmanager
+    @contextlib.contextmanager
     def run(self, id: str) -> Iterator[tuple[Root, Opened]]:
         """A run by its id.
 

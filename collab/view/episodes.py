@@ -109,7 +109,7 @@ def episode_view(root: Root, run: Opened, episode: str, labels: str | None) -> E
 def step_rows(run: Opened, episode: str, labels: str | None) -> list[StepRow]:
     """The steps of an episode in one line each; `labels` as in `episode_view`."""
     judged = {} if labels is None else {one.step: one for one in worths(run, labels, episode)}
-    pairs = run.beside.last_pairs()
+    pairs = run.beside.last_pairs(episode)
     return [
         _step(row, judged.get(row[0]), 0 if pairs is None else pairs.count(episode, row[0]))
         for row in run.reader.query(_STEPS, episode)

@@ -84,7 +84,7 @@ def export(
     Args:
         id: of a run or training.
         episodes: ids of episodes to take; empty takes the first `most` in the order of the run.
-        labels: whose scores to show; None for the first labelling.
+        labels: whose scores to show; None for those that the pages show first, "" for none.
 
     Raises:
         UnknownName: the run has no such episode or labelling.
@@ -97,6 +97,9 @@ def export(
     row = inspector.row(id)
     if row.unreadable is not None:
         raise RunFormatError(row.unreadable)
+    names = inspector.run(id).labellings
+    if labels and labels not in names:
+        raise UnknownName.of(f"labelling of {row.path}", labels, names)
     known = _all(inspector, id)
     chosen = _chosen(row, known, episodes, most)
     packing = Packing(inspector, id, chosen, known=known, labels=labels)

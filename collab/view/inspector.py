@@ -10,13 +10,15 @@ that does not fit; shapes are in `collab.view.shapes`. Safe to use from several 
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import collab
-from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.types import Observation
 from collab.view import compared, finds, overview, runs, training
 from collab.view.answer import SHORT
@@ -24,7 +26,7 @@ from collab.view.cells import cell_whole
 from collab.view.compared import Trace
 from collab.view.desk import Desk
 from collab.view.episodes import episode_view, page, rows_of
-from collab.view.pool import Opened, spare_folder
+from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.screens import FINAL, drawn, picture, screen_view, screen_whole
 from collab.view.shapes.cell import CellWhole
@@ -36,8 +38,11 @@ from collab.view.shapes.overview import Overview
 from collab.view.shapes.runs import Growth, Problem, Problems, RunRow, Runs, RunView
 from collab.view.shapes.screen import Screen, ScreenWhole
 from collab.view.shapes.step import StepView
+from collab.view.spares import spare_folder
 from collab.view.steps import step_view
 from collab.view.verdicts import critics, judged
+
+_FIRST = "SELECT trajectory, step FROM steps JOIN episodes USING (key) LIMIT 1"
 
 
 class Inspector:
@@ -53,6 +58,14 @@ class Inspector:
 
     def __init__(self, paths: Sequence[Path], *, spares: Path | None = None) -> None:
         self._desk = Desk(paths, spares or spare_folder())
+
+    def warm(self) -> None:
+        """Open the runs that were named themselves, and a step of each, so that who asks first need not wait for it."""
+        for root in self._desk.roots.named():
+            with contextlib.suppress(CollabError, OSError, sqlite3.Error), self._desk.opened(root.path) as run:
+                for episode, step in run.reader.query(_FIRST):
+                    step_view(root, run, episode, step, None)  # loads what reads and draws it
+                run.beside.read()
 
     def close(self) -> None:
         """Give back memory."""
@@ -82,7 +95,7 @@ class Inspector:
                 training=None,
                 parts=training.part_rows(self._desk.roots.parts(root), self._desk.opened),
                 versions={},
-                labellings=(),
+                labellings=self._labellings(root),
                 pair_sets=(),
                 config=runs.config_text(root, None),
             )
@@ -148,7 +161,7 @@ class Inspector:
     ) -> Finds:
         """Steps of one kind; of a training, those of its rollouts."""
         found = [
-            finds.finds(root, run, rows_of(root, run), kind, _labels(run, labels, known=False))
+            finds.finds(root, run, rows_of(root, run), kind, run.beside.chosen(labels, known=False))
             for root, run in self._desk.readable(id)
         ]
         named = next((one.labels for one in found if one.labels is not None), None)
@@ -168,14 +181,14 @@ class Inspector:
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """An episode with its steps in lines."""
         with self._desk.run(id) as (root, run):
-            return episode_view(root, run, episode, _labels(run, labels))
+            return episode_view(root, run, episode, run.beside.chosen(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """A step whole."""
         with self._desk.run(id) as (root, run):
-            return step_view(root, run, episode, step, _labels(run, labels))
+            return step_view(root, run, episode, step, run.beside.chosen(labels))
 
     def final(self, id: str, episode: str) -> Screen:
         """The screen after the last action."""
@@ -187,14 +200,14 @@ class Inspector:
         """The exact words of a cell."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
-            told = judged(run, _labels(run, labels), episode, goal, one)
+            told = judged(run, run.beside.chosen(labels), episode, goal, one)
             return cell_whole(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[CellWhole]:
         """The exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.head(episode).task.goal
-            told = judged(run, _labels(run, labels), episode, goal, one)
+            told = judged(run, run.beside.chosen(labels), episode, goal, one)
             return [cell_whole(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> ScreenWhole:
@@ -235,17 +248,24 @@ class Inspector:
         """Two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
         with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
             return compared.episode_pair(
-                (root_a, run_a, episode_a, _labels(run_a, labels, known=False)),
-                (root_b, run_b, episode_b, _labels(run_b, labels, known=False)),
+                (root_a, run_a, episode_a, run_a.beside.chosen(labels, known=False)),
+                (root_b, run_b, episode_b, run_b.beside.chosen(labels, known=False)),
             )
 
     # -------------------------------------------------------------------------------------------------- inside
 
     def _overview(self, root: Root, labels: str | None) -> Overview:
         if root.kind == "training":
-            return training.overview(root, self.row(root.id), self._desk.roots.parts(root), self._desk.opened)
+            if labels and labels not in (names := self._labellings(root)):
+                raise UnknownName.of(f"labelling of {root.path}", labels, names)
+            parts = self._desk.roots.parts(root)
+            return training.overview(root, self.row(root.id), parts, self._desk.opened, labels)
         with self._desk.opened(root.path) as run:
-            return overview.overview(self.row(root.id), run, _labels(run, labels))
+            return overview.overview(self.row(root.id), root, run, run.beside.chosen(labels))
+
+    def _labellings(self, training: Root) -> list[str]:
+        """Of its rollouts, each name once."""
+        return sorted({name for _, run in self._desk.readable(training.id) for name in run.beside.labellings()})
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
         return [row for root, run in self._desk.readable(id) for row in rows_of(root, run)]
@@ -255,20 +275,6 @@ class Inspector:
         for root, run in self._desk.readable(id):
             traces |= {(root.id, episode): trace for episode, trace in compared.traces_of(run).items()}
         return self.row(id), self._episodes(id), traces
-
-
-def _labels(run: Opened, asked: str | None, *, known: bool = True) -> str | None:
-    """The labelling that is meant: the first where none is named, none where "" is.
-
-    Raises:
-        UnknownName: there is none of that name; unless not `known`, then it is none.
-    """
-    names = run.beside.labellings()
-    if asked is None:
-        return names[0] if names else None
-    if asked and asked not in names and known:
-        raise UnknownName.of(f"labelling of {run.reader.directory}", asked, names)
-    return asked if asked in names else None
 
 
 def _seen(run: Opened, episode: str, step: str) -> Observation:

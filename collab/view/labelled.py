@@ -6,6 +6,7 @@ megabytes, and reading them takes little more than reading their JSON.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,12 +25,17 @@ from collab.store.files import read_json
 from collab.store.log import Place
 from collab.store.summary import Problem
 from collab.types import Label
+from collab.view.lines import lines_about
 from collab.view.links import trouble
 
 Cells: TypeAlias = tuple[tuple[str, int], ...]
 """Agent and round, in conversation order."""
 Key: TypeAlias = tuple[str, int]
 """Trajectory and step."""
+
+Sums: TypeAlias = tuple[int, int | None, int | None, float | None]
+"""Of model calls: how many, prompt tokens, completion tokens, USD; over those that tell, None where none does."""
+NOTHING: Sums = (0, None, None, None)
 
 _JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
 
@@ -48,8 +54,8 @@ class Said:
     """Where it stands; None for one that stands in the run's own log."""
     failed: str | None = None
     """Why nobody could be asked; None when somebody judged."""
-    spent: tuple[int, int | None, int | None, float | None] = (0, None, None, None)
-    """Of its calls: how many, prompt tokens, completion tokens, USD; sums over those that tell, None if none does."""
+    spent: Sums = NOTHING
+    """Of its calls."""
 
     def scored(self) -> Iterator[tuple[str, int, float]]:
         """Agent, round and score of the cells that have one."""
@@ -85,6 +91,10 @@ class Labelling:
         except (RunFormatError, LookupError, TypeError):
             return None
 
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Bytes of each of its segments, as they are now."""
+        return tuple((segment, log.size(self.folder, segment)) for segment in log.segments(self.folder))
+
     def fits(self) -> bool:
         """Whether its segments still begin as they were read."""
         return all(log.size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
@@ -109,20 +119,38 @@ class Labelling:
         content = from_json(log.read(self.folder, said.place))
         return _JUDGEMENT.validate_python({name: value for name, value in content.items() if name != "type"})
 
+    def about(self, trajectory: str) -> Mapping[Key, Said]:
+        """What it says about one trajectory: read from its files now, for whoever does not wait for all of them."""
+        found = Labelling(self.run, self.name)
+        with contextlib.suppress(OSError):  # told when all is read
+            for segment in log.segments(self.folder):
+                path = self.folder / log.FOLDER / segment
+                if trouble(self.run, path) is None:
+                    for offset, line in lines_about(path, trajectory):
+                        found._add(line, Place(segment, offset, len(line)))
+        return {key: said for key, said in found.said.items() if key[0] == trajectory}
+
     def _take(self, segment: str) -> None:
         for line in log.scan(self.folder, segment, *self._read.get(segment, (0, 0))):
             self._read[segment] = (line.place.offset + line.place.length, line.number)
-            try:
-                self._add(from_json(line.content, cache_strings="all"), line.place)
-            except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            why = self._add(line.content, line.place)
+            if why is not None:
                 file = f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}"
-                self._trouble(Problem(file=file, line=line.number, reason=first_line(error)))
+                self._trouble(Problem(file=file, line=line.number, reason=why))
 
     def _trouble(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def _add(self, content: Any, place: Place) -> None:
+    def _add(self, line: bytes, place: Place) -> str | None:
+        """Take in a line; returns why it cannot be read."""
+        try:
+            self._say(from_json(line, cache_strings="all"), place)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            return first_line(error)
+        return None
+
+    def _say(self, content: Any, place: Place) -> None:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
             said = _none(f"{content['error']}: {content['message']}", place)
@@ -145,6 +173,13 @@ class Labelling:
         return self._known.setdefault(value, value)
 
 
+def read_labelling(run: Path, name: str) -> Labelling:
+    """All of it."""
+    one = Labelling(run, name)
+    one.refresh()
+    return one
+
+
 def logged(labels: Iterable[Label], maker: str) -> Mapping[Key, Said]:
     """What somebody says in the run's own log."""
     return {
@@ -157,6 +192,13 @@ def logged(labels: Iterable[Label], maker: str) -> Mapping[Key, Said]:
         if label.maker == maker
         for rewards in label.rewards
     }
+
+
+def added(sums: Iterable[Sums]) -> Sums:
+    """All together."""
+    known = list(sums)
+    prompt, completion, usd = (told_sum(one[place] for one in known) for place in (1, 2, 3))
+    return sum(calls for calls, *_ in known), prompt, completion, usd
 
 
 def told_sum(values: Iterable[Any]) -> Any:
@@ -178,7 +220,7 @@ def _scores(scores: Iterable[float | None]) -> array[float]:
     return array("d", [math.nan if score is None else score for score in scores])
 
 
-def _spent(calls: Any) -> tuple[int, int | None, int | None, float | None]:
+def _spent(calls: Any) -> Sums:
     prompt, completion, usd = (
         told_sum(call.get(what) for call in calls or ()) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
     )

@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from collab.credit import pair_store
 from collab.errors import CollabError
 from collab.evaluation import Rate as Counted
-from collab.report import report_of
 from collab.store.reader import RunReader
 from collab.view.answer import short
 from collab.view.finds import HALF
-from collab.view.labelled import Cells, Said, told_sum
+from collab.view.labelled import NOTHING, Cells, Said, Sums
 from collab.view.pool import Opened
-from collab.view.runs import rate
+from collab.view.roots import Root
+from collab.view.runs import rate, report_in
 from collab.view.shapes.common import Edge
 from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, Spending, TaskRate
 from collab.view.shapes.runs import RunRow
@@ -42,21 +41,20 @@ _PLAYED = "SELECT total(success), total(state != 'unfinished') FROM episodes WHE
 _FIRST = """
 SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORDER BY task, episode, step LIMIT 1
 """
-_AGENTS = "SELECT agent FROM cells GROUP BY agent ORDER BY min(position), agent"
 
 
-def overview(row: RunRow, run: Opened, labels: str | None) -> Overview:
+def overview(row: RunRow, root: Root, run: Opened, labels: str | None) -> Overview:
     """A run in numbers.
 
     Args:
         labels: whose rewards to count; None for none.
     """
-    return Overview(run=row, labels=labels, tasks=tasks_of(run.reader), epochs=epochs_of(run, labels), best=None)
+    return Overview(run=row, labels=labels, tasks=tasks_of(root, run.reader), epochs=epochs_of(run, labels), best=None)
 
 
-def tasks_of(reader: RunReader) -> list[TaskRate]:
-    """Success per task, over planned episodes."""
-    report = report_of(reader)
+def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
+    """Success per task, over the episodes that count (`report_in`)."""
+    report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
         TaskRate(name=short(one.name), difficulty=hard.get(one.name), success=rate(one.planned))
@@ -66,7 +64,7 @@ def tasks_of(reader: RunReader) -> list[TaskRate]:
 
 def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:
     """The epochs of a run; arguments as `overview`. Computed again only when the run has grown."""
-    _ = run.beside  # reads what is new, so that what is kept is known to be old
+    run.beside.read()  # before anything is kept: what was read for it would make it look old
     return with_differences(run.kept(f"epochs {labels}", lambda: _epochs(run, labels)))
 
 
@@ -101,16 +99,15 @@ def _epochs(run: Opened, labels: str | None) -> list[EpochView]:
 def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> EpochView:
     reader = run.reader
     steps, agreement, entropy, ties, deliberation, environment = reader.query(_STEPS, number)[0]
-    calls, *tokens = reader.query(_CELLS, number)[0]
     words = [] if labels is None else _words(run, number, labels)
-    spent = [_spending("deliberation", deliberation, calls, *tokens), _spending("environment", environment)]
+    graph = _graph(reader, number)
     return EpochView(
         epoch=number,
         over=reader.status == "finished",
-        played=rate(report_of(reader).planned if alone else _played(reader, number)),
+        played=rate(_played(reader, number)),
         measured=None,
         steps=steps,
-        rewards=None if labels is None else _heat(run, words, labels),
+        rewards=None if labels is None else _heat(run, words, labels, graph),
         missing=Counter(why for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
@@ -119,8 +116,8 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
         pairs=_pairs(run, number, alone=alone),
         older=None,
         trained=(),
-        spent=spent if labels is None else [*spent, _judging(words)],
-        graph=_graph(reader, number),
+        spent=list(_spent(run, number, deliberation, environment, alone=alone)),
+        graph=graph,
         runs=(),
     )
 
@@ -132,18 +129,30 @@ def _played(reader: RunReader, number: int) -> Counted:
 
 def _words(run: Opened, number: int, labels: str) -> list[Said]:
     """What a labelling says about the steps of an epoch."""
-    episodes = {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
+    episodes = _episodes(run, number)
     return [said for (episode, _), said in run.beside.said(labels).items() if episode in episodes]
 
 
-def _heat(run: Opened, words: Sequence[Said], labels: str) -> Heat | None:
-    shares = rates(words)
+def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], critic: str | None) -> Heat | None:
+    """Rewards per agent and round; None where nothing was judged.
+
+    Args:
+        shares: of each judged agent, by round.
+        order: of agents, as everywhere that of the graph; those that are not in it come behind.
+    """
     if not shares:
         return None
-    agents = [agent for (agent,) in run.reader.query(_AGENTS)]
-    rounds = 1 + max(round for _, round in shares)
-    table = [[shares.get((agent, round)) for round in range(rounds)] for agent in agents]
-    return Heat(agents=agents, rounds=rounds, rates=table, critic=run.beside.critic(labels))
+    rounds = max(len(row) for row in shares.values())
+    nothing: Sequence[float | None] = (None,) * rounds
+    agents = list(dict.fromkeys([*order, *shares]))
+    return Heat(agents=agents, rounds=rounds, rates=[shares.get(agent, nothing) for agent in agents], critic=critic)
+
+
+def _heat(run: Opened, words: Sequence[Said], labels: str, graph: GraphView | None) -> Heat | None:
+    known = rates(words)
+    rounds = range(1 + max((round for _, round in known), default=-1))
+    shares = {agent: [known.get((agent, round)) for round in rounds] for agent, _ in known}
+    return heat(shares, graph.agents if graph else (), run.beside.critic(labels))
 
 
 def rates(words: Iterable[Said]) -> dict[tuple[str, int], float]:
@@ -170,8 +179,7 @@ def _pairs(run: Opened, number: int, *, alone: bool) -> Mapping[str, int]:
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
             return pair_store.read_head(run.reader.directory, last.name).counts
-    episodes = {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
-    return last.sources(episodes.__contains__)
+    return last.sources(_episodes(run, number).__contains__)
 
 
 def _graph(reader: RunReader, number: int) -> GraphView | None:
@@ -183,21 +191,24 @@ def _graph(reader: RunReader, number: int) -> GraphView | None:
     return graph_view(matrix.agents, matrix.edges)
 
 
-def _spending(part: str, seconds: float, calls: int = 0, *tokens: Any) -> Spending:
-    prompt, completion, usd = tokens or (None, None, None)
+def _spent(run: Opened, number: int, deliberation: float, environment: float, *, alone: bool) -> Iterator[Spending]:
+    """By part; what an adversary took is known of whole runs only."""
+    yield _spending("deliberation", deliberation, run.reader.query(_CELLS, number)[0])
+    yield _spending("environment", environment, NOTHING)
+    judging = run.beside.judging(_episodes(run, number).__contains__)
+    if judging[0]:
+        yield _spending("critic", None, judging)
+    erring = run.beside.erring() if alone else NOTHING
+    if erring[0]:
+        yield _spending("adversary", None, erring)
+
+
+def _spending(part: str, seconds: float | None, sums: Sums) -> Spending:
+    calls, prompt, completion, usd = sums
     return Spending(
         part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
     )
 
 
-def _judging(words: Iterable[Said]) -> Spending:
-    told = [said.spent for said in words]
-    prompt, completion, usd = (told_sum(one[place] for one in told) for place in (1, 2, 3))
-    return Spending(
-        part="critic",
-        seconds=None,
-        calls=sum(calls for calls, *_ in told),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cost_usd=usd,
-    )
+def _episodes(run: Opened, number: int) -> set[str]:
+    return {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}

@@ -47,7 +47,7 @@ class Packing:
         id: of a run or training.
         chosen: episodes of it, in the order in which they are leafed through; those that cannot be opened are left out.
         known: all that it has, from which they were chosen.
-        labels: whose scores to show; None for the first labelling of each run.
+        labels: whose scores to show, in the runs that have them; None for those that each run shows first.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class Packing:
         self.steps = 0
         self.unread: list[str] = []
         """Why episodes and steps that the run has are not in the report."""
-        self._inspector, self._id, self._labels = inspector, id, labels
+        self._inspector, self._id, self._asked = inspector, id, labels
         self._known, self._place = tuple(known), Path(inspector.row(id).path)
         self._chosen = [one for one in chosen if self._opens(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
+        self._whose: dict[str, str | None] = {}
 
     @property
     def chosen(self) -> Sequence[EpisodeRow]:
@@ -105,6 +106,13 @@ class Packing:
             return False
         return True
 
+    def _labels(self, run: str) -> str | None:
+        """Whose scores to show of a run: none where it lacks the labelling that was asked for."""
+        if run not in self._whose:
+            has = not self._asked or self._asked in self._inspector.run(run).labellings
+            self._whose[run] = self._asked if has else ""
+        return self._whose[run]
+
     def _of(self, rows: Sequence[EpisodeRow], run: str) -> list[EpisodeRow]:
         """Those of a run; of the training whose report this is, all."""
         return [one for one in rows if run in (self._id, one.run)]
@@ -113,7 +121,8 @@ class Packing:
         """What is asked about a run or a training, as far as it is about what the report holds."""
         at, ask = f"run/{_piece(run)}", self._inspector
         rows = self._of(self._chosen, run)
-        overview = ask.overview(run, self._labels)
+        labels = self._labels(run)
+        overview = ask.overview(run, labels)
         yield at, _view(ask.run(run), overview, known)
         yield f"{at}/overview", _numbers(overview, known)
         problems = [replace(one, reason=self._placeless(one.reason)) for one in ask.problems(run).problems]
@@ -121,7 +130,7 @@ class Packing:
         yield f"{at}/episodes", replace(page(rows, EpisodeFilter()), rows=rows, total=len(rows))
         places = {(one.run, one.id) for one in rows}
         for kind in _KINDS:
-            found: Finds = ask.finds(run, kind, self._labels)
+            found: Finds = ask.finds(run, kind, labels)
             yield (
                 f"{at}/finds?kind={kind}",
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
@@ -129,7 +138,7 @@ class Packing:
 
     def _episode(self, row: EpisodeRow) -> Iterator[Answer]:
         """Steps first, then the words of all cells: what is alike stands close together, which packs well."""
-        view = self._inspector.episode(row.run, row.id, self._labels)
+        view = self._inspector.episode(row.run, row.id, self._labels(row.run))
         before, behind = self._around(row)
         final = list(self._readable(row, "last screen", self._final(row))) if view.final else []
         yield _at(row, "episode"), replace(view, previous=before, next=behind, final=bool(final))
@@ -147,7 +156,7 @@ class Packing:
             self.unread.append(f"{row.id}, {what}: {error}")
 
     def _step(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
-        found: StepView = self._inspector.step(row.run, row.id, step, self._labels)
+        found: StepView = self._inspector.step(row.run, row.id, step, self._labels(row.run))
         self.steps += 1
         labellings = [] if found.labels is None else [found.labels]
         screen = self._shown(found.screen, row, str(step))
@@ -166,7 +175,7 @@ class Packing:
         return replace(self._inspector.screen(row.run, row.id, step), elements=())
 
     def _cells(self, row: EpisodeRow, step: int) -> Iterator[Answer]:
-        for cell in self._inspector.cells(row.run, row.id, step, self._labels):
+        for cell in self._inspector.cells(row.run, row.id, step, self._labels(row.run)):
             at = _at(row, "cell", step=step, agent=cell.agent, round=cell.round)
             unread = None if cell.unread is None else self._placeless(cell.unread)
             yield at, replace(cell, tokens=None, logprobs=None, unread=unread)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from collab.credit.pair_store import FILE, FOLDER
+from collab.credit.pair_store import FILE, FOLDER, read_head
+from collab.errors import CollabError
 from collab.store.summary import Problem
 from collab.types import PreferencePair
-from collab.view.labelled import Key, first_line
+from collab.view.labelled import NOTHING, Key, Sums, first_line
+from collab.view.lines import lines_about
 from collab.view.links import trouble
 
 _PAIR: TypeAdapter[PreferencePair] = TypeAdapter(PreferencePair)
+_UNFIT = (ValueError, LookupError, TypeError, AttributeError)
+"""What a line that is no pair raises."""
 
 
 class PairSet:
-    """A stored set as it was read; whoever makes it anew under the same name makes another file (`fits`)."""
+    """A stored set as it was read; whoever makes it anew under the same name makes another file (`fits`).
 
-    def __init__(self, run: Path, name: str) -> None:
+    Args:
+        about: a trajectory; only its pairs are known, found without reading the others. None for all.
+    """
+
+    def __init__(self, run: Path, name: str, *, about: str | None = None) -> None:
         self.name = name
         self.problems: list[Problem] = []
         self._path = run / FOLDER / name / FILE
@@ -30,20 +38,23 @@ class PairSet:
         self._sources: list[str] = []
         self._places: list[tuple[int, int]] = []
         self._at: defaultdict[Key, list[int]] = defaultdict(list)
-        self._stat = self._now()
+        self._made = (run, name)
+        self._state = stored_state(run, name)
         why = trouble(run, self._path)
         if why is not None:
             self._trouble(None, OSError(why))
             return
         try:
-            with self._path.open("rb") as lines:
-                self._read(lines)
+            if about is None:
+                self._read_all()
+            else:
+                self._read_about(about)
         except OSError as error:
             self._trouble(None, error)
 
     def fits(self) -> bool:
         """Whether its file is the one that was read."""
-        return self._stat == self._now()
+        return self._state == stored_state(*self._made)
 
     def of(self, trajectory: str, step: int) -> Iterator[PreferencePair]:
         """Pairs of which a side was said at a step; what cannot be read is left out."""
@@ -73,17 +84,23 @@ class PairSet:
                 found.discard(number)
                 yield self._ids[number], key
 
-    def _read(self, lines: Any) -> None:
+    def _read_all(self) -> None:
         offset = 0
-        for number, line in enumerate(lines, start=1):
-            try:
-                self._add(from_json(line, cache_strings="all"), offset, len(line))
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                self._trouble(number, error)
-            offset += len(line)
+        with self._path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    self._add(line, offset)
+                except _UNFIT as error:
+                    self._trouble(number, error)
+                offset += len(line)
 
-    def _add(self, content: Any, offset: int, length: int) -> None:
-        number = len(self._ids)
+    def _read_about(self, trajectory: str) -> None:
+        for offset, line in lines_about(self._path, trajectory):
+            with contextlib.suppress(*_UNFIT):  # told when all are read
+                self._add(line, offset)
+
+    def _add(self, line: bytes, offset: int) -> None:
+        number, content = len(self._ids), from_json(line, cache_strings="all")
         id, source = content["id"], content["source"]
         keys = {(one["trajectory"], one["step"]) for one in (*content["chosen"], *content["rejected"])}
         if not isinstance(id, str) or not isinstance(source, str):
@@ -94,15 +111,27 @@ class PairSet:
             self._at[key].append(number)
         self._ids.append(id)
         self._sources.append(source)
-        self._places.append((offset, length))
-
-    def _now(self) -> tuple[int, ...] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+        self._places.append((offset, len(line)))
 
     def _trouble(self, line: int | None, error: Exception) -> None:
         file = f"{FOLDER}/{self.name}/{FILE}"
         self.problems.append(Problem(file=file, line=line, reason=first_line(error)))
+
+
+def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
+    """Says which file a set is in, and as it is now; None where there is none."""
+    try:
+        stat = (run / FOLDER / name / FILE).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def adversary_of(run: Path, name: str) -> Sums:
+    """What the adversary behind a set took; nothing where its head cannot be read."""
+    try:
+        spent = read_head(run, name).spent
+    except (CollabError, OSError):
+        return NOTHING
+    # A head has 0 also where nothing was told.
+    return spent.calls, spent.prompt_tokens or None, spent.completion_tokens or None, spent.cost_usd or None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -25,16 +24,12 @@ from collab.store.index import Index
 from collab.store.reader import RunReader
 from collab.view import links
 from collab.view.beside import Beside
+from collab.view.spares import spare_of, tidy, use
 
 _T = TypeVar("_T")
 
 _MOST = 600_000
 """Rows of indices in memory, about 100 bytes each, beyond which the run that was asked for longest ago is closed."""
-
-
-def spare_folder() -> Path:
-    """Where this user's indices of runs are kept that lack one of their own."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collab" / "view"
 
 
 def disk_state(directory: Path) -> str:
@@ -54,6 +49,7 @@ class Opened:
     def __init__(self, directory: Path, spare: Path) -> None:
         links.check(directory)
         self.reader = _sound(RunReader(directory, spare=spare), spare)
+        use(spare)
         self.users = 0
         """Requests that hold it now."""
         self.dropped = False
@@ -104,6 +100,7 @@ class Pool:
     """
 
     def __init__(self, spares: Path) -> None:
+        tidy(spares)
         self._spares = spares
         self._mutex = threading.RLock()
         self._locks: dict[Path, threading.Lock] = {}
@@ -138,8 +135,7 @@ class Pool:
         with alone:
             one = self._fitting(directory)
             if one is None:
-                digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()
-                one = Opened(directory, self._spares / f"{digest}.sqlite")
+                one = Opened(directory, spare_of(directory, self._spares))
                 with self._mutex:
                     one.users += 1
                     self._held[directory] = one

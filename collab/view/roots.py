@@ -75,6 +75,10 @@ class Roots:
             self._known |= found
         return list(found.values())
 
+    def named(self) -> list[Root]:
+        """The runs among the paths themselves."""
+        return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
+
     def parts(self, training: Root) -> list[Root]:
         """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
         found = list(_parts(training))

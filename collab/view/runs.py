@@ -11,12 +11,14 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
+from collab.evaluation import Report, summarise
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
 from collab.report import report_of
 from collab.store.lock import owner
 from collab.store.reader import RunReader
 from collab.view.answer import short
+from collab.view.labelled import Sums, added, told_sum
 from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -44,11 +46,28 @@ def rate_of(success: Success | None) -> Rate | None:
     return Rate(successes=success.successes, episodes=success.episodes, value=value, low=success.low, high=success.high)
 
 
+def report_in(root: Root, reader: RunReader) -> Report:
+    """How a run went, over all that it planned.
+
+    A rollout of a training counts what is over: it may end with its steps, and plans more episodes than it needs.
+    """
+    report = report_of(reader)
+    if root.training is None or root.role != "rollout":
+        return report
+    return summarise(
+        report.results,
+        environment=report.environment,
+        environment_version=report.environment_version,
+        privileged=report.privileged,
+    )
+
+
 def run_row(root: Root, run: Opened) -> RunRow:
     """A run in one line."""
-    reader = run.reader
-    manifest, report = reader.manifest, report_of(reader)
-    calls, prompt_tokens, completion_tokens, cost_usd = reader.query(_CALLS)[0]
+    reader, beside = run.reader, run.beside
+    manifest, report = reader.manifest, report_in(root, reader)
+    played: Sums = reader.query(_CALLS)[0]
+    calls, prompt_tokens, completion_tokens, cost_usd = added([played, beside.judging(), beside.erring()])
     (updated, seconds, over) = reader.query(
         "SELECT max(updated), total(seconds), total(state != 'unfinished') FROM episodes"
     )[0]
@@ -114,13 +133,12 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
     """A training in one line.
 
     Args:
-        parts: its runs, by epoch; what they took is added up, and what its records say of critic and adversary.
+        parts: its runs, by epoch; what they took is added up.
     """
     (head, unread), (records, problems) = head_of(root.path), records_of(root.path)
     run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
     empty = unreadable_row(root, CollabError())
     first = parts[0] if parts else empty
-    asked = [spent for one in records for part, spent in one.spent.items() if part in ("critic", "adversary")]
     return replace(
         empty,
         unreadable=None,
@@ -138,12 +156,10 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
         broken=sum(one.broken for one in parts),
         success=_success(records, parts),
         steps=sum(one.steps for one in parts),
-        calls=sum(one.calls for one in parts) + sum(one.calls for one in asked),
-        prompt_tokens=_sum([*(one.prompt_tokens for one in parts), *(one.prompt_tokens or None for one in asked)]),
-        completion_tokens=_sum(
-            [*(one.completion_tokens for one in parts), *(one.completion_tokens or None for one in asked)]
-        ),
-        cost_usd=_total([*(one.cost_usd for one in parts), *(one.cost_usd or None for one in asked)]),
+        calls=sum(one.calls for one in parts),
+        prompt_tokens=told_sum(one.prompt_tokens for one in parts),
+        completion_tokens=told_sum(one.completion_tokens for one in parts),
+        cost_usd=told_sum(one.cost_usd for one in parts),
         seconds=math.fsum([*(one.seconds for one in parts), *_seconds_beside(records)]),
         problems=len(unread) + len(problems) + sum(one.problems for one in parts),
     )
@@ -212,13 +228,3 @@ def _named(config: Mapping[str, Any], name: str) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    told = [one for one in counts if one is not None]
-    return sum(told) if told else None
-
-
-def _total(costs: Sequence[float | None]) -> float | None:
-    told = [one for one in costs if one is not None]
-    return math.fsum(told) if told else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,40 +14,55 @@ from collab.marl.layout import EpochFolder, MarlFolder
 from collab.marl.summary import Record, best_of
 from collab.marl.summary import Trained as RecordedTrained
 from collab.store.files import read_json
+from collab.view.beside import LEARNED
 from collab.view.links import trouble
-from collab.view.overview import epochs_of, graph_view, tasks_of, with_differences
+from collab.view.overview import epochs_of, graph_view, heat, tasks_of, with_differences
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
-from collab.view.shapes.overview import EpochView, GraphView, Heat, Measure, Overview, Spending, TaskRate, Trained
+from collab.view.shapes.overview import EpochView, GraphView, Measure, Overview, Spending, TaskRate, Trained
 from collab.view.shapes.runs import PartRow, RunRow
 
 _MEASURES = 200
 """Of a policy and an epoch that are shown."""
-LABELS = "marl"
-"""Name of the judgements of a rollout (`collab.marl.judge`)."""
-
 
 Open: TypeAlias = Callable[[Path], AbstractContextManager[Opened]]
 """How a run is opened."""
 
 
-def overview(root: Root, row: RunRow, parts: Sequence[Root], open_run: Open) -> Overview:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Played:
+    """The rollout of an epoch in numbers."""
+
+    epoch: EpochView
+    labels: str | None
+    """Labelling that its rewards rest on; None for none."""
+
+
+def overview(root: Root, row: RunRow, parts: Sequence[Root], open_run: Open, labels: str | None) -> Overview:
     """A training in numbers.
 
     Args:
         row: of the training.
         parts: its runs.
+        labels: whose rewards to count, in the epochs whose rollout has them; None for those that were learned from,
+            "" for none.
     """
     records, _ = records_of(root.path)
     known = {record.epoch: record for record in records}
     numbers = sorted({*known, *(part.epoch for part in parts)})
+    of_epoch = {number: [part for part in parts if part.epoch == number] for number in numbers}
+    played = {number: _played(of_epoch[number], open_run, labels) for number in numbers}
     epochs = [
-        _epoch(root.path, number, known.get(number), [part for part in parts if part.epoch == number], open_run)
+        _epoch(root.path, number, known.get(number), of_epoch[number], open_run, played[number], labels)
         for number in numbers
     ]
     return Overview(
-        run=row, labels=None, tasks=_tasks(parts, open_run), epochs=with_differences(epochs), best=best_of(records)
+        run=row,
+        labels=next((one.labels for one in played.values() if one is not None and one.labels is not None), None),
+        tasks=_tasks(parts, open_run),
+        epochs=with_differences(epochs),
+        best=best_of(records),
     )
 
 
@@ -64,18 +79,31 @@ def part_rows(parts: Sequence[Root], open_run: Open) -> list[PartRow]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _epoch(root: Path, number: int, record: Record | None, parts: Sequence[Root], open_run: Open) -> EpochView:
+def _epoch(
+    root: Path,
+    number: int,
+    record: Record | None,
+    parts: Sequence[Root],
+    open_run: Open,
+    played: _Played | None,
+    labels: str | None,
+) -> EpochView:
     folder = MarlFolder(root).epoch(number)
-    played = _played(parts, open_run)
+    seen = None if played is None else played.epoch
     epoch = replace(
-        played or _empty(number),
+        seen or _empty(number),
         epoch=number,
         over=record is not None,
-        graph=_graph(folder, played),
+        graph=_graph(folder, seen),
         runs=part_rows(parts, open_run),
         trained=_in_training(folder),
     )
-    return epoch if record is None else _recorded(epoch, record, folder)
+    if record is None:
+        return epoch
+    recorded = _recorded(epoch, record, folder)
+    if labels in (None, LEARNED):
+        return recorded
+    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or nobody's
 
 
 def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochView:
@@ -90,7 +118,7 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
         played=rate_of(record.played),
         measured=rate_of(record.success),
         steps=record.steps or epoch.steps,
-        rewards=_heat(record.rewards, critic),
+        rewards=heat(record.rewards, epoch.graph.agents if epoch.graph else (), critic),
         missing=record.missing,
         agreement=agreement,
         pairs={**pairs.counts, **causes},
@@ -113,17 +141,18 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
     )
 
 
-def _played(parts: Sequence[Root], open_run: Open) -> EpochView | None:
+def _played(parts: Sequence[Root], open_run: Open, asked: str | None) -> _Played | None:
     """The rollout in numbers; None where there is none that can be read."""
-    for part in parts:
-        if part.role == "rollout":
-            try:
-                with open_run(part.path) as run:
-                    labels = LABELS if LABELS in run.beside.labellings() else None
-                    return next(iter(epochs_of(run, labels)), None)
-            except RunFormatError:
-                return None
-    return None
+    part = next((part for part in parts if part.role == "rollout"), None)
+    if part is None:
+        return None
+    try:
+        with open_run(part.path) as run:
+            labels = run.beside.chosen(asked, known=False)
+            found = next(iter(epochs_of(run, labels)), None)
+            return None if found is None else _Played(epoch=found, labels=labels)
+    except RunFormatError:
+        return None
 
 
 def _tasks(parts: Sequence[Root], open_run: Open) -> list[TaskRate]:
@@ -131,7 +160,7 @@ def _tasks(parts: Sequence[Root], open_run: Open) -> list[TaskRate]:
     for part in reversed(rollouts):
         try:
             with open_run(part.path) as run:
-                return tasks_of(run.reader)
+                return tasks_of(part, run.reader)
         except RunFormatError:
             continue
     return []
@@ -219,13 +248,6 @@ def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
         Measure(step=int(lines[place].get("step", place)), loss=lines[place]["loss"], margin=lines[place].get("margin"))
         for place in sorted(places)
     ]
-
-
-def _heat(rewards: Mapping[str, Sequence[float | None]], critic: str | None) -> Heat | None:
-    if not rewards:
-        return None
-    rounds = max(len(row) for row in rewards.values())
-    return Heat(agents=list(rewards), rounds=rounds, rates=list(rewards.values()), critic=critic)
 
 
 def _empty(number: int) -> EpochView:

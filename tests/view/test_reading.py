@@ -16,9 +16,7 @@ import pytest
 from collab.credit.labels import read_labels
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import UnknownName, UsageError
-from collab.learn.folder import write_json
-from collab.marl.layout import MarlFolder
-from collab.marl.summary import PairCounts, Record, Spending, Success, Trained, reward_rates
+from collab.marl.summary import reward_rates
 from collab.prompts.render import rebuild
 from collab.report import report_of
 from collab.store import index
@@ -295,30 +293,7 @@ def screen(*elements: Element) -> Observation:
     return Observation(space="mobile", title="Room", elements=elements, text=text)
 
 
-# ------------------------------------------------------------------------------------------- compare, critics, …
-
-
-def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, tmp_path: Path) -> None:
-    with RunStore.open(recorded).reader() as reader:
-        one = max(reader.trajectories(), key=lambda trajectory: len(trajectory.steps))
-        manifest = reader.manifest
-    other = replace(one.steps[2], executed=None, history=replace(one.steps[2].history, action="nothing"))
-    store = RunStore.create(tmp_path / "other", manifest)
-    with store.writer() as writer:
-        writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
-        for step in (*one.steps[:2], other):
-            writer.step(one.id, step)
-    inspector = Inspector([recorded, store.path], spares=tmp_path / "spares")
-    a, b = (next(row.id for row in inspector.runs().runs if row.path == str(path)) for path in (recorded, store.path))
-    (instance,) = inspector.compare(a, b).both
-    assert (instance.a.id, instance.b.id, instance.diverged) == (one.id, one.id, 2)
-    pair = inspector.compare_episodes(a, b, one.id, one.id)
-    assert (pair.diverged, pair.why, len(pair.steps)) == (2, "action", len(one.steps))
-    assert (pair.steps[3].b, pair.steps[3].same_screen) == (None, None)
-    same = inspector.compare_episodes(a, a, one.id, one.id)
-    assert (same.diverged, same.why) == (None, None)
-    assert [one.diverged for one in inspector.compare(a, a).both] == [None] * 3
-    inspector.close()
+# ---------------------------------------------------------------------------------------------------------- critics
 
 
 def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_none(
@@ -372,82 +347,7 @@ def test_labels_in_the_log_are_a_labelling_as_well(recorded: Path, tmp_path: Pat
     inspector.close()
 
 
-# --------------------------------------------------------------------------------------------- trainings and damage
-
-
-def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
-    folder = MarlFolder(tmp_path / "marl")
-    for number in (1, 2):
-        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
-        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
-        edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
-        write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
-    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
-    folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
-    trained = Trained(
-        checkpoint="./x",
-        digest="",
-        dropped=0,
-        steps=3,
-        tokens=9,
-        loss=0.5,
-        margin=0.25,
-        accuracy=1.0,
-        logp_chosen=None,
-        logp_chosen_first=None,
-    )
-    record = Record(
-        epoch=1,
-        version=1,
-        weights={},
-        rewards={"ada": [0.5, None]},
-        pairs=PairCounts(counts={"contrast": 4}),
-        success=Success(successes=2, episodes=3, low=0.2, high=0.9, broken=0),
-        trained={"shared": trained},
-        agreement=0.0,
-        spent={
-            "rollout": Spending(calls=1000, cost_usd=9.0),
-            "critic": Spending(seconds=20, calls=7, cost_usd=1.5),
-            "training": Spending(seconds=40),
-        },
-        hash="",
-    )
-    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
-    folder.epoch(1).training("shared").mkdir()
-    metrics = [{"step": step, "loss": 1 / step, "margin": step / 10} for step in range(1, 1001)]
-    (folder.epoch(1).training("shared") / "metrics.jsonl").write_text(
-        "".join(json.dumps(one) + "\n" for one in metrics)
-    )
-    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
-    (row,) = inspector.runs().runs
-    assert (row.kind, row.planned, row.done, row.success.successes, row.seed) == ("training", 2, 1, 2, "5")
-    played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
-    assert (row.calls, row.cost_usd) == (sum(one.calls for one in played) + 7, 1.5)
-    assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
-    found = inspector.overview(row.id)
-    assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
-    first, second = found.epochs
-    assert (found.best, first.pairs, first.rewards and first.rewards.rates) == (1, {"contrast": 4}, [[0.5, None]])
-    assert (first.agreement, first.entropy) == (second.agreement, second.entropy), "both of all cells"
-    assert [(one.part, one.cost_usd) for one in first.spent] == [("rollout", 9.0), ("critic", 1.5), ("training", None)]
-    assert {one.cost_usd for one in second.spent} == {None}, "the oracle has no price"
-    measures = first.trained[0].measures
-    assert (len(measures), measures[0].step, measures[-1].step, measures[0].loss) == (200, 1, 1000, 1.0)
-    assert second.graph is not None
-    assert (second.graph.added, second.graph.removed) == ([("ada", "cyd")], [("ada", "ben")])
-    assert second.rewards is not None, "of an epoch that is not over, what its rollout tells"
-    parts = inspector.run(row.id).parts
-    assert [(part.epoch, part.role) for part in parts] == [(1, "rollout"), (1, "evaluation"), (2, "rollout")]
-    rows = inspector.episodes(row.id, EpisodeFilter()).rows
-    assert {one.epoch for one in rows} == {1, 2}
-    assert inspector.episode(rows[0].run, rows[0].id).row.epoch == 1
-    assert Counter(one.run for one in rows) == {parts[0].id: 3, parts[2].id: 3}
-    assert inspector.step(rows[0].run, rows[0].id, 0).cells
-    with pytest.raises(UsageError, match="one of its runs"):
-        inspector.episode(row.id, rows[0].id)
-    write_json(folder.epoch(1).record, {"epoch": "odd"})
-    assert [one.file for one in inspector.problems(row.id).problems] == ["epochs/1/epoch.json"]
-    inspector.close()
+# ----------------------------------------------------------------------------------------------------------- damage
 
 
 def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ epochs count from 0. Seeds are decimal texts, for they may not fit a double. Num
     GET /api/run/{run}/episodes?…filters              episodes.Episodes   (filters: `episodes.EpisodeFilter`)
     GET /api/run/{run}/finds?kind&labels              finds.Finds         kind: first-wrong, overruled, disagrees
     GET /api/run/{run}/search?q                       finds.Hits
-    GET /api/run/{run}/episode?episode&labels         episodes.EpisodeView not of a training: ask its runs from here
+    GET /api/run/{run}/episode?episode&labels         episodes.EpisodeView   of a run alone, as those below
     GET /api/run/{run}/step?episode&step&labels       step.StepView
     GET /api/run/{run}/final?episode                  screen.Screen       after the last action
     GET /api/run/{run}/cell?episode&step&agent&round&labels    cell.CellWhole
@@ -28,7 +28,8 @@ epochs count from 0. Seeds are decimal texts, for they may not fit a double. Num
     GET /?token=…                                     sets the session's cookie and sends on to / (a "#…" is kept)
     GET /static/{file}                                files of static/ as they are; needs no session
 
-`labels` names a labelling; without it the first of `labellings` is taken, and "" takes none. Episode ids hold slashes
+`labels` names a labelling; without it the one that was learned from is taken, else the first of `labellings`, and ""
+takes none. Episode ids hold slashes
 and anything else: encode them. An answer that is an error is {"error": "one line"} with 400 (does not fit), 401 (no
 session: open the printed address again), 403 (foreign host or origin), 404 (not there), 410 (was there, cannot be read
 any more). Unknown parameters are ignored.

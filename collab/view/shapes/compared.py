@@ -20,7 +20,7 @@ class Instance:
     a: EpisodeRow
     b: EpisodeRow
     diverged: int | None
-    """First step whose title or executed action differs; None when all are alike."""
+    """First step at which screen or executed action differ, as `EpisodePair` tells it; None when all are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class StepPair:
     """None behind its end, or where it cannot be read."""
     same_screen: bool | None
     same_action: bool | None
-    """Exactly; None where one is not there."""
+    """By digest: all that agents could see, all that was executed. None where one is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,5 +59,5 @@ class EpisodePair:
     b: EpisodeRow
     steps: Sequence[StepPair]
     diverged: int | None
-    """First step that differs; None when all are alike."""
+    """First step that differs; None when all are alike. One that was lost on either side is passed over."""
     why: Literal["screen", "action", "length"] | None

@@ -11,7 +11,7 @@ from collab.view.shapes.runs import PartRow, RunRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRate:
-    """Success of a task over its planned episodes."""
+    """Success of a task over the episodes that `RunRow.success` counts."""
 
     name: str
     difficulty: str | None
@@ -77,7 +77,8 @@ class Spending:
     """What a part took."""
 
     part: str
-    """"rollout", "critic", "adversary", "training", "evaluation"; of a run: "deliberation", "environment"."""
+    """Of a training: "rollout", "critic", "adversary", "training", "evaluation"; of a run, and of an epoch that is not
+    over: "deliberation", "environment", and where they were asked "critic" (all of them), "adversary"."""
     seconds: float | None
     """None where it is not known."""
     calls: int
@@ -95,7 +96,8 @@ class EpochView:
     over: bool
     """Whether its record is written; of a run, whether it is finished."""
     played: Rate | None
-    """Of the rollout; None where nothing was played."""
+    """Over the episodes that are over; of a finished epoch of a training, those that count for it. None where nothing
+    was played."""
     measured: Rate | None
     """On held-out seeds after training; None where that was not measured."""
     steps: int
@@ -130,7 +132,8 @@ class Overview:
 
     run: RunRow
     labels: str | None
-    """The labelling that rewards and finds rest on; None when there is none, or for a training."""
+    """The labelling that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
+    has it."""
     tasks: Sequence[TaskRate]
     """Of a training: of its last rollout."""
     epochs: Sequence[EpochView]

@@ -36,14 +36,15 @@ class RunRow:
     """Episodes that are over; of a training, epochs."""
     broken: int
     success: Rate
-    """Over planned episodes. Of a training: held-out success of its best epoch, else of its last rollout."""
+    """Over planned episodes; of the rollout of a training over those that are over, as its epochs count them. Of a
+    training: held-out success of its best epoch, else of its last rollout."""
     steps: int
     calls: int
     prompt_tokens: int | None
     completion_tokens: int | None
     cost_usd: float | None
-    """Sums over the calls that tell; None where none does. Of a run: its play, for what critics took stands in its
-    overview. Of a training: its runs, and what its finished epochs asked of critics and adversaries."""
+    """Sums over the calls that tell, of agents, of all critics that judged it and adversaries that made pairs of it;
+    None where none does. Of a training: of its runs."""
     seconds: float
     """Of finished episodes, added up; of a training, of its parts, judging and training of finished epochs included."""
     problems: int
@@ -81,8 +82,9 @@ class RunView:
     """Of a training, by epoch, rollout first; empty for a run."""
     versions: Mapping[str, str]
     labellings: Sequence[str]
+    """Of a training: those of its rollouts, each name once."""
     pair_sets: Sequence[str]
-    """Both of a run; empty for a training."""
+    """Of a run; empty for a training."""
     config: str
     """The whole configuration as indented JSON."""
 

@@ -1,0 +1,194 @@
+"""A training is its epochs together: its records, its rollouts, and whose word counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.errors import UnknownName, UsageError
+from collab.learn.folder import write_json
+from collab.marl.layout import MarlFolder
+from collab.marl.summary import PairCounts, Record, Spending, Success, Trained
+from collab.view.export import export
+from collab.view.inspector import Inspector
+from collab.view.shapes.episodes import EpisodeFilter
+
+Open = Callable[[Path], Inspector]
+
+
+def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
+    folder = MarlFolder(tmp_path / "marl")
+    for number in (1, 2):
+        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
+        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
+        edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
+        write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
+    shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
+    folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
+    trained = Trained(
+        checkpoint="./x",
+        digest="",
+        dropped=0,
+        steps=3,
+        tokens=9,
+        loss=0.5,
+        margin=0.25,
+        accuracy=1.0,
+        logp_chosen=None,
+        logp_chosen_first=None,
+    )
+    record = Record(
+        epoch=1,
+        version=1,
+        weights={},
+        rewards={"ada": [0.5, None]},
+        pairs=PairCounts(counts={"contrast": 4}),
+        success=Success(successes=2, episodes=3, low=0.2, high=0.9, broken=0),
+        trained={"shared": trained},
+        agreement=0.0,
+        spent={
+            "rollout": Spending(calls=1000, cost_usd=9.0),
+            "critic": Spending(seconds=20, calls=7, cost_usd=1.5),
+            "training": Spending(seconds=40),
+        },
+        hash="",
+    )
+    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    folder.epoch(1).training("shared").mkdir()
+    metrics = [{"step": step, "loss": 1 / step, "margin": step / 10} for step in range(1, 1001)]
+    (folder.epoch(1).training("shared") / "metrics.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in metrics)
+    )
+    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    (row,) = inspector.runs().runs
+    assert (row.kind, row.planned, row.done, row.success.successes, row.seed) == ("training", 2, 1, 2, "5")
+    played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
+    assert (row.calls, row.cost_usd) == (sum(one.calls for one in played), None), "of its runs; none told a price"
+    assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
+    found = inspector.overview(row.id)
+    assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
+    first, second = found.epochs
+    assert (found.best, found.labels, first.pairs) == (1, "marl", {"contrast": 4})
+    assert first.rewards is not None
+    assert (first.rewards.agents, first.rewards.rates[0]) == (["ada", "ben", "cyd"], [0.5, None])
+    assert (first.agreement, first.entropy) == (second.agreement, second.entropy), "both of all cells"
+    assert [(one.part, one.cost_usd) for one in first.spent] == [("rollout", 9.0), ("critic", 1.5), ("training", None)]
+    assert {one.cost_usd for one in second.spent} == {None}, "the oracle has no price"
+    measures = first.trained[0].measures
+    assert (len(measures), measures[0].step, measures[-1].step, measures[0].loss) == (200, 1, 1000, 1.0)
+    assert second.graph is not None
+    assert (second.graph.added, second.graph.removed) == ([("ada", "cyd")], [("ada", "ben")])
+    assert second.rewards is not None, "of an epoch that is not over, what its rollout tells"
+    parts = inspector.run(row.id).parts
+    assert [(part.epoch, part.role) for part in parts] == [(1, "rollout"), (1, "evaluation"), (2, "rollout")]
+    rows = inspector.episodes(row.id, EpisodeFilter()).rows
+    assert {one.epoch for one in rows} == {1, 2}
+    assert inspector.episode(rows[0].run, rows[0].id).row.epoch == 1
+    assert Counter(one.run for one in rows) == {parts[0].id: 3, parts[2].id: 3}
+    assert inspector.step(rows[0].run, rows[0].id, 0).cells
+    with pytest.raises(UsageError, match="one of its runs"):
+        inspector.episode(row.id, rows[0].id)
+    write_json(folder.epoch(1).record, {"epoch": "odd"})
+    assert [one.file for one in inspector.problems(row.id).problems] == ["epochs/1/epoch.json"]
+    inspector.close()
+
+
+@pytest.fixture
+def two_critics(recorded: Path, tmp_path: Path) -> Path:
+    """Two epochs, the first over; its rollout is judged by two critics, of which the second says the opposite."""
+    folder = MarlFolder(tmp_path / "marl")
+    for number in (1, 2):
+        shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
+        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
+    other = folder.epoch(1).rollout / "labels" / "contrary"
+    shutil.copytree(folder.epoch(1).rollout / "labels" / "marl", other)
+    (path,) = (other / "events").iterdir()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for word in (word for line in lines for word in line["rewards"]["rewards"] if word["score"] is not None):
+        word["score"] = 0.0 if word["score"] > 0.5 else 1.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = Record(epoch=1, version=1, weights={}, rewards={"dee": [0.25, None], "ada": [0.5, 1.0]}, hash="")
+    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
+    return folder.path
+
+
+def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspect: Open) -> None:
+    inspector = inspect(two_critics)
+    id = inspector.ids()[0]
+    assert inspector.run(id).labellings == ["contrary", "marl"]
+    learned, other, none = (inspector.overview(id, labels) for labels in (None, "contrary", ""))
+    assert (learned.labels, other.labels, none.labels) == ("marl", "contrary", None)
+    assert inspector.overview(id, "marl").epochs == learned.epochs
+    first = [one.epochs[0].rewards for one in (learned, other, none)]
+    assert first[0] is not None
+    assert dict(zip(first[0].agents, first[0].rates, strict=True))["dee"] == [0.25, None], "as its record says"
+    rollout = inspector.run(id).parts[0]
+    assert first[1] == inspector.overview(rollout.id, "contrary").epochs[0].rewards
+    assert (first[2], other.epochs[1].rewards) == (None, None), "the second epoch has no such labelling"
+    with pytest.raises(UnknownName, match="nobody"):
+        inspector.overview(id, "nobody")
+    assert inspector.finds(id, "overruled", "contrary").rows != inspector.finds(id, "overruled").rows
+    episode = inspector.episodes(rollout.id, EpisodeFilter()).rows[0].id
+    assert inspector.step(rollout.id, episode, 0).labels == "marl"
+
+
+def test_a_report_holds_the_chosen_word_where_there_is_one(
+    two_critics: Path, inspect: Open, read_report: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    inspector = inspect(two_critics)
+    id = inspector.ids()[0]
+    with pytest.raises(UnknownName, match="nobody"):
+        export(inspector, id, tmp_path / "none.html", labels="nobody")
+    assert export(inspector, id, tmp_path / "report.html", labels="contrary").unread == ()
+    answers = read_report(tmp_path / "report.html").answers
+    assert answers[f"run/{id}"]["labellings"] == ["contrary"]
+    labels = {address.split("/")[1]: one["labels"] for address, one in answers.items() if "/step?" in address}
+    first, second = (part.id for part in inspector.run(id).parts)
+    assert labels == {first: "contrary", second: None}
+
+
+def test_agents_stand_in_the_same_order_everywhere(two_critics: Path, inspect: Open) -> None:
+    inspector = inspect(two_critics)
+    id = inspector.ids()[0]
+    rollout = inspector.run(id).parts[0].id
+    step = inspector.step(rollout, inspector.episodes(rollout, EpisodeFilter()).rows[0].id, 0)
+    orders = [
+        epoch.rewards.agents
+        for view in (inspector.overview(id), inspector.overview(id, "contrary"), inspector.overview(rollout))
+        for epoch in view.epochs
+        if epoch.rewards
+    ]
+    assert len(orders) == 4
+    assert {tuple(one) for one in orders} == {tuple(step.agents)}
+
+
+def test_a_rollout_that_ended_early_counts_what_it_played_as_its_epoch_does(recorded: Path, tmp_path: Path) -> None:
+    """Of ten planned episodes three were played; a run of its own counts the others as not solved."""
+    folder = MarlFolder(tmp_path / "marl")
+    rollout = folder.epoch(1).rollout
+    shutil.copytree(recorded, rollout)
+    head = json.loads((rollout / "run.json").read_text())
+    head["planned"] = 10
+    for task in head["tasks"]:
+        task["episodes"] = 5
+    write_json(rollout / "run.json", head)
+    folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
+    shutil.copytree(rollout, tmp_path / "alone")
+    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    alone, training = sorted(inspector.runs().runs, key=lambda row: row.kind)
+    part = inspector.run(training.id).parts[0].id
+    assert (alone.success.episodes, inspector.row(part).success.episodes) == (10, 3)
+    played = [inspector.overview(id).epochs[0].played for id in (alone.id, part, training.id)]
+    assert {one.episodes for one in played if one is not None} == {3}
+    solved = sum(one.success is True for one in inspector.episodes(part, EpisodeFilter()).rows)
+    assert [one.successes for one in played if one is not None] == [solved] * 3
+    tasks = [inspector.overview(id).tasks for id in (part, training.id)]
+    assert [sum(one.success.episodes for one in found) for found in tasks] == [3, 3]
+    inspector.close()
