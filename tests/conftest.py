@@ -3,7 +3,7 @@
 Where a change is checked (`CI` is set) the examples are always the same, so that it fails for its own faults only;
 elsewhere they are drawn anew each time.
 
-Where several processes share the tests (`make` runs two), torch computes with one thread in each: the matrices are tiny,
+Where several processes share the tests (`make` runs two), torch computes with one thread in each: matrices are tiny,
 and threads of one process would only stand in the other's way.
 """
 
