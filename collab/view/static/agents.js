@@ -78,6 +78,17 @@ export function team(names) {
 }
 
 /**
+ * Agents with rewards, each as it is drawn in the graphs; those that no graph knows come last.
+ * @param {any[]} epochs `EpochView`s
+ * @returns {Agent[]}
+ */
+export function judgedTeam(epochs) {
+  const judged = new Set(epochs.flatMap((epoch) => epoch.rewards?.agents ?? []));
+  const known = epochs.flatMap((epoch) => epoch.graph?.agents ?? []);
+  return team([...new Set([...known, ...judged])]).filter((agent) => judged.has(agent.name));
+}
+
+/**
  * The shape of an agent in an SVG drawing.
  * @param {Agent} agent @param {number} x @param {number} y @param {number} radius
  * @param {string} [note] what else stands in it instead of the letter

@@ -1,7 +1,7 @@
 /** The page: reads where one is from the address, shows it, and follows runs that grow. */
 
 import { comparePage } from "./compare_page.js";
-import { failureNote } from "./crumbs.js";
+import { crumbs, failureNote } from "./crumbs.js";
 import { follow, forget } from "./data.js";
 import { button, fill, h, link } from "./dom.js";
 import { episodesPage } from "./episodes_page.js";
@@ -22,6 +22,7 @@ import { restoreTheme, themeButton } from "./theme.js";
  * @property {string[]} runs that it shows; empty for all
  * @property {import("./keys.js").Keys} keys
  * @property {() => any} [refresh] draw anew what a growing run changed
+ * @property {() => void} [placed] called once it stands in the document
  */
 
 /** @type {Record<string, (place: import("./place.js").Place) => Promise<Page>>} */
@@ -132,7 +133,8 @@ async function made(place) {
     if (!make) throw new Error("There is no such page.");
     return await make(place);
   } catch (error) {
-    return { element: failureNote(error), title: "Collab", runs: [], keys: {} };
+    const element = h("div", null, crumbs([]), h("h1", null, "Not shown"), failureNote(error));
+    return { element, title: "Not shown", runs: [], keys: {} };
   }
 }
 
@@ -144,6 +146,7 @@ function turnTo(page, name) {
   main.dataset.page = name;
   document.title = `${page.title} · Collab`;
   fill(main, page.element);
+  page.placed?.();
   scrollTo(0, scroll);
   fill(spoken, same && name === "step" ? page.title : null);
   if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });

@@ -3,16 +3,17 @@
 import { nameplate } from "./agents.js";
 import { h, property, s } from "./dom.js";
 import { amount, isKnown, percent } from "./figures.js";
+import { figureHead } from "./save.js";
 import { said } from "./words.js";
 
 /** A share with its interval on a line from 0 to 1. @param {number | null} share @param {number | null} [low] @param {number | null} [high] */
 export function intervalBar(share, low, high) {
   if (!isKnown(share)) return null;
-  const x = (/** @type {any} */ value) => 2 + 96 * Number(value);
+  const x = (/** @type {any} */ value) => 4 + 92 * Number(value);
   return s(
     "svg",
     { class: "interval", viewBox: "0 0 100 12", width: 100, height: 12, "aria-hidden": "true" },
-    s("line", { x1: 2, x2: 98, y1: 6, y2: 6, class: "rail" }),
+    s("line", { x1: 4, x2: 96, y1: 6, y2: 6, class: "rail" }),
     isKnown(low) && isKnown(high) && s("line", { x1: x(low), x2: x(high), y1: 6, y2: 6, class: "spread" }),
     s("circle", { cx: x(share), cy: 6, r: 3.5, class: "mean" }),
   );
@@ -20,11 +21,8 @@ export function intervalBar(share, low, high) {
 
 /** A bar as long as a share. @param {number | null} share @param {string} [tint] */
 export function shareBar(share, tint = "") {
-  return property(
-    h("span", { class: `share ${tint}`, "aria-hidden": "true" }),
-    "--share",
-    isKnown(share) ? Number(share) : 0,
-  );
+  const bar = h("span", { class: `share ${tint}`, "aria-hidden": "true" }, h("span", { class: "level" }));
+  return property(bar, "--share", isKnown(share) ? Number(share) : 0);
 }
 
 /**
@@ -40,37 +38,22 @@ export function heatMap(agents, rounds, share, caption) {
     const shown = h("td", { class: "heat" }, percent(value));
     return property(shown, "--share", value ?? 0);
   };
-  return h(
-    "div",
-    { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
+  const region = { class: "scroll", role: "region", tabindex: 0, "aria-label": caption };
+  const row = (/** @type {import("./agents.js").Agent} */ agent) =>
     h(
-      "table",
-      { class: "heatmap" },
-      h("caption", null, caption),
-      h(
-        "thead",
-        null,
-        h(
-          "tr",
-          null,
-          h("td", null),
-          columns.map((round) => h("th", { scope: "col" }, `round ${round + 1}`)),
-        ),
-      ),
-      h(
-        "tbody",
-        null,
-        agents.map((agent) =>
-          h(
-            "tr",
-            null,
-            h("th", { scope: "row" }, nameplate(agent)),
-            columns.map((round) => cell(agent.name, round)),
-          ),
-        ),
-      ),
-    ),
+      "tr",
+      null,
+      h("th", { scope: "row" }, nameplate(agent)),
+      columns.map((round) => cell(agent.name, round)),
+    );
+  const head = columns.map((round) => h("th", { scope: "col" }, `round ${round + 1}`));
+  const table = h(
+    "table",
+    { class: "heatmap", "aria-label": caption },
+    h("thead", null, h("tr", null, h("td", null), head)),
+    h("tbody", null, agents.map(row)),
   );
+  return h("figure", null, figureHead(caption), h("div", region, table));
 }
 
 /**
@@ -85,21 +68,18 @@ export function countTable(counts, caption, noun) {
     h(
       "tr",
       null,
-      h("th", { scope: "row" }, said(name)),
+      h("th", { scope: "row" }, said(name.replaceAll("_", " "))),
       h("td", { class: "number" }, amount(count)),
       h("td", { class: "bar" }, shareBar(count / most)),
     );
-  return h(
+  const heads = [h("th", { scope: "col" }, noun), h("th", { scope: "col" }, "count"), h("td", null)];
+  const table = h(
     "table",
-    { class: "counts" },
-    h("caption", null, caption),
-    h(
-      "thead",
-      { class: "unseen" },
-      h("tr", null, h("th", { scope: "col" }, noun), h("th", { scope: "col" }, "count"), h("td", null)),
-    ),
+    { class: "counts", "aria-label": caption },
+    h("thead", { class: "unseen" }, h("tr", null, heads)),
     h("tbody", null, rows.map(row)),
   );
+  return h("figure", null, figureHead(caption), table);
 }
 
 /** Headline numbers. @param {[string, any, any?][]} entries name, value and what stands under it */

@@ -69,7 +69,7 @@ function criticWords(step, cell) {
     "div",
     { class: "field" },
     h("h3", null, "Critic ", step.critic && h("span", { class: "muted" }, said(step.critic))),
-    h("p", null, scoreTag(cell), " ", !isKnown(cell.score) && words && said(words, 300)),
+    h("p", null, scoreTag(cell), " ", !isKnown(cell.score) && words && h("span", { class: "muted" }, said(words, 300))),
     cell.because.text && cutPassage(cell.because, { label: "The critic's reason" }),
     cell.because.cut > 0 && onDemand("All that the critic said", step, cell, (whole) => passage(whole.because)),
   );

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { cutPassage, plural, said } from "./words.js";
 
-const MOST_LINES = 40;
+const MOST_LINES = 16;
 
 /** @param {any} step a `StepView` */
 export function changesPanel(step) {
@@ -31,6 +31,7 @@ function body(changes) {
   return [
     h("ul", { class: "changes" }, lines.slice(0, MOST_LINES)),
     lines.length > MOST_LINES && rest(lines.slice(MOST_LINES)),
+    changes.more > 0 && h("p", { class: "muted" }, `${plural(changes.more, "more change")} stand in the run.`),
     changes.moved > 0 && h("p", { class: "muted" }, `${plural(changes.moved, "element")} only moved.`),
   ];
 }

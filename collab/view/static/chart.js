@@ -2,7 +2,8 @@
 
 import { h, s } from "./dom.js";
 import { isKnown } from "./figures.js";
-import { linear, ticks, wholeTicks } from "./scale.js";
+import { figureHead } from "./save.js";
+import { axisMarks, linear, wholeTicks } from "./scale.js";
 
 /**
  * @typedef {object} Series
@@ -15,7 +16,7 @@ import { linear, ticks, wholeTicks } from "./scale.js";
  * @typedef {object} ChartOptions
  * @property {string} title
  * @property {string} [xName] what x counts
- * @property {[number, number]} [range] of y; otherwise that of the values
+ * @property {import("./scale.js").Kind} kind of the values; shares are drawn between 0 and 1
  * @property {(value: number) => string} show a value
  */
 
@@ -25,14 +26,15 @@ const POINT_SHAPES = ["circle", "square", "diamond", "triangle"];
 /** @param {Series[]} series @param {ChartOptions} options */
 export function lineChart(series, options) {
   const known = series.filter((one) => one.points.some((point) => isKnown(point.y)));
-  const heading = h("h3", null, options.title);
-  if (!known.length) return h("figure", { class: "chart" }, heading, h("p", { class: "muted" }, "Not recorded."));
+  const head = figureHead(options.title);
+  if (!known.length)
+    return h("figure", { class: "chart" }, h("h3", null, options.title), h("p", { class: "muted" }, "Not recorded."));
   if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1))
-    return h("figure", { class: "chart" }, heading, numbersRegion(known, options));
+    return h("figure", { class: "chart" }, head, numbersRegion(known, options));
   return h(
     "figure",
     { class: "chart" },
-    heading,
+    head,
     drawing(known, options),
     known.length > 1 && key(known),
     h("details", null, h("summary", null, "Numbers"), numbersRegion(known, options)),
@@ -44,15 +46,15 @@ function drawing(series, options) {
   const points = series.flatMap((one) => one.points.filter((point) => isKnown(point.y)));
   const xs = points.map((point) => point.x);
   const ys = points.flatMap((point) => [point.y, point.low, point.high].filter(isKnown).map(Number));
-  const marks = options.range ? ticks(...options.range) : ticks(Math.min(...ys), Math.max(...ys));
+  const marks = options.kind === "share" ? axisMarks("share", 0, 1) : axisMarks(options.kind, Math.min(...ys), Math.max(...ys));
   const [left, right] = [Math.min(...xs), Math.max(...xs)];
   const alone = left === right;
   const x = linear(alone ? left - 1 : left, alone ? right + 1 : right, SIZE.left + 8, SIZE.width - SIZE.right);
-  const y = linear(marks[0], marks[marks.length - 1], SIZE.height - SIZE.bottom, SIZE.top);
+  const y = linear(marks[0].at, marks[marks.length - 1].at, SIZE.height - SIZE.bottom, SIZE.top);
   return s(
     "svg",
     { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": inWords(series, options), class: "plot" },
-    marks.map((mark) => yTick(mark, y(mark), options.show)),
+    marks.map((mark) => yTick(mark.words, y(mark.at))),
     wholeTicks(left, right).map((mark) =>
       s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark),
     ),
@@ -60,11 +62,11 @@ function drawing(series, options) {
   );
 }
 
-/** @param {number} mark @param {number} y @param {(value: number) => string} show */
-function yTick(mark, y, show) {
+/** @param {string} words @param {number} y */
+function yTick(words, y) {
   return [
     s("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y, y2: y, class: "grid" }),
-    s("text", { x: SIZE.left - 6, y, dy: "0.33em", "text-anchor": "end", class: "tick" }, show(mark)),
+    s("text", { x: SIZE.left - 6, y, dy: "0.33em", "text-anchor": "end", class: "tick" }, words),
   ];
 }
 
@@ -159,9 +161,8 @@ function numbersRegion(series, options) {
 
 /** @param {Series[]} series @param {ChartOptions} options */
 function numbers(series, options) {
-  const xs = [...new Set(series.flatMap((one) => one.points.map((point) => point.x)))].sort(
-    (one, other) => one - other,
-  );
+  const known = series.flatMap((one) => one.points.filter((point) => isKnown(point.y)));
+  const xs = [...new Set(known.map((point) => point.x))].sort((one, other) => one - other);
   const value = (/** @type {Series} */ one, /** @type {number} */ x) => {
     const point = one.points.find((candidate) => candidate.x === x);
     if (!point || !isKnown(point.y)) return "–";
@@ -182,7 +183,7 @@ function numbers(series, options) {
         "tr",
         null,
         h("th", { scope: "col" }, options.xName ?? "epoch"),
-        series.map((one) => h("th", { scope: "col" }, one.name)),
+        series.map((one) => h("th", { scope: "col", class: "number" }, h("bdi", null, one.name))),
       ),
     ),
     h(

@@ -79,13 +79,13 @@ function instances(found) {
       name: "A",
       key: "a",
       value: (/** @type {any} */ one) => outcomeOf(one.a),
-      show: (/** @type {any} */ one) => [outcomeBadge(one.a), h("small", { class: "muted" }, ` ${one.a.steps}`)],
+      show: (/** @type {any} */ one) => [outcomeBadge(one.a), stepsOf(one.a)],
     },
     {
       name: "B",
       key: "b",
       value: (/** @type {any} */ one) => outcomeOf(one.b),
-      show: (/** @type {any} */ one) => [outcomeBadge(one.b), h("small", { class: "muted" }, ` ${one.b.steps}`)],
+      show: (/** @type {any} */ one) => [outcomeBadge(one.b), stepsOf(one.b)],
     },
     {
       name: "They part at step",
@@ -103,7 +103,7 @@ function instances(found) {
   const draw = () =>
     redraw(holder, () =>
       sortableTable(
-        "Instances that both played; numbers are steps",
+        "Instances that both played",
         columns,
         sortedRows(shown(), columns, order),
         order,
@@ -124,6 +124,11 @@ function instances(found) {
     ),
     holder,
   ];
+}
+
+/** @param {any} row an `EpisodeRow` */
+function stepsOf(row) {
+  return h("small", { class: "muted under" }, ` ${plural(row.steps, "step")}`);
 }
 
 /** @param {string} a @param {string} b @param {string} episodeA @param {string} episodeB */

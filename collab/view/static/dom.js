@@ -13,7 +13,7 @@ const HTML_TAGS = new Set(
   (
     "a article aside bdi button caption code dd details dialog div dl dt em fieldset figcaption figure footer form h1 h2 h3 h4 " +
     "header hr img input kbd label legend li main mark nav ol option p pre section select small span strong summary " +
-    "table tbody td tfoot th thead time tr ul"
+    "table tbody td tfoot th thead time tr ul wbr"
   ).split(" "),
 );
 
@@ -79,8 +79,8 @@ function listen(element, events) {
 function setAttribute(element, name, value, allowed) {
   if (!allowed.has(name) && !/^(aria|data)-[a-z-]+$/.test(name)) throw new TypeError(`no attribute ${name}`);
   const text = value === true ? "" : String(value);
-  if (name === "href" && !/^(#|blob:)/.test(text)) throw new TypeError("links lead to places of this page");
-  if (name === "src" && !/^(\/api\/|api\/|blob:|data:image\/(webp|png|jpeg);base64,)/.test(text)) {
+  if (name === "href" && !/^(#|blob:)/.test(text)) throw new TypeError("links lead to places of this page, or to a file it made");
+  if (name === "src" && !/^(\/api\/|api\/|data:image\/(webp|png|jpeg);base64,)/.test(text)) {
     throw new TypeError("pictures come from the run");
   }
   element.setAttribute(name, text);

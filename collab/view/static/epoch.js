@@ -1,6 +1,6 @@
 /** One epoch closely: rewards by agent and round, pairs by cause, training, and what its parts took. */
 
-import { team } from "./agents.js";
+import { judgedTeam } from "./agents.js";
 import { countTable, heatMap } from "./bars.js";
 import { lineChart } from "./chart.js";
 import { fill, h, link } from "./dom.js";
@@ -51,13 +51,9 @@ function epochParts(epoch, alone) {
       "div",
       { class: "charts" },
       rewards(epoch),
-      h(
-        "div",
-        null,
-        countTable(epoch.pairs, "Pairs by cause", "cause"),
-        countTable(epoch.missing, "Cells without a score", "cause"),
-        countTable(epoch.failures, "Replies without an action", "kind"),
-      ),
+      countTable(epoch.pairs, "Pairs by cause", "cause"),
+      countTable(epoch.missing, "Cells without a score", "cause"),
+      countTable(epoch.failures, "Replies without an action", "kind"),
     ),
     spending(epoch.spent),
     epoch.trained.map(trainedPolicy),
@@ -89,11 +85,12 @@ function epochFacts(epoch) {
 }
 
 /** @param {any} epoch */
-function rewards({ rewards: heat }) {
+function rewards(epoch) {
+  const heat = epoch.rewards;
   if (!heat) return h("p", { class: "muted" }, "No critic has judged it.");
   const caption = heat.critic ? `Rewarded cells, by ${heat.critic}` : "Rewarded cells";
   return heatMap(
-    team(heat.agents),
+    judgedTeam([epoch]),
     heat.rounds,
     (agent, round) => heat.rates[heat.agents.indexOf(agent)]?.[round] ?? null,
     caption,
@@ -158,11 +155,13 @@ function trainedPolicy(one) {
         lineChart([{ name: "loss", points: points("loss") }], {
           title: "Loss",
           xName: "step",
+          kind: "number",
           show: (value) => decimal(value, 3),
         }),
         lineChart([{ name: "margin", points: points("margin") }], {
           title: "DPO margin",
           xName: "step",
+          kind: "number",
           show: (value) => decimal(value, 3),
         }),
       ),

@@ -66,7 +66,6 @@ function told(found) {
 
 /** @param {any} row a `Find` @param {string | null} labels */
 function findLine(row, labels) {
-  const cell = row.agent === null ? null : [" · ", said(row.agent, 60), `, round ${row.round + 1}`];
   return [
     link(
       stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }),
@@ -74,8 +73,6 @@ function findLine(row, labels) {
       said(row.episode, 100),
       ` step ${row.step}`,
     ),
-    h("span", { class: "muted" }, cell),
-    " ",
-    said(row.note, 300),
+    h("p", { class: "muted" }, said(row.note, 300)),
   ];
 }

@@ -1,7 +1,7 @@
 /** Who hears whom, drawn: a column per layer, an arrow per edge, and the message on it where a round is looked at. */
 
 import { sign } from "./agents.js";
-import { h, s } from "./dom.js";
+import { h, property, s } from "./dom.js";
 import { agentKey, arrange, edgeKey } from "./layered.js";
 import { clipped } from "./words.js";
 
@@ -43,7 +43,7 @@ export function graphDrawing(agents, layers, edges, note = {}) {
   const gone = (note.removed ?? []).filter(
     ([speaker, hearer]) => places.has(agentKey(speaker)) && places.has(agentKey(hearer)),
   );
-  return s(
+  const drawing = s(
     "svg",
     {
       class: `graph ${large ? "large" : "small"}`,
@@ -60,6 +60,7 @@ export function graphDrawing(agents, layers, edges, note = {}) {
       .filter((agent) => places.has(agentKey(agent.name)))
       .map((agent) => node(agent, at(agentKey(agent.name)), size, note)),
   );
+  return property(drawing, "--natural", `${width}px`);
 }
 
 /** An edge of before that is no more. @param {{x: number, y: number}} from @param {{x: number, y: number}} to @param {any} size */
@@ -146,7 +147,7 @@ function node(agent, spot, size, note) {
     s("text", { x: x + 34, y: y - 7, dy: "0.3em", class: "name", "font-size": 13 }, clipped(agent.name, 13)),
     s(
       "text",
-      { x: x + 34, y: y + 10, dy: "0.3em", class: "action", "font-size": 11 },
+      { x: x + 34, y: y + 10, dy: "0.3em", class: "proposal", "font-size": 11 },
       clipped(note.actions[agent.name] ?? "", 17),
     ),
   );

@@ -4,6 +4,7 @@ import { nameplate, team } from "./agents.js";
 import { h } from "./dom.js";
 import { edgeKey } from "./layered.js";
 import { changesText, graphDrawing } from "./graph.js";
+import { saveButtons } from "./save.js";
 import { plural } from "./words.js";
 
 const MOST_GRAPHS = 24;
@@ -63,6 +64,8 @@ function oneGraph(epoch, named, first) {
       "figcaption",
       null,
       named ? `Epoch ${epoch.epoch}` : `${plural(layers.length, "layer")}, ${plural(edges.length, "edge")}`,
+      " ",
+      saveButtons(named ? `Graph of epoch ${epoch.epoch}` : "Graph"),
       named && !first && changesText(before, edges),
     ),
   );

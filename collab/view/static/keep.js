@@ -1,4 +1,4 @@
-/** What a reader has opened, focused and scrolled to stays so while something is drawn anew under the eyes. */
+/** What a reader has opened, focused, scrolled to and asked to see whole stays so while something is drawn anew. */
 
 /** @type {WeakSet<Element>} */
 const waiting = new WeakSet();
@@ -7,9 +7,11 @@ const waiting = new WeakSet();
 export function keeping(holder, draw) {
   const focus = focused(holder);
   const open = new Set([...holder.querySelectorAll("details[open]")].map(nameOfDetails));
+  const whole = new Set([...holder.querySelectorAll("[data-whole]")].map(nameOfPassage));
   const scrolled = new Map([...holder.querySelectorAll(".scroll")].map((one) => [nameOfRegion(one), one.scrollLeft]));
   draw();
   for (const one of holder.querySelectorAll("details")) if (open.has(nameOfDetails(one))) one.open = true;
+  for (const one of holder.querySelectorAll("button.whole")) if (whole.has(nameOfPassage(one.parentElement))) one.click();
   for (const one of holder.querySelectorAll(".scroll")) one.scrollLeft = scrolled.get(nameOfRegion(one)) ?? 0;
   focus()?.focus({ preventScroll: true });
 }
@@ -56,6 +58,12 @@ function nameOf(element) {
 /** Its summary and what it is a part of: many are called "Numbers". @param {Element} details */
 function nameOfDetails(details) {
   return `${nameOfRegion(details)} ${withoutNumbers(details.querySelector("summary")?.textContent)}`;
+}
+
+/** What holds a text of which only the beginning is shown at first. @param {Element | null} element */
+function nameOfPassage(element) {
+  const details = element?.closest("details");
+  return element && `${nameOfRegion(element)} ${details ? nameOfDetails(details) : ""}`;
 }
 
 /** @param {Element} element */

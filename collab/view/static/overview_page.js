@@ -104,7 +104,7 @@ function head(id, view, found) {
       said(run.agents, 80),
       " on ",
       said(run.graph),
-      ` · seed ${run.seed} · begun ${moment(run.created)}`,
+      ` · seed ${run.seed} · begun ${moment(run.created)} UTC`,
     ),
     heldNote(id),
     run.privileged &&
@@ -141,7 +141,7 @@ function headlines(run, epochs) {
     ],
     ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
     ["cost", money(run.cost_usd), null],
-    ["time", duration(run.seconds), null],
+    ["time", duration(run.seconds), run.kind === "training" ? "of its parts, added up" : "of its episodes, added up"],
   ]);
 }
 
@@ -160,14 +160,18 @@ function tasksSection(id, tasks, choice) {
       heads: true,
       show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name }), null, said(task.name)),
     },
-    { name: "Difficulty", key: "difficulty", show: (/** @type {any} */ task) => said(task.difficulty ?? "–") },
+    tasks.some((task) => task.difficulty !== null) && {
+      name: "Difficulty",
+      key: "difficulty",
+      show: (/** @type {any} */ task) => said(task.difficulty ?? "–"),
+    },
     {
       name: "Success",
       key: "success",
       value: (/** @type {any} */ task) => task.success.value,
       show: (/** @type {any} */ task) => rateView(task.success),
     },
-  ];
+  ].filter(Boolean);
   const draw = () => {
     const rows = sortedRows(tasks, columns, choice.order);
     redraw(holder, () => sortableTable("Success by task", columns, rows, choice.order, sorted));

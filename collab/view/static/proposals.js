@@ -64,6 +64,7 @@ export function drawnScreen(screen, picture) {
     height: screen.height,
     picture,
     elements: screen.elements,
+    more: screen.more,
     text: screen.text.text,
   };
 }

@@ -13,7 +13,7 @@ export function stepRail(episode, current, labels) {
   const wrong = firstWrong(episode);
   return h(
     "nav",
-    { class: "rail", "aria-label": "Steps" },
+    { class: "rail scroll", "aria-label": "Steps" },
     h(
       "ol",
       null,
@@ -23,6 +23,12 @@ export function stepRail(episode, current, labels) {
     ),
     episode.missing.length > 0 && h("p", { class: "note" }, `Steps ${episode.missing.join(", ")} cannot be read.`),
   );
+}
+
+/** Bring the step that is shown into the middle of a rail that is wider than the page. @param {Element} holder */
+export function scrollToCurrent(holder) {
+  const [rail, here] = [holder.querySelector(".rail"), holder.querySelector(".tick[aria-current]")];
+  if (rail && here) rail.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - rail.clientWidth / 2;
 }
 
 /** Of an episode that was not solved, the first step that is not rewarded. @param {any} episode */

@@ -160,6 +160,12 @@ function tokens(run) {
   return isKnown(run.prompt_tokens) ? run.prompt_tokens + (run.completion_tokens ?? 0) : null;
 }
 
+/** The day, and the time below it. @param {any} run */
+function updated(run) {
+  const [day, time] = moment(run.updated ?? run.created).split(" ");
+  return [day, time && h("small", { class: "muted under" }, `${time} UTC`)];
+}
+
 /** @type {import("./table.js").Column[]} */
 const COLUMNS = [
   { name: "Run", key: "path", heads: true, show: name },
@@ -173,5 +179,5 @@ const COLUMNS = [
   { name: "Tokens", key: "tokens", value: tokens, kind: "number", show: (run) => amount(tokens(run)) },
   { name: "Cost", key: "cost_usd", kind: "number", show: (run) => money(run.cost_usd) },
   { name: "Time", key: "seconds", kind: "number", show: (run) => duration(run.seconds) },
-  { name: "Updated", key: "updated", kind: "number", show: (run) => moment(run.updated ?? run.created) },
+  { name: "Updated", key: "updated", kind: "number", show: updated },
 ];

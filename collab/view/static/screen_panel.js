@@ -1,7 +1,7 @@
 /** The screen of a step: before or after the action, with the proposals of all agents or of some. */
 
 import { badge } from "./agents.js";
-import { fill, h } from "./dom.js";
+import { button, fill, h } from "./dom.js";
 import { getFinal, getScreen, getStep, pictureSource } from "./data.js";
 import { drawnScreen, marksOf } from "./proposals.js";
 import { executedSign, stage } from "./stage.js";
@@ -135,21 +135,18 @@ function screenNotes(screen) {
 /** The screen as the agents read it. @param {any} step */
 function readText(step) {
   const { text } = step.screen;
-  const body = h("div", null, passage(text.text, { label: "The screen as the agents read it" }));
-  const whole = async () =>
-    fill(
-      body,
-      passage((await getScreen(step.run, step.episode, step.step)).text, {
-        limit: Infinity,
-        label: "The screen as the agents read it",
-      }),
-    );
-  const more =
-    text.cut > 0 &&
-    h(
-      "button",
-      { type: "button", class: "quiet", events: { click: whole } },
-      `Show ${text.cut.toLocaleString("en")} more characters`,
-    );
-  return h("details", null, h("summary", null, "As the agents read it"), body, more);
+  const label = "The screen as the agents read it";
+  const body = h("div", null, passage(text.text, { label }));
+  const whole = async () => {
+    element.dataset.whole = "";
+    try {
+      fill(body, passage((await getScreen(step.run, step.episode, step.step)).text, { limit: Infinity, label }));
+      more.remove();
+    } catch (error) {
+      fill(body, h("p", { class: "note" }, said(String(/** @type {Error} */ (error).message), 400)));
+    }
+  };
+  const more = button(`Show ${text.cut.toLocaleString("en")} more characters`, whole, { class: "quiet whole" });
+  const element = h("details", null, h("summary", null, "As the agents read it"), body, text.cut > 0 && more);
+  return element;
 }

@@ -44,6 +44,6 @@ function hitLine(hit) {
     h("span", { class: "tag" }, hit.where),
     " ",
     link(place, null, said(hit.episode, 100), said(where)),
-    h("p", { class: "muted" }, said(hit.text, 300)),
+    hit.text !== hit.episode && h("p", { class: "muted" }, said(hit.text, 300)),
   ];
 }

@@ -15,6 +15,7 @@ import { plural, said } from "./words.js";
  * @property {number} height in pixels
  * @property {string | null} picture where it can be got; null where there is none
  * @property {import("./wireframe.js").ScreenElement[]} elements
+ * @property {number} more elements that were left out
  * @property {string} text as a policy reads it
  */
 
@@ -38,6 +39,7 @@ export function stage(screen, marks, picked) {
     { class: `stage ${screen.height > screen.width ? "tall" : "wide"}` },
     canvas(screen, placed, picked),
     h("figcaption", null, said(screen.title)),
+    !screen.picture && screen.more > 0 && leftOut(screen.more),
     elsewhere.length > 0 && offScreen(elsewhere, picked),
   );
 }
@@ -60,6 +62,11 @@ function canvas(screen, marks, picked) {
   if (picked) drawing.addEventListener("click", (/** @type {MouseEvent} */ event) => pick(event, picked));
   const frame = h("div", { class: "frame" }, screen.picture && picture(screen), drawing);
   return property(frame, "--aspect", (screen.width / screen.height).toFixed(4));
+}
+
+/** @param {number} count elements that a drawing of boxes or a list of them lacks */
+function leftOut(count) {
+  return h("p", { class: "muted" }, `${plural(count, "more element")} of this screen stand in the run.`);
 }
 
 /**

@@ -15,7 +15,7 @@ import { outcomeBadge } from "./outcome.js";
 import { episodePlace, episodesPlace, overviewPlace, readPlace, stepPlace } from "./place.js";
 import { pairsPanel } from "./pairs.js";
 import { cellKey, cellsOf } from "./proposals.js";
-import { stepRail } from "./rail.js";
+import { scrollToCurrent, stepRail } from "./rail.js";
 import { screenPanel } from "./screen_panel.js";
 import { talkPanel } from "./talk.js";
 import { votesPanel } from "./votes.js";
@@ -53,6 +53,7 @@ export async function stepPage(place) {
     runs: [run],
     keys: keysOf(shown, labels),
     refresh: () => refreshed(shown, top, grid, labels),
+    placed: () => scrollToCurrent(top),
   };
 }
 

@@ -5,6 +5,7 @@ import { h, link } from "./dom.js";
 import { graphDrawing } from "./graph.js";
 import { cellKey, cellsOf } from "./proposals.js";
 import { stepPlace } from "./place.js";
+import { saveButtons } from "./save.js";
 import { passage, said } from "./words.js";
 
 /** @typedef {import("./agents.js").Agent} Agent */
@@ -28,24 +29,21 @@ export function talkPanel(step, agents, round, chosen, picked, turned) {
     chosen,
     picked: (agent) => picked(agent, round),
   });
+  const name = `Graph with the messages of round ${round + 1}`;
   return h(
     "section",
     { class: "panel talk", "aria-labelledby": "talk-title" },
     h(
-      "div",
-      { class: "panel-head" },
-      h("h2", { id: "talk-title" }, "Who heard whom"),
-      rounds(step.rounds, round, turned),
-    ),
-    h(
-      "div",
-      {
-        class: "scroll drawing",
-        role: "region",
-        tabindex: 0,
-        "aria-label": `Graph with the messages of round ${round + 1}`,
-      },
-      drawing,
+      "figure",
+      null,
+      h(
+        "div",
+        { class: "panel-head" },
+        h("h2", { id: "talk-title" }, "Who heard whom"),
+        saveButtons(name),
+        rounds(step.rounds, round, turned),
+      ),
+      h("div", { class: "scroll drawing", role: "region", tabindex: 0, "aria-label": name }, drawing),
     ),
     h(
       "details",

@@ -3,6 +3,7 @@
 import { button } from "./dom.js";
 
 const THEME_KEY = "collab-theme";
+const system = matchMedia("(prefers-color-scheme: dark)");
 
 /** Take up what was chosen before. */
 export function restoreTheme() {
@@ -10,7 +11,7 @@ export function restoreTheme() {
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 }
 
-/** The button that changes it. */
+/** The button that changes it; it says what the system's choice, or a person's, leaves to be chosen. */
 export function themeButton() {
   const change = () => {
     const next = isDark() ? "light" : "dark";
@@ -24,13 +25,14 @@ export function themeButton() {
     control.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
   };
   name();
+  system.addEventListener("change", name);
   return control;
 }
 
 /** Whether dark colours are shown now. */
 function isDark() {
   const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return chosen ? chosen === "dark" : system.matches;
 }
 
 // A page opened from a file, or a browser that keeps nothing, may refuse its storage: then nothing is remembered.

@@ -1,5 +1,6 @@
 /** A run over its epochs, as lines. */
 
+import { judgedTeam } from "./agents.js";
 import { lineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { amount, decimal, duration, percent } from "./figures.js";
@@ -8,10 +9,10 @@ import { amount, decimal, duration, percent } from "./figures.js";
 
 /** @param {any[]} epochs `EpochView`s @param {boolean} trained whether it is a training */
 export function trends(epochs, trained) {
-  const share = {
-    range: /** @type {[number, number]} */ ([0, 1]),
-    show: (/** @type {number} */ value) => percent(value),
-  };
+  /** @type {{kind: "share", show: (value: number) => string}} */
+  const share = { kind: "share", show: (value) => percent(value) };
+  /** @type {{kind: "amount", show: (value: number) => string}} */
+  const counts = { kind: "amount", show: amount };
   const charts = [
     lineChart(
       [rateSeries("held-out seeds", epochs, "measured", "tint-0"), rateSeries("rollout", epochs, "played", "tint-1")],
@@ -21,34 +22,42 @@ export function trends(epochs, trained) {
     lineChart([plain("agreement", epochs, (epoch) => epoch.agreement)], { title: "Agreement", ...share }),
     lineChart([plain("entropy", epochs, (epoch) => epoch.entropy)], {
       title: "Entropy of the votes (nats)",
+      kind: "number",
       show: (value) => decimal(value),
     }),
     lineChart(
       named(epochs, (epoch) => epoch.pairs),
-      { title: "Pairs by cause", show: amount },
+      { title: "Pairs by cause", ...counts },
     ),
-    trained && lineChart(trainedSeries(epochs, "loss"), { title: "Loss", show: (value) => decimal(value, 3) }),
-    trained && lineChart(trainedSeries(epochs, "margin"), { title: "DPO margin", show: (value) => decimal(value, 3) }),
+    trained && lineChart(trainedSeries(epochs, "loss"), { title: "Loss", kind: "number", show: exact }),
+    trained && lineChart(trainedSeries(epochs, "margin"), { title: "DPO margin", kind: "number", show: exact }),
     trained &&
       lineChart([plain("rows of older epochs", epochs, (epoch) => epoch.older)], {
         title: "Staleness: rows of older epochs",
-        show: amount,
+        ...counts,
       }),
     lineChart(
       spentSeries(epochs, (part) => sum(part.prompt_tokens, part.completion_tokens)),
-      { title: "Tokens by part", show: amount },
+      { title: "Tokens by part", ...counts },
     ),
     lineChart(
       spentSeries(epochs, (part) => part.seconds),
-      { title: "Time by part", show: duration },
+      { title: "Time by part", kind: "time", show: duration },
     ),
-  ];
+  ].filter(Boolean);
+  const isDrawn = (/** @type {any} */ chart) => chart.querySelector(".plot") !== null;
+  const [drawn, numbers] = [charts.filter(isDrawn), charts.filter((chart) => !isDrawn(chart))];
   return h(
     "section",
     { class: "panel", "aria-labelledby": "trends-title" },
     h("h2", { id: "trends-title" }, "Over epochs"),
-    h("div", { class: "charts" }, charts),
+    h("div", { class: "charts" }, drawn, numbers),
   );
+}
+
+/** @param {number} value */
+function exact(value) {
+  return decimal(value, 3);
 }
 
 /** @param {string} name @param {any[]} epochs @param {(epoch: any) => number | null | undefined} value @param {string} [tint] @returns {Series} */
@@ -72,14 +81,8 @@ function rateSeries(name, epochs, key, tint) {
 
 /** A line per agent: its mean over rounds. @param {any[]} epochs @returns {Series[]} */
 function rewardSeries(epochs) {
-  const agents = [...new Set(epochs.flatMap((epoch) => epoch.rewards?.agents ?? []))];
-  return agents.map((agent, place) =>
-    plain(
-      agent,
-      epochs,
-      (epoch) => mean(epoch.rewards?.rates[epoch.rewards.agents.indexOf(agent)] ?? []),
-      `tint-${place % 8}`,
-    ),
+  return judgedTeam(epochs).map(({ name, tint }) =>
+    plain(name, epochs, (epoch) => mean(epoch.rewards?.rates[epoch.rewards.agents.indexOf(name)] ?? []), tint),
   );
 }
 

@@ -4,6 +4,10 @@ import { button, fill, h } from "./dom.js";
 
 const LONG_TEXT = 2000;
 
+/** Where a long name may go on in the next line: behind a path's parts, between the words of aCompoundName. */
+const SEAMS = /(?<=[/_.])(?=[^/_.])|(?<=[a-z0-9])(?=[A-Z[])/;
+const LONG_NAME = 12;
+
 /**
  * A short text from outside on a line of ours, whatever its direction of writing.
  * @param {string | null | undefined} value
@@ -12,7 +16,15 @@ const LONG_TEXT = 2000;
 export function said(value, limit = 200) {
   const text = value ?? "";
   const shown = clipped(text, limit);
-  return h("bdi", { class: "said", title: shown === text ? null : clipped(text, 1000) }, shown);
+  return h("bdi", { class: "said", title: shown === text ? null : clipped(text, 1000) }, breakable(shown));
+}
+
+/** A text whose long names break where their parts meet. @param {string} text */
+function breakable(text) {
+  return text.split(/(\s+)/).map((word) => {
+    if (word.length < LONG_NAME) return word;
+    return word.split(SEAMS).map((part, place) => [place > 0 && h("wbr"), part]);
+  });
 }
 
 /**
@@ -35,9 +47,11 @@ export function passage(value, { limit = LONG_TEXT, label } = {}) {
     fill(block, text);
     return block;
   }
-  const whole = button(`Show all ${text.length.toLocaleString("en")} characters`, () => fill(block, text), {
-    class: "quiet",
-  });
+  const shown = () => {
+    block.dataset.whole = "";
+    fill(block, text);
+  };
+  const whole = button(`Show all ${text.length.toLocaleString("en")} characters`, shown, { class: "quiet whole" });
   fill(block, clipped(text, limit), "\n", whole);
   return block;
 }
