@@ -66,14 +66,15 @@ def view(
 
 
 def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool, open_to_all: bool) -> None:
-    from collab.view.server import check_installed, listening, serve
+    from collab.errors import MissingExtra
 
-    check_installed()
+    MissingExtra.unless("fastapi", "uvicorn", extra="view", purpose="collab view")
     from collab.view.inspector import Inspector
 
     inspector = Inspector(runs)
     threading.Thread(target=inspector.warm, daemon=True).start()  # while what serves is loaded
     from collab.view.guard import Gate, is_local
+    from collab.view.server import listening, serve
 
     with listening(host, port) as listener:
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)

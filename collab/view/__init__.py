@@ -13,7 +13,7 @@ What is shown comes out of run directories and nowhere else; nothing in them is 
     inspector   every answer as a function of ids: what routes and exports ask
     answer      answers as JSON bytes
     routes      which address asks for what; `shapes/` says every answer field by field
-    overview    a run or a training in numbers, over epochs
+    overview    a run in numbers, over epochs; `training` one that has runs, `learned` what became of its policies
     episodes    episodes by filter, and the three jumps
     steps       one step whole: screen, cells, vote, words that were heard, what changed, pairs
     compared    two runs on equal instances; all critics on one step

@@ -1,4 +1,7 @@
-"""Answers as JSON bytes: ASCII, so that whatever was recorded arrives as it was, and no number that JSON lacks."""
+"""Answers as JSON bytes: ASCII, so that whatever was recorded arrives as it was, and no number that JSON lacks.
+
+What was recorded may be of any length: what names something is answered `short`, what is read as `text`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from collab.types import CellRef
+from collab.view.shapes.cell import CellKey
 from collab.view.shapes.common import CUT, Text
 
 SHORT = 300
@@ -28,6 +33,11 @@ def text(whole: str) -> Text:
 def short(whole: str) -> str:
     """The beginning of a text."""
     return whole if len(whole) <= SHORT else f"{whole[: SHORT - 1]}…"
+
+
+def key(cell: CellRef) -> CellKey:
+    """Which cell of the matrix, by the name that is shown."""
+    return CellKey(agent=short(cell.agent), round=cell.round)
 
 
 def _plain(value: Any) -> Any:

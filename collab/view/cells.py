@@ -11,7 +11,7 @@ from collab.store.reader import RunReader
 from collab.types import CellRef, Step, Utterance
 from collab.view import answer
 from collab.view.screens import action_view
-from collab.view.shapes.cell import CellView, CellWhole, Failure, PolicyView
+from collab.view.shapes.cell import CellKey, CellView, CellWhole, Failure, PolicyView
 from collab.view.verdicts import Judged, call_view, rewarded
 
 _TRIMMED = 20
@@ -28,7 +28,7 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
     word = judged.word(cell.cell)
     score = None if word is None else word.score
     return CellView(
-        agent=cell.agent,
+        agent=answer.short(cell.agent),
         round=cell.round,
         layer=layer,
         text=answer.text(cell.text),
@@ -65,21 +65,21 @@ def cell_view(cell: Utterance, step: Step, *, layer: int | None, judged: Judged,
 
 def cell_whole(reader: RunReader, step: Step, agent: str, round: int, judged: Judged) -> CellWhole:
     """The prompt that a cell read and its reply, uncut; UnknownName when the step has no such cell."""
-    try:
-        cell = step.matrix[agent, round]
-    except KeyError:
-        raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}") from None
+    asked = CellKey(agent=answer.short(agent), round=round)
+    cell = next((one for one in step.matrix if answer.key(one.cell) == asked), None)
+    if cell is None:
+        raise UnknownName(f"step {step.index} has no cell of {agent[:80]!r} in round {round}")
     system, shared, unread = _prompt(reader, cell)
     word, call = judged.word(cell.cell), judged.call(cell.cell)
     return CellWhole(
-        agent=cell.agent,
+        agent=answer.short(cell.agent),
         round=cell.round,
         system=system,
         shared=shared,
         suffix=cell.prompt.suffix,
         unread=unread,
         prompt=cell.prompt.hash,
-        layout=cell.prompt.layout,
+        layout=answer.short(cell.prompt.layout),
         reply=cell.text,
         tokens=cell.tokens,
         logprobs=cell.logprobs,
@@ -100,7 +100,7 @@ def _prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None,
 def _failure(cell: Utterance) -> Failure | None:
     if cell.failure is None:
         return None
-    return Failure(kind=cell.failure.kind, detail=answer.short(cell.failure.detail))
+    return Failure(kind=answer.short(cell.failure.kind), detail=answer.short(cell.failure.detail))
 
 
 def _ballot(cell: CellRef, step: Step) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from collab.view.answer import short
 from collab.view.labelled import Key, Said
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -156,11 +157,11 @@ def _unrewarded(steps: Iterable[Worth]) -> Iterator[Worth]:
 
 def _overruled(one: Worth) -> str:
     agent, round = one.best
-    return f"{agent}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
+    return f"{short(agent)}, round {round + 1}, scored {one.best_score:.2f}; what was executed {one.score:.2f}"
 
 
 def _find(root: Root, one: Worth, cell: tuple[str, int] | None, note: str) -> Find:
-    agent, round = cell or (None, None)
+    agent, round = (short(cell[0]), cell[1]) if cell else (None, None)
     return Find(run=root.id, episode=one.episode, step=one.step, agent=agent, round=round, note=note)
 
 

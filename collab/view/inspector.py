@@ -21,7 +21,7 @@ import collab
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.types import Observation
 from collab.view import compared, finds, overview, runs, training
-from collab.view.answer import SHORT
+from collab.view.answer import SHORT, short
 from collab.view.cells import cell_whole
 from collab.view.compared import Trace
 from collab.view.desk import Desk
@@ -104,7 +104,7 @@ class Inspector:
                 run=self.row(id),
                 training=root.training,
                 parts=(),
-                versions=run.reader.manifest.versions,
+                versions={short(name): short(version) for name, version in run.reader.manifest.versions.items()},
                 labellings=run.beside.labellings(),
                 pair_sets=run.beside.pair_sets(),
                 config=runs.config_text(root, run.reader),
@@ -131,7 +131,7 @@ class Inspector:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
             return Problems(problems=[Problem(file=".", line=None, reason=str(error))])
-        return Problems(problems=[Problem(file=one.file, line=one.line, reason=one.reason) for one in found])
+        return Problems(problems=[Problem(file=one.file, line=one.line, reason=short(one.reason)) for one in found])
 
     def growth(self, id: str) -> Growth:
         """Where it stands, cheaply: for whoever waits for news."""

@@ -23,7 +23,7 @@ from collab.view.runs import rate, report_in
 from collab.view.shapes.common import Edge
 from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, Spending, TaskRate
 from collab.view.shapes.runs import RunRow
-from collab.view.steps import graph_layers
+from collab.view.steps import graph_layers, short_edges
 
 _STEPS = """
 SELECT count(*), avg(agreement), avg(entropy), total(tie), total(deliberation_s), total(environment_s)
@@ -57,7 +57,7 @@ def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
     report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
-        TaskRate(name=short(one.name), difficulty=hard.get(one.name), success=rate(one.planned))
+        TaskRate(name=short(one.name), difficulty=_short(hard.get(one.name)), success=rate(one.planned))
         for one in report.by_task
     ]
 
@@ -85,7 +85,13 @@ def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
 
 def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
     """A graph with its layers; what changed is not known yet."""
-    return GraphView(agents=agents, edges=edges, layers=graph_layers(agents, edges), added=(), removed=())
+    return GraphView(
+        agents=[short(agent) for agent in agents],
+        edges=short_edges(edges),
+        layers=graph_layers(agents, edges),
+        added=(),
+        removed=(),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -108,12 +114,12 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
         measured=None,
         steps=steps,
         rewards=None if labels is None else _heat(run, words, labels, graph),
-        missing=Counter(why for said in words for why in said.missing if why is not None),
+        missing=Counter(short(why) for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
         ties=int(ties),
-        failures=dict(reader.query(_FAILURES, number)),
-        pairs=_pairs(run, number, alone=alone),
+        failures={short(kind): count for kind, count in reader.query(_FAILURES, number)},
+        pairs={short(cause): count for cause, count in _pairs(run, number, alone=alone).items()},
         older=None,
         trained=(),
         spent=list(_spent(run, number, deliberation, environment, alone=alone)),
@@ -138,14 +144,16 @@ def heat(shares: Mapping[str, Sequence[float | None]], order: Sequence[str], cri
 
     Args:
         shares: of each judged agent, by round.
-        order: of agents, as everywhere that of the graph; those that are not in it come behind.
+        order: of agents as they are shown, everywhere that of the graph; those that are not in it come behind.
     """
     if not shares:
         return None
+    shares = {short(agent): row for agent, row in shares.items()}
     rounds = max(len(row) for row in shares.values())
     nothing: Sequence[float | None] = (None,) * rounds
     agents = list(dict.fromkeys([*order, *shares]))
-    return Heat(agents=agents, rounds=rounds, rates=[shares.get(agent, nothing) for agent in agents], critic=critic)
+    rates = [shares.get(agent, nothing) for agent in agents]
+    return Heat(agents=agents, rounds=rounds, rates=rates, critic=_short(critic))
 
 
 def _heat(run: Opened, words: Sequence[Said], labels: str, graph: GraphView | None) -> Heat | None:
@@ -212,3 +220,7 @@ def _spending(part: str, seconds: float | None, sums: Sums) -> Spending:
 
 def _episodes(run: Opened, number: int) -> set[str]:
     return {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else short(text)

@@ -52,6 +52,8 @@ _TYPES = {
 _JSON = "application/json"
 _KEEP = {"Cache-Control": "private, max-age=31536000, immutable"}
 """A picture that is named by its hash never changes."""
+_LONGEST = 2000
+"""Characters of an error that are told: it may quote what was recorded."""
 _STATUS = ((UnknownName, 404), (RunFormatError, 410), (UsageError, 400), (RunError, 410))
 
 _FILTER: TypeAdapter[EpisodeFilter] = TypeAdapter(EpisodeFilter)
@@ -121,7 +123,7 @@ def _add_pages(app: FastAPI) -> None:
 def _add_errors(app: FastAPI) -> None:
     def failed(request: Request, error: Exception) -> Response:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        return refused(status, str(error))
+        return refused(status, str(error)[:_LONGEST])
 
     def unfit(request: Request, error: Exception) -> Response:
         first = error.errors()[0] if isinstance(error, RequestValidationError | ValidationError) else {}

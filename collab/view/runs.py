@@ -27,6 +27,9 @@ from collab.view.shapes.runs import Problem, RunRow
 
 _CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
 
+CONFIG = 200_000
+"""Characters of a configuration that are answered."""
+
 NO_RATE = Rate(successes=0, episodes=0, value=None, low=None, high=None)
 
 
@@ -81,7 +84,7 @@ def run_row(root: Root, run: Opened) -> RunRow:
         graph=short(manifest.graph),
         agents=short(manifest.agents),
         seed=str(manifest.seed),
-        created=manifest.created,
+        created=short(manifest.created),
         updated=updated,
         status=reader.status,
         privileged=report.privileged,
@@ -143,11 +146,11 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
         empty,
         unreadable=None,
         command="train-marl",
-        environment=first.environment or _named(run, "environment_name"),
-        graph=first.graph or _named(run, "graph_name"),
+        environment=first.environment or short(_named(run, "environment_name")),
+        graph=first.graph or short(_named(run, "graph_name")),
         agents=first.agents,
-        seed=str(run.get("seed", "")),
-        created=str(head.get("created", "")),
+        seed=short(str(run.get("seed", ""))),
+        created=short(str(head.get("created", ""))),
         updated=max((one.updated for one in parts if one.updated), default=None),
         status=_status(root.path, head, parts),
         privileged=any(one.privileged for one in parts),
@@ -196,9 +199,10 @@ def links_of(training: Path) -> list[Problem]:
 
 
 def config_text(root: Root, reader: RunReader | None) -> str:
-    """The whole configuration of a run or, without a reader, of a training."""
+    """The configuration of a run or, without a reader, of a training: whole unless it is very long."""
     content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
-    return json.dumps(content, indent=2, ensure_ascii=False, default=str)
+    told = json.dumps(content, indent=2, ensure_ascii=False, default=str)
+    return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
 def _seconds_beside(records: Sequence[Record]) -> list[float]:

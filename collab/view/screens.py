@@ -41,7 +41,7 @@ def screen_view(observation: Observation, *, run: str, directory: Path, episode:
     """
     picture, unpictured = _picture(observation, run, directory, episode, step)
     return Screen(
-        space=observation.space,
+        space=answer.short(observation.space),
         title=answer.short(observation.title),
         url=None if observation.url is None else answer.short(observation.url),
         width=observation.width,
@@ -183,7 +183,7 @@ def _picture(
     try:
         path = blob_path(directory, observation.screenshot)
     except CollabError as error:
-        return None, str(error)
+        return None, answer.short(str(error))
     if not path.is_file():
         return None, "its picture was not written before the run died"
     return f"/api/run/{run}/picture/{observation.screenshot}", None

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from collab.errors import MissingExtra, UsageError
+from collab.errors import UsageError
 
 if TYPE_CHECKING:
     from collab.view.guard import Gate
@@ -18,15 +18,6 @@ PORT = 8477
 """Taken where no other is named and it is free."""
 _PATIENCE_S = 2
 """For answers under way when the server is asked to stop."""
-
-
-def check_installed() -> None:
-    """MissingExtra when what serves pages is not installed."""
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of(str(error.name), "view", "collab view") from None
 
 
 def listening(host: str, port: int | None) -> socket.socket:

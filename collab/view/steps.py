@@ -16,7 +16,6 @@ from collab.view.finds import worth
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.screens import action_view, screen_view
-from collab.view.shapes.cell import CellKey
 from collab.view.shapes.common import Edge
 from collab.view.shapes.screen import ActionView, Changes
 from collab.view.shapes.step import BallotView, Message, PairView, ReplyKey, StepView, VoteView
@@ -52,9 +51,9 @@ def step_view(root: Root, run: Opened, episode: str, step: int, labels: str | No
         goal=answer.text(head.task.goal),
         screen=screen_view(one.observation, run=root.id, directory=root.path, episode=episode, step=step),
         summary=answer.text(one.summary),
-        agents=one.matrix.agents,
+        agents=[answer.short(agent) for agent in one.matrix.agents],
         rounds=one.matrix.rounds,
-        edges=one.matrix.edges,
+        edges=short_edges(one.matrix.edges),
         layers=graph_layers(one.matrix.agents, one.matrix.edges),
         messages=_messages(one),
         cells=[
@@ -90,8 +89,13 @@ def graph_layers(agents: Sequence[str], edges: Sequence[Edge]) -> list[list[str]
     found: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for agent in agents:
         if agent in depths:
-            found[depths[agent]].append(agent)
+            found[depths[agent]].append(answer.short(agent))
     return found
+
+
+def short_edges(edges: Sequence[Edge]) -> list[Edge]:
+    """The same edges, with names as they are shown."""
+    return [(answer.short(speaker), answer.short(hearer)) for speaker, hearer in edges]
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -120,7 +124,7 @@ def _changes(run: Opened, step: Step, head: Trajectory, behind: int | None, coun
 
 def _messages(step: Step) -> list[Message]:
     return [
-        Message(speaker=said.agent, said=said.round, hearer=cell.agent, round=cell.round)
+        Message(speaker=answer.short(said.agent), said=said.round, hearer=answer.short(cell.agent), round=cell.round)
         for cell in step.matrix
         for said in cell.heard
     ]
@@ -136,23 +140,23 @@ def _vote(step: Step, told: Judged) -> VoteView:
         ballots=[
             BallotView(
                 action=action_view(ballot.action, step.observation),
-                cells=[_key(cell) for cell in ballot.cells],
+                cells=[answer.key(cell) for cell in ballot.cells],
                 score=_mean([scores.get(cell) for cell in ballot.cells]),
             )
             for ballot in vote.ballots
         ],
-        abstained=[_key(cell) for cell in vote.abstained],
-        representative=None if vote.representative is None else _key(vote.representative),
+        abstained=[answer.key(cell) for cell in vote.abstained],
+        representative=None if vote.representative is None else answer.key(vote.representative),
         entropy=vote.entropy,
         tie=vote.tie,
         agreement=len(vote.ballots[0].cells) / cells if vote.ballots and cells else (0.0 if cells else None),
-        overruled=_key(CellRef(*found.best)) if found is not None and found.overruled else None,
+        overruled=answer.key(CellRef(*found.best)) if found is not None and found.overruled else None,
     )
 
 
 def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView:
     return PairView(
-        id=pair.id,
+        id=answer.short(pair.id),
         set=name,
         source=answer.short(pair.source),
         chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
@@ -173,15 +177,11 @@ def _read(synthetic: str | None, observation: Observation) -> ActionView | None:
 
 
 def _sides_of(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
-    return [pair.id for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
+    return [answer.short(pair.id) for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
 
 
 def _reply(one: ReplyRef) -> ReplyKey:
-    return ReplyKey(episode=one.trajectory, step=one.step, agent=one.cell.agent, round=one.cell.round)
-
-
-def _key(cell: CellRef) -> CellKey:
-    return CellKey(agent=cell.agent, round=cell.round)
+    return ReplyKey(episode=one.trajectory, step=one.step, agent=answer.short(one.cell.agent), round=one.cell.round)
 
 
 def _short(text: str | None) -> str | None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from collab.errors import RunFormatError
-from collab.learn.folder import RunFolder
 from collab.marl.layout import EpochFolder, MarlFolder
 from collab.marl.summary import Record, best_of
-from collab.marl.summary import Trained as RecordedTrained
 from collab.store.files import read_json
+from collab.view.answer import short
 from collab.view.beside import LEARNED
+from collab.view.learned import policies_in_training, recorded_policy, untrained_policy
 from collab.view.links import trouble
 from collab.view.overview import epochs_of, graph_view, heat, tasks_of, with_differences
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
-from collab.view.shapes.overview import EpochView, GraphView, Measure, Overview, Spending, TaskRate, Trained
+from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
 from collab.view.shapes.runs import PartRow, RunRow
-
-_MEASURES = 200
-"""Of a policy and an epoch that are shown."""
 
 Open: TypeAlias = Callable[[Path], AbstractContextManager[Opened]]
 """How a run is opened."""
@@ -96,7 +93,7 @@ def _epoch(
         over=record is not None,
         graph=_graph(folder, seen),
         runs=part_rows(parts, open_run),
-        trained=_in_training(folder),
+        trained=policies_in_training(folder),
     )
     if record is None:
         return epoch
@@ -119,17 +116,17 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
         measured=rate_of(record.success),
         steps=record.steps or epoch.steps,
         rewards=heat(record.rewards, epoch.graph.agents if epoch.graph else (), critic),
-        missing=record.missing,
+        missing={short(cause): count for cause, count in record.missing.items()},
         agreement=agreement,
-        pairs={**pairs.counts, **causes},
+        pairs={short(cause): count for cause, count in {**pairs.counts, **causes}.items()},
         older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
         trained=[
-            *(_trained(policy, one, folder) for policy, one in sorted(record.trained.items())),
-            *(_untrained(policy, why) for policy, why in sorted(record.untrained.items())),
+            *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
+            *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
         ],
         spent=[
             Spending(
-                part=part,
+                part=short(part),
                 seconds=one.seconds,
                 calls=one.calls,
                 prompt_tokens=one.prompt_tokens,
@@ -184,70 +181,6 @@ def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:
         return graph_view(content["slots"], [(speaker, hearer) for speaker, hearer in content["edges"]])
     except (RunFormatError, LookupError, TypeError, ValueError):
         return None if played is None else played.graph
-
-
-def _in_training(folder: EpochFolder) -> list[Trained]:
-    """Policies of which there are measures, while the epoch is not over."""
-    base = folder.training("shared")
-    found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
-    found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
-    return [_measured(policy, _metrics(folder, path)) for policy, path in found]
-
-
-def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
-    last: Mapping[str, Any] = lines[-1] if lines else {}
-    return Trained(
-        policy=policy,
-        measures=_thinned(lines),
-        steps=int(last.get("step", 0)),
-        tokens=int(last.get("tokens", 0)),
-        loss=last.get("loss"),
-        margin=last.get("margin"),
-        accuracy=last.get("preference_accuracy"),
-        untrained=None,
-        alarm=last.get("alarm"),
-    )
-
-
-def _trained(policy: str, one: RecordedTrained, folder: EpochFolder) -> Trained:
-    return Trained(
-        policy=policy,
-        measures=_thinned(_metrics(folder, folder.training(policy))),
-        steps=one.steps,
-        tokens=one.tokens,
-        loss=one.loss,
-        margin=one.margin,
-        accuracy=one.accuracy,
-        untrained=None,
-        alarm=one.alarm,
-    )
-
-
-def _untrained(policy: str, why: str) -> Trained:
-    return Trained(
-        policy=policy, measures=(), steps=0, tokens=0, loss=None, margin=None, accuracy=None, untrained=why, alarm=None
-    )
-
-
-def _metrics(epoch: EpochFolder, folder: Path) -> list[dict[str, Any]]:
-    """Lines that tell a loss; a log that cannot be read has none."""
-    if trouble(epoch.path.parents[1], folder / "metrics.jsonl") is not None:
-        return []
-    try:
-        lines = RunFolder(folder).read_metrics()
-    except (OSError, ValueError):
-        return []
-    return [line for line in lines if isinstance(line, dict) and isinstance(line.get("loss"), int | float)]
-
-
-def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
-    """Evenly spread, the first and the last among them."""
-    most = min(len(lines), _MEASURES)
-    places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
-    return [
-        Measure(step=int(lines[place].get("step", place)), loss=lines[place]["loss"], margin=lines[place].get("margin"))
-        for place in sorted(places)
-    ]
 
 
 def _empty(number: int) -> EpochView:

@@ -11,7 +11,7 @@ from collab.types import CellRef, CellReward, Step
 from collab.view import answer
 from collab.view.finds import HALF
 from collab.view.pool import Opened
-from collab.view.shapes.cell import CallView, CellKey
+from collab.view.shapes.cell import CallView
 from collab.view.shapes.critics import Critics, CriticView, Score
 
 UNASKED = "this labelling has not come to it"
@@ -75,9 +75,7 @@ def critics(run: Opened, labellings: Sequence[str], episode: str, goal: str, ste
         step=step.index,
         critics=[_critic(name, one, cells) for name, one in found.items()],
         disputed=[
-            CellKey(agent=cell.agent, round=cell.round)
-            for cell in cells
-            if {True, False} <= {rewarded(one.score(cell)) for one in found.values()}
+            answer.key(cell) for cell in cells if {True, False} <= {rewarded(one.score(cell)) for one in found.values()}
         ],
     )
 
@@ -85,11 +83,11 @@ def critics(run: Opened, labellings: Sequence[str], episode: str, goal: str, ste
 def call_view(call: CriticCall) -> CallView:
     """A model call of a critic, whole."""
     return CallView(
-        model=call.model,
+        model=answer.short(call.model),
         seed=str(call.seed),
         reply=call.reply,
-        shown=call.shown,
-        cells=[CellKey(agent=cell.agent, round=cell.round) for cell in call.cells],
+        shown={answer.short(agent): answer.short(name) for agent, name in call.shown.items()},
+        cells=[answer.key(cell) for cell in call.cells],
         prompt_tokens=call.prompt_tokens,
         completion_tokens=call.completion_tokens,
         cost_usd=call.cost_usd,
@@ -101,11 +99,11 @@ def _critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticView:
     words = [word for word in map(one.word, cells) if word is not None]
     return CriticView(
         labels=name,
-        critic=one.critic,
-        unjudged=one.unjudged,
+        critic=None if one.critic is None else answer.short(one.critic),
+        unjudged=None if one.unjudged is None else answer.short(one.unjudged),
         scores=[
             Score(
-                agent=word.cell.agent,
+                agent=answer.short(word.cell.agent),
                 round=word.cell.round,
                 score=word.score,
                 rewarded=rewarded(word.score),

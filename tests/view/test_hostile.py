@@ -1,5 +1,6 @@
 """Runs whose every word means harm: what is taken away of them."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -7,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from markdown_it import MarkdownIt
 
-from collab.credit.critic import Judgement
+from collab.credit.critic import CriticCall, Judgement
 from collab.credit.labels import LabelHead, LabelWriter
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -36,10 +37,13 @@ from collab.types import (
     Utterance,
     Vote,
 )
+from collab.view.answer import encoded
 from collab.view.export import export
 from collab.view.figures import figures
 from collab.view.markdown import report as markdown
+from collab.view.runs import CONFIG
 from collab.view.shapes.common import CUT
+from collab.view.shapes.episodes import EpisodeFilter
 
 SCRIPT = '</script><script>window.harmed = 1</script><img src="x" onerror="window.harmed = 1">'
 NASTY = {
@@ -54,9 +58,14 @@ FAST = ("script", "broken")
 PREFIX = "5e" * 32
 
 
-def hostile_run(folder: Path, words: str) -> Path:
-    """A run in which every text that a model, a page or a file could have written is `words`; one episode broke."""
-    short = words[:500]
+def hostile_run(folder: Path, words: str, *, short: str | None = None) -> Path:
+    """A run in which every text that a model, a page or a file could have written is `words`; one episode broke.
+
+    Args:
+        short: what stands where names do; None for the beginning of `words`. Ids of episodes, which are parts of
+            addresses, are that beginning in any case.
+    """
+    id, short = words[:500], words[:500] if short is None else short
     manifest = Manifest(
         command=short,
         config={short: short},
@@ -75,24 +84,33 @@ def hostile_run(folder: Path, words: str) -> Path:
     step = hostile_step(words, short)
     with RunStore.create(folder, manifest).writer() as writer:
         writer.text(PREFIX, words + "\f" + words)
-        for number, id in enumerate((f"{short}/0", f"{short}/1")):
+        for number, name in enumerate((f"{id}/0", f"{id}/1")):
             about = {"episode": number, "epoch": 0, "environment": short, "environment_version": short}
-            writer.begin_episode(id, task, **about)
-            writer.step(id, step)
+            writer.begin_episode(name, task, **about)
+            writer.step(name, step)
         outcome = Outcome(success=True, score=1.0, reason=words)
-        writer.end_episode(f"{short}/0", outcome=outcome, final=step.observation, seconds=1.0)
-        writer.end_episode(f"{short}/1", error=EpisodeError(type=short, message=words, step=1))
+        writer.end_episode(f"{id}/0", outcome=outcome, final=step.observation, seconds=1.0)
+        writer.end_episode(f"{id}/1", error=EpisodeError(type=short, message=words, step=1))
         writer.finish()
-    rewards = tuple(CellReward(cell=cell.cell, score=1.0, reason=words) for cell in step.matrix)
+    scores = (1.0, None)
+    rewards = tuple(
+        CellReward(cell=cell.cell, score=score, reason=words, missing=None if score else words)
+        for cell, score in zip(step.matrix, scores, strict=True)
+    )
     with LabelWriter(folder, "critic", LabelHead(critic=short, options={short: words})) as labels:
-        matrix = RewardMatrix(trajectory=f"{short}/0", step=0, critic=short, rewards=rewards)
-        labels.record(Judgement(case="", rewards=matrix))
+        matrix = RewardMatrix(trajectory=f"{id}/0", step=0, critic=short, rewards=rewards)
+        cells = tuple(cell.cell for cell in step.matrix)
+        call = CriticCall(prompt=words, model=short, seed=1, reply=words, cells=cells, shown={short: short})
+        labels.record(Judgement(case="", rewards=matrix, calls=(call,)))
     return folder
 
 
 def hostile_step(words: str, short: str) -> Step:
-    action = Action(space="mobile", type="input_text", target=ElementTarget(index=0), arguments=(("text", words),))
-    element = Element(index=0, role=short, label=words, box=Box(0, 0, 100, 50), value=words, flags=(short,), key=short)
+    given = (("text", words), (short, short))
+    action = Action(space="mobile", type=short, target=ElementTarget(index=0), arguments=given)
+    element = Element(
+        index=0, role=short, label=words, box=Box(0, 0, 100, 50), value=words, flags=(short,) * 20, key=short
+    )
     screen = Observation(
         space="mobile",
         title=words,
@@ -110,7 +128,7 @@ def hostile_step(words: str, short: str) -> Step:
         reason=words,
         action=action,
         failure=None,
-        prompt=PromptRef(prefix=PREFIX, suffix=words, layout=short, trimmed=(short,)),
+        prompt=PromptRef(prefix=PREFIX, suffix=words, layout=short, trimmed=(short,) * 30),
         policy=PolicyRef(base=short, adapter=short),
         sampling=Sampling(),
         seed=3,
@@ -120,7 +138,7 @@ def hostile_step(words: str, short: str) -> Step:
     return Step(
         index=0,
         observation=screen,
-        matrix=ActionMatrix(agents=(short,), rounds=2, edges=(), utterances=(said, silent)),
+        matrix=ActionMatrix(agents=(short, "ben"), rounds=2, edges=((short, "ben"),), utterances=(said, silent)),
         vote=Vote(
             action=action,
             representative=said.cell,
@@ -172,6 +190,52 @@ def test_a_report_holds_every_word_as_it_was_and_none_of_it_as_markup(hostile, i
     assert words.startswith(step["goal"]["text"])
     assert len(step["goal"]["text"]) + step["goal"]["cut"] == len(words)
     assert words.startswith(step["cells"][0]["because"]["text"])
+
+
+@pytest.mark.slow
+def test_nothing_of_any_length_is_answered_whole_but_what_is_asked_for_whole(inspect, tmp_path):
+    """A megabyte wherever a text can stand: names of tasks, agents, roles, actions and their arguments among them."""
+    words = NASTY["long"]
+    path = hostile_run(tmp_path / "hostile", words, short=words)
+    (segment,) = (path / "events").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines) + lines[1].replace(b'"attempt":0', b'"attempt":7'))  # a problem that quotes it
+    inspector = inspect(path)
+    run = inspector.runs().runs[0].id
+    (one, other) = inspector.episodes(run, EpisodeFilter()).rows
+    step = inspector.step(run, one.id, 0)
+    agent = step.cells[0].agent
+    answers = [
+        inspector.runs(),
+        replace(inspector.run(run), config=""),
+        inspector.overview(run),
+        inspector.problems(run),
+        inspector.episodes(run, EpisodeFilter()),
+        *(inspector.finds(run, kind) for kind in ("first-wrong", "overruled", "disagrees")),
+        inspector.search(run, "lang"),
+        *(inspector.episode(run, row.id) for row in (one, other)),
+        step,
+        inspector.final(run, one.id),
+        inspector.critics(run, one.id, 0),
+        inspector.compare(run, run),
+        inspector.compare_episodes(run, run, one.id, one.id),
+    ]
+    longest = {type(answer).__name__: longest_text(json.loads(encoded(answer))) for answer in answers}
+    assert longest == {name: min(length, CUT) for name, length in longest.items()}
+    assert max(len(encoded(answer)) for answer in answers) < 200_000
+    assert len(inspector.run(run).config) <= CONFIG + 1
+    assert len(agent) == 300
+    assert inspector.cell(run, one.id, 0, agent, 0).reply == words, "found by the name that is shown"
+    assert inspector.cell(run, one.id, 0, agent, 1).agent == agent
+
+
+def longest_text(value) -> int:
+    """Characters of the longest text anywhere in an answer, names of fields included."""
+    if isinstance(value, dict):
+        return max((longest_text(one) for pair in value.items() for one in pair), default=0)
+    if isinstance(value, list):
+        return max(map(longest_text, value), default=0)
+    return len(value) if isinstance(value, str) else 0
 
 
 def test_markdown_and_plots_of_it_are_text(hostile, inspect):

@@ -86,7 +86,7 @@ class RunView:
     pair_sets: Sequence[str]
     """Of a run; empty for a training."""
     config: str
-    """The whole configuration as indented JSON."""
+    """The configuration as indented JSON; at most 200,000 characters, and an ellipsis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
