@@ -101,7 +101,7 @@ def _flops_per_token(prepared: Prepared) -> float:
     from collab.learn.plan import sizes
 
     recipe, config = prepared.task.recipe, prepared.base.config
-    parameters, _ = sizes(prepared)
+    parameters = sizes(prepared).parameters
     mean = sum(prepared.lengths) / len(prepared.lengths)
     forward = 2 * parameters + 2 * config.num_hidden_layers * config.hidden_size * mean
     times = (2 if recipe.lora is not None else 3) + recipe.checkpointing + isinstance(recipe, DpoRecipe)

@@ -68,15 +68,15 @@ def forecast(task: Task, items: Sequence[Pair] | Sequence[Example], device: str,
     longest = _prepared(task, _filled(fitting, task.recipe.batch_rows, task.recipe.context), processes=processes)
     time = measure(few, device, memory(few).total)
     computed = sum(few.computed(part) for step in few.steps for part in step.parts)
-    parameters, trainable = sizes(few)
+    size = sizes(few)
     return Forecast(
         seconds_per_item=time.seconds / len(fitting),
         measured=time.measured,
         tokens_per_item=computed / len(fitting),
         least=memory(whole),
         most=memory(longest),
-        parameters=parameters,
-        trainable=trainable,
+        parameters=size.parameters,
+        trainable=size.trainable,
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from collab.errors import ConfigError
+
 MOMENTUM = 0.95
 
 
@@ -28,8 +30,15 @@ class MuonAdamW(torch.optim.Optimizer):
             lr: of both.
             weight_decay: of all matrices, embeddings included; vectors do not decay.
             betas: of AdamW. Muon's momentum is 0.95, with Nesterov's step.
+
+        Raises:
+            ConfigError: no matrix inside the network is trained.
         """
-        inner, outer, vectors = _parts(model)
+        inner, outer, vectors = parts_of(model)
+        if not inner:
+            raise ConfigError(
+                "optimizer: muon is for matrices inside the network, and none of them is trained; use optimizer=adamw"
+            )
         muon = torch.optim.Muon(
             inner, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, adjust_lr_fn="match_rms_adamw"
         )
@@ -63,7 +72,7 @@ class MuonAdamW(torch.optim.Optimizer):
         self.param_groups = [group for part in self._both for group in part.param_groups]
 
 
-def _parts(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+def parts_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
     """Trained weights: matrices inside the network, embeddings and output layer, vectors; each once."""
     outside = {id(weight) for part in model.modules() if isinstance(part, nn.Embedding) for weight in part.parameters()}
     head = getattr(model, "get_output_embeddings", lambda: None)()

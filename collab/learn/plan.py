@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from collab.learn.prepare import Prepared
-from collab.learn.preset import DpoRecipe
+from collab.learn.preset import DpoRecipe, Lora
 
 GIB = float(1 << 30)
 
@@ -80,8 +80,7 @@ def plan(prepared: Prepared, device: str) -> Plan:
     items = prepared.encoded.items
     tokens = sum(prepared.step_tokens)
     computed = sum(prepared.computed(part) for step in prepared.steps for part in step.parts)
-    parameters, trainable = sizes(prepared)
-    needed = memory(prepared)
+    size, needed = sizes(prepared), memory(prepared)
     return Plan(
         rows={name: len(rows) for name, rows in prepared.encoded.groups.items()},
         dropped=dict(prepared.encoded.dropped),
@@ -92,31 +91,56 @@ def plan(prepared: Prepared, device: str) -> Plan:
         scored=sum(items[row].scored for step in prepared.steps for row in step.rows),
         padding=max(0, computed - tokens),
         shared=max(0, tokens - computed),
-        parameters=parameters,
-        trainable=trainable,
+        parameters=size.parameters,
+        trainable=size.trainable,
         memory=needed,
         time=measure(prepared, device, needed.total),
     )
 
 
-def sizes(prepared: Prepared) -> tuple[int, int]:
-    """Parameters of the base, and how many are trained. Nothing is loaded."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Numbers that a run holds."""
+
+    parameters: int
+    """Of the base."""
+    trainable: int
+    """Of them, or of an adapter beside them."""
+    moments: int
+    """That the optimizer keeps: two of each trained number with AdamW, one of those that Muon trains."""
+
+
+def sizes(prepared: Prepared) -> Sizes:
+    """How many parameters there are, are trained, and are kept account of. Nothing is loaded."""
     import torch
     from transformers import AutoModelForCausalLM
 
+    from collab.learn.muon import parts_of
+
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
-    parameters = sum(weight.numel() for weight in model.parameters())
-    lora = prepared.task.recipe.lora
-    if lora is None:
-        return parameters, parameters
-    shapes = [
-        module.weight.shape
+    parameters = trainable = sum(weight.numel() for weight in model.parameters())
+    recipe = prepared.task.recipe
+    inner = sum(weight.numel() for weight in parts_of(model)[0])
+    if recipe.lora is not None:
+        trainable = inner = _added(model, recipe.lora)
+    return Sizes(
+        parameters=parameters,
+        trainable=trainable,
+        moments=2 * trainable - (inner if recipe.optimizer == "muon" else 0),
+    )
+
+
+def _added(model: Any, lora: Lora) -> int:
+    """Parameters of an adapter."""
+    import torch
+
+    return sum(
+        lora.rank * sum(module.weight.shape)
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear)
         and (name != "lm_head" if lora.targets == "all-linear" else name.rpartition(".")[2] in lora.targets)
-    ]
-    return parameters, sum(lora.rank * (rows + columns) for rows, columns in shapes)
+    )
 
 
 def memory(prepared: Prepared) -> Memory:
@@ -126,8 +150,9 @@ def memory(prepared: Prepared) -> Memory:
     the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
 
         weights      P b, twice where DPO has a reference of its own (on full weights always), and 4 T for an adapter
+                     and for each that it is compared with
         gradients    4 T
-        optimizer    8 T                      two moments of AdamW
+        optimizer    8 T                      two moments of AdamW; 4 T of what Muon trains, which keeps one
         activations  c N L (8 h + 2 k + 4 f)  what a layer keeps for its backward pass
                      c N (L h + 8 h + 2 k + 4 f) with checkpointing
                      + 12 S V                 logits, log-probabilities and their gradient, float32
@@ -135,7 +160,7 @@ def memory(prepared: Prepared) -> Memory:
     Attention keeps no scores (it computes them anew). DPO computes both sides of a pair in one pass.
     """
     recipe, config = prepared.task.recipe, prepared.base.config
-    parameters, trainable = sizes(prepared)
+    size = sizes(prepared)
     is_dpo = isinstance(recipe, DpoRecipe)
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
     held = 4 if recipe.weights == "float32" else 2
@@ -151,10 +176,11 @@ def memory(prepared: Prepared) -> Memory:
         for step in prepared.steps
         for part in step.parts
     )
+    adapters = 0 if recipe.lora is None else 1 if prepared.reference_adapter is None else 2
     return Memory(
-        weights=reference * held * parameters + (4 * trainable if recipe.lora is not None else 0),
-        gradients=4 * trainable,
-        optimizer=8 * trainable,
+        weights=reference * held * size.parameters + 4 * adapters * size.trainable,
+        gradients=4 * size.trainable,
+        optimizer=4 * size.moments,
         activations=activations,
     )
 

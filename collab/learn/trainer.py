@@ -232,10 +232,11 @@ def _adapter(model: Any, recipe: Recipe) -> Any:
     from peft import LoraConfig
 
     linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    linear -= {"lm_head"}  # whose weights are multiplied directly, past an adapter
     unknown = [] if recipe.lora.targets == "all-linear" else sorted(set(recipe.lora.targets) - linear)
     if unknown:
         raise ConfigError(
-            f"lora.targets {', '.join(unknown)}: no linear layer of the base; known: {', '.join(sorted(linear))}"
+            f"lora.targets {', '.join(unknown)}: no linear layer inside the base; known: {', '.join(sorted(linear))}"
         )
     return LoraConfig(
         r=recipe.lora.rank,

@@ -491,10 +491,11 @@ def test_a_run_whose_chat_template_changed_is_not_resumed(samples, base: Path, t
         check_same(prepare(samples.task(other, "sft"), rows), manifest)
 
 
-def test_an_adapter_for_layers_that_are_not_there_is_refused(samples, base: Path, tmp_path: Path) -> None:
-    prepared = prepare(samples.task(base, "sft", "lora={targets: [nope]}"), samples.rows(2))
+@pytest.mark.parametrize("name", ["nope", "lm_head"])
+def test_an_adapter_for_layers_that_bear_none_is_refused(samples, base: Path, tmp_path: Path, name: str) -> None:
+    prepared = prepare(samples.task(base, "sft", f"lora={{targets: [{name}]}}"), samples.rows(2))
     folder = begin(prepared, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"lora.targets nope: no linear layer of the base; known: down_proj, "):
+    with pytest.raises(ConfigError, match=rf"lora.targets {name}: no linear layer inside the base; known: down_proj, "):
         train(prepared, folder, device="cpu")
     assert list(folder.path.iterdir()) == []
 

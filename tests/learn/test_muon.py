@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from collab.errors import ConfigError
 from collab.learn.muon import MuonAdamW
 
 SETTINGS: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}
@@ -92,6 +93,14 @@ def test_what_is_frozen_stays() -> None:
     frozen = model.inner.weight.clone()
     for _ in walk(model, [MuonAdamW(model, **SETTINGS)], 2):
         assert torch.equal(frozen, model.inner.weight)
+
+
+def test_a_model_without_an_inner_matrix_that_is_trained_is_refused() -> None:
+    model = small()
+    for part in (model.inner, model.back):
+        part.requires_grad_(False)
+    with pytest.raises(ConfigError, match=r"none of them is trained; use optimizer=adamw"):
+        MuonAdamW(model, **SETTINGS)
 
 
 def test_a_schedule_reaches_both() -> None:

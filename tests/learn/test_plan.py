@@ -1,10 +1,13 @@
 """The plan: counts that are those of the order, memory by its formula, time measured or said to be estimated."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from collab.learn import clock
+from collab.learn.adapter import Adapter
 from collab.learn.base import quiet
 from collab.learn.plan import memory, plan, sizes, told
 from collab.learn.prepare import Prepared, prepare
@@ -51,13 +54,13 @@ def test_trained_parameters_are_those_of_the_trainer(samples, base: Path, tmp_pa
     with quiet():
         model = trainer_of(prepared, _folder(tmp_path), "cpu", ()).model
     trainable = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    assert sizes(prepared)[1] == trainable
+    assert sizes(prepared).trainable == trainable
 
 
 def test_memory_by_hand(samples, base: Path) -> None:
     """Two layers, width 32, feed-forward 64, keys 16, float32; a pass of one row."""
-    prepared = prepared_with(samples, base, "sft", "batch_rows=1")
-    parameters, _ = sizes(prepared)
+    prepared = prepared_with(samples, base, "sft", "batch_rows=1", "optimizer=adamw")
+    parameters = sizes(prepared).parameters
     found = memory(prepared)
     assert (found.weights, found.gradients, found.optimizer) == (4 * parameters, 4 * parameters, 8 * parameters)
     layer = 8 * 32 + 2 * 16 + 4 * 64
@@ -74,10 +77,33 @@ def test_memory_by_hand(samples, base: Path) -> None:
 
 def test_an_adapter_needs_no_second_model(samples, base: Path) -> None:
     full, small = (memory(prepared_with(samples, base, "dpo", *more)) for more in ([], ["lora={rank: 2}"]))
-    parameters, trained = sizes(prepared_with(samples, base, "dpo", "lora={rank: 2}"))
-    assert full.weights == 8 * parameters
-    assert small.weights == 4 * parameters + 4 * trained
-    assert small.optimizer == 8 * trained
+    size = sizes(prepared_with(samples, base, "dpo", "lora={rank: 2}"))
+    assert full.weights == 8 * size.parameters
+    assert small.weights == 4 * size.parameters + 4 * size.trainable
+    assert small.optimizer == 8 * size.trainable
+
+
+def test_an_adapter_to_compare_with_lies_beside_the_trained_one(samples, base: Path) -> None:
+    prepared = prepared_with(samples, base, "dpo", "lora={rank: 2}")
+    both = replace(prepared, reference_adapter=Adapter(path="before", digest="0" * 64))
+    assert memory(both).weights - memory(prepared).weights == 4 * sizes(prepared).trainable
+    assert memory(both).optimizer == memory(prepared).optimizer
+
+
+@pytest.mark.parametrize("settings", [[], ["lora={rank: 2}"]])
+def test_moments_are_those_of_the_optimizer(samples, base: Path, tmp_path: Path, settings) -> None:
+    """After a step; beside them it counts steps, one number for each weight of AdamW's."""
+    for optimizer in ("adamw", "muon"):
+        prepared = prepared_with(samples, base, "sft", f"optimizer={optimizer}", *settings)
+        with quiet():
+            trainer = trainer_of(prepared, _folder(tmp_path), "cpu", ())
+        made = trainer.create_optimizer()
+        for weight in trainer.model.parameters():
+            weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
+        made.step()
+        states = [one.state for one in getattr(made, "_both", (made,))]
+        kept = [value for state in states for one in state.values() for value in one.values() if value.ndim]
+        assert sum(value.numel() for value in kept) == sizes(prepared).moments
 
 
 def test_what_does_not_fit_is_estimated(samples, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +111,7 @@ def test_what_does_not_fit_is_estimated(samples, base: Path, monkeypatch: pytest
     monkeypatch.setattr(clock, "free_memory", lambda device: 1000)
     monkeypatch.setattr(clock, "_speed", lambda device: 1e9)
     found = plan(prepared, "cpu")
-    parameters, _ = sizes(prepared)
+    parameters = sizes(prepared).parameters
     assert not found.time.measured
     least = 6 * parameters * (found.tokens + found.padding) / (clock.UTILISATION * 1e9)
     assert least < found.time.seconds < 1.2 * least
