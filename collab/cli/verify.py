@@ -37,13 +37,20 @@ def verify_resume(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: one that is removed."),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="a.b=c", help="Override one setting of the training, e.g. reference=previous; repeatable."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
 
     Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part.
 
-    Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not.
+    Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not, or when no
+    process came to one of the points.
     """
     import secrets
     import shutil
@@ -56,7 +63,8 @@ def verify_resume(
     folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
     many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
     note(f"points are drawn with --seed {drawn}")
-    proof = verify(folder, kills=many, seed=drawn, epochs=1 if quick else 2, tell=note)
+    epochs, more = 1 if quick else 2, tuple(settings or ())
+    proof = verify(folder, kills=many, seed=drawn, epochs=epochs, settings=more, tell=note)
     if as_json:
         emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
     else:
@@ -84,7 +92,7 @@ def _show(proof: Proof) -> None:
     if first is not None:
         where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
         say(f"not the same: they first differ in {where}")
-    elif not proof.points:
-        say("nothing is proven: no process came to the point where it was to be killed")
+    elif not proof.same:
+        say("not proven: all parts are alike, but no process came where one was to be killed")
     else:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")

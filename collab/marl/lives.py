@@ -67,7 +67,7 @@ class Point:
     function: str
     """Of this package, e.g. "store.writer.RunWriter.step"."""
     call: int
-    """Which of its calls in that part, from 1."""
+    """Which of its calls in that part, from 1; a life that makes fewer ends with the part."""
 
 
 @dataclass(slots=True)
@@ -87,6 +87,13 @@ class Trace:
             self._now = (self._now[0], _BEGINS[function])
         self.parts.setdefault(self._now, Counter())[function] += 1
         return self._now
+
+    def has_come_to(self, point: Point, now: tuple[int, str], function: str) -> bool:
+        """Whether the call that was seen last is that of a point, or the first one behind its part."""
+        part = (point.epoch, point.part)
+        if now == part:
+            return function == point.function and self.parts[part][function] == point.call
+        return part in self.parts and _whole(now) != _whole(part)
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
@@ -145,6 +152,9 @@ def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:
 def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
     """Begin a training, or go on with it, in a process of its own; returns whether it was killed.
 
+    What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
+    is over: it would come to its end else, and there were nothing left for later points.
+
     Args:
         point: where; None to come to the end.
 
@@ -156,10 +166,9 @@ def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
         trace = Trace()
 
         def seen(progress: Progress | None, function: str) -> None:
-            part = trace.seen(progress, function)
-            if point and (*part, function) == (point.epoch, point.part, point.function):
-                if trace.parts[part][function] == point.call:
-                    os.kill(os.getpid(), signal.SIGKILL)
+            now = trace.seen(progress, function)
+            if point is not None and trace.has_come_to(point, now, function):
+                os.kill(os.getpid(), signal.SIGKILL)
 
         _train(config, out, seen)
 

@@ -11,7 +11,8 @@ step and each pair three times, so that optimizers have a state to lose. The dir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from collab.marl.judge import NAME
 from collab.marl.layout import MarlFolder
 from collab.marl.lives import Point, draw, in_full, live, whole_life
 from collab.marl.play import measured, trajectories_of
-from collab.marl.school import found_school, small_training
+from collab.marl.school import found_school, small_training, write_library
 from collab.marl.summary import read_record
 from collab.store.files import writing
 
@@ -58,7 +59,7 @@ class Proof:
     points: tuple[Point, ...]
     """Where a process was killed, in the order of time."""
     missed: tuple[Point, ...] = ()
-    """Where one was to be killed and never came."""
+    """Where one was to be killed and never came, not even into that part."""
     parts: tuple[Compared, ...]
     """In the order of time; the run hash is the last."""
 
@@ -69,12 +70,18 @@ class Proof:
 
     @property
     def same(self) -> bool:
-        """Whether all parts came out alike, and a process was killed at all."""
-        return bool(self.points) and self.first_difference is None
+        """Whether all parts came out alike, and a process was killed wherever one was to be."""
+        return bool(self.points) and not self.missed and self.first_difference is None
 
 
 def verify(
-    out: Path, *, kills: int = 7, seed: int = 0, epochs: int = 2, tell: Callable[[str], None] = lambda text: None
+    out: Path,
+    *,
+    kills: int = 7,
+    seed: int = 0,
+    epochs: int = 2,
+    settings: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Proof:
     """Train undisturbed, train with kills, compare.
 
@@ -83,20 +90,24 @@ def verify(
         kills: wanted; see `draw`.
         seed: of the points.
         epochs: of either training.
+        settings: of both, as `--set` of a training has them; they come after its own.
         tell: takes a line about what is done next.
 
     Raises:
         UsageError: `out` holds something, or this system cannot fork.
+        ConfigError: a setting does not fit.
         MissingExtra: torch or transformers is not installed.
         TrainingFailure: a training failed by itself.
         StoreFailure: something cannot be written.
     """
     check_installed()
+    wanted = (f"epochs={epochs}", *STEPS, *settings)
+    _check(wanted)
     _make(out)
     _load()
     log = out / "log.txt"
-    config = _found(out, log, epochs, tell)
-    tell(f"training undisturbed: {epochs} epochs")
+    config = _found(out, log, wanted, tell)
+    tell(f"training undisturbed: {config.method.epochs} epochs")
     whole, killed = MarlFolder(out / "undisturbed"), MarlFolder(out / "killed")
     trace = whole_life(config, whole.path, log)
     points = draw(trace, kills=kills, seed=seed)
@@ -109,6 +120,12 @@ def verify(
         missed=tuple(point for point in points if point not in died),
         parts=tuple(compared(whole, killed)),
     )
+
+
+def _check(settings: Sequence[str]) -> None:
+    """ConfigError where the training could not be put together, before anything is made."""
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(small_training(write_library(Path(place), Path(place) / "none"), *settings))
 
 
 def _make(out: Path) -> None:
@@ -130,12 +147,12 @@ def _load() -> None:
     torch.set_num_threads(1)
 
 
-def _found(out: Path, log: Path, epochs: int, tell: Callable[[str], None]) -> MarlConfig:
+def _found(out: Path, log: Path, settings: Sequence[str], tell: Callable[[str], None]) -> MarlConfig:
     """The team, taught in a process of its own."""
     told = out / "config.json"
 
     def found() -> None:
-        config = asyncio.run(small_training(found_school(out), f"epochs={epochs}", *STEPS))
+        config = asyncio.run(small_training(found_school(out), *settings))
         told.write_text(config.model_dump_json(), encoding="utf-8")
 
     tell("teaching a tiny checkpoint")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collab.errors import TrainingFailure
-from collab.marl.lives import KINDS, Trace, draw, in_full
+from collab.marl.lives import KINDS, Point, Trace, draw, in_full
 from collab.marl.loop_state import Progress
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
@@ -74,6 +74,25 @@ def test_a_training_has_steps_and_checkpoints() -> None:
         (1, "checkpoint"): {save: 2, "write": 1},
         (1, "evaluation"): {save: 1},
     }
+
+
+def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
+    point = Point(epoch=1, part="optimizer", function="look", call=3)
+    step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
+
+    def killed_at(functions: list[str]) -> int | None:
+        """The first of these calls at which it dies; the last of them is in the evaluation."""
+        trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
+        for number, function in enumerate(functions, start=1):
+            progress.part = "evaluation" if number == len(functions) else "training"
+            if trace.has_come_to(point, trace.seen(progress, function), function):
+                return number
+        return None
+
+    assert killed_at(["look", "look", "look", step, "look", "look", "look", "look", "play"]) == 7
+    assert killed_at(["read", step, "look", save, "look", "look", step, "look", "look", "play"]) == 9
+    assert killed_at(["read", step, "look", "look", save, "look", "look", "play"]) == 8
+    assert killed_at(["look", "look", "look", "play"]) is None, "it had no such part"
 
 
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collab.cli.main import main
+from collab.learn.folder import RunFolder
 from collab.marl.layout import MarlFolder
 from collab.marl.lives import KINDS, Point
 from collab.marl.verify import Compared, Proof, compared
 
+KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
 POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
 
 
@@ -27,11 +30,47 @@ def test_the_first_difference_in_time_is_named() -> None:
     assert not proof.same
 
 
+def test_a_place_where_nobody_was_killed_proves_nothing() -> None:
+    alike = (Compared(epoch=1, part="critic", undisturbed="a", killed="a"),)
+    proof = Proof(path=Path("x"), points=(POINT,), missed=(replace(POINT, part="rows"),), parts=alike)
+    assert proof.first_difference is None
+    assert not proof.same
+
+
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine")
     assert main(["verify-resume", "--out", str(tmp_path)]) == 2
     assert "something is there already; name a new directory" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_setting_that_does_not_fit_is_told_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "proof"
+    assert main(["verify-resume", "--set", "reference=other", "--out", str(out)]) == 2
+    assert "reference" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path: Path) -> None:
+    """Five kills are one in each kind of work: one of them in the training of the second epoch, which has both."""
+    out = tmp_path / "proof"
+    settings = ("--set", KEPT, "--set", "reference=previous", "--set", "dpo.learning_rate=0.01")
+    asked = ("--kills", "5", "--json", "--seed", "4", *settings, "--out", str(out))
+    command = [sys.executable, "-m", "collab.cli.start", "verify-resume", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert (told["same"], len(told["points"])) == (True, 5)
+    assert {(2, "optimizer"), (2, "checkpoint")} & {(one["epoch"], one["part"]) for one in told["points"]}
+    for name in ("undisturbed", "killed"):
+        manifest = RunFolder(out / name / "epochs/2/training").manifest()
+        assert manifest["adapter"] == manifest["reference_adapter"] is not None
+    epochs = [json.loads((out / f"killed/epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
+    assert len({one["trained"]["shared"]["digest"] for one in epochs}) == 2, "there was something to lose"
 
 
 @pytest.mark.slow
