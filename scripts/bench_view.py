@@ -4,11 +4,14 @@
     python scripts/bench_view.py --run runs/big          # one that view_run.py has made
     python scripts/bench_view.py --quick                 # 30 episodes of 8 steps: whether it works, not how fast it is
 
+start    From the command to the printed address. What is named is opened meanwhile: the other figures are to be read
+         beside this one.
 open     From the first request of a server that has just been started to the last answer that the overview needs.
 steps    One step after the other at random places, as the page of a step asks for it: the answer about its episode and
          then its own (step_ms is both, episode_ms the first); beside it the exact words of one of its cells, and its
-         picture, drawn anew. The first is asked of a server that has just been started and has listed nothing; every
-         request is a new place, so no step is answered out of a cache.
+         picture, drawn anew. The first (first_ms) is asked of a server that has just been started and has listed
+         nothing; every request is a new place, so no step is answered out of a cache.
+folder   The first step of a run that was not named itself but lies in a folder: nothing was opened before.
 bare     The same for a few steps of the run without its own index, once the server has built one: its time is index_s.
 finds    The three jumps, a search and a page of episodes.
 memory   The most memory that a server had in all this.
@@ -42,6 +45,8 @@ from urllib.parse import urlencode, urlsplit
 from bench_env import Goal, machine
 from view_run import Size, make_run
 
+from collab.view.inspector import Inspector
+
 Figures = dict[str, Any]
 
 COLLAB = (sys.executable, "-c", "from collab.cli.start import run; run()")
@@ -66,6 +71,8 @@ class Server:
 
     process: subprocess.Popen[str]
     connection: http.client.HTTPConnection
+    start_s: float
+    """From the command to its address."""
 
     def get(self, path: str, **query: str | int) -> bytes:
         """An answer below /api/; RuntimeError when it is none."""
@@ -94,13 +101,15 @@ def served(run: Path, *, cache: Path | None = None) -> Iterator[Server]:
     """`collab view` on a run, until the end of the block; `cache` in place of the user's."""
     command = [*COLLAB, "view", str(run), "--port", "0", "--no-open", "--no-token"]
     given = None if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=given) as process:
         try:
             address = urlsplit(process.stdout.readline().strip() if process.stdout else "")
+            start_s = time.perf_counter() - start
             if address.hostname is None or address.port is None:
                 raise RuntimeError("collab view did not start; run it by hand to see why")
             connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
-            yield Server(process, connection)
+            yield Server(process, connection, start_s)
             connection.close()
         finally:
             process.terminate()
@@ -152,7 +161,7 @@ def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> 
         who = {"agent": cell["agent"], "round": cell["round"]}
         _timed(spent["cell"], lambda at=at, who=who: server.get(f"run/{run}/cell", **at, **who))
         _timed(spent["picture"], lambda at=at: server.get(f"run/{run}/drawn", **at))
-    return {
+    return {"first_ms": round(spent["step"][0], 1)} | {
         f"{what}_ms{suffix}": round(of(values), 1)
         for what, values in spent.items()
         for suffix, of in (("", statistics.median), ("_p95", _p95), ("_max", max))
@@ -170,6 +179,15 @@ def bench_bare(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Fi
         opened, id = bench_open(server)
         asked = bench_steps(server, id, wanted)
     return {"index_s": opened["open_s"], **{name: asked[name] for name in ("step_ms", "step_ms_max")}}
+
+
+def bench_folder(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Figures:
+    """Milliseconds for a step of the run as one in a folder."""
+    shelf = folder / "shelf"
+    shutil.copytree(run, shelf / "one", copy_function=_linked)
+    (id,) = Inspector([shelf]).ids()  # the server has listed nothing
+    with served(shelf) as server:
+        return {"first_ms": bench_steps(server, id, wanted)["first_ms"]}
 
 
 def bench_finds(server: Server, run: str) -> Figures:
@@ -197,11 +215,12 @@ def measure(run: Path, folder: Path, *, steps: int) -> dict[str, Figures]:
     with served(run) as server:
         opened, id = bench_open(server)
         wanted = places(server, id, steps)
-        most = server.most_mb()
+        most, started = server.most_mb(), {"start_s": round(server.start_s, 2)}
     with served(run) as server:  # which has answered nothing yet
         asked = bench_steps(server, id, wanted)
-        parts = {"open": opened, "steps": asked, "finds": bench_finds(server, id)}
+        parts = {"start": started, "open": opened, "steps": asked, "finds": bench_finds(server, id)}
         parts["memory"] = {"server_mb": round(max(most, server.most_mb()), 1)}
+    parts["folder"] = bench_folder(run, folder, wanted[:1])
     return {**parts, "bare": bench_bare(run, folder, wanted[:BARE]), "export": bench_export(run, folder)}
 
 

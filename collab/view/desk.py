@@ -20,6 +20,9 @@ from collab.view.shapes.runs import RunRow
 
 _T = TypeVar("_T")
 
+UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError)
+"""What a run raises of which nothing can be told."""
+
 _TRAINING = ("epochs/*/epoch.json", "epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
 """Files of a training that grow or appear, beside its runs."""
 
@@ -91,7 +94,7 @@ class Desk:
         root = self.roots.find(id)
         try:
             return self.fresh(root, "row", lambda: self._row(root))
-        except (CollabError, OSError, sqlite3.Error, ValueError, TypeError) as error:  # the others can be read
+        except UNREADABLE as error:  # the others can be read
             return runs.unreadable_row(root, RunFormatError(first_line(error)))
 
     def known_row(self, root: Root) -> RunRow | None:

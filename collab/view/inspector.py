@@ -11,20 +11,19 @@ that does not fit; shapes are in `collab.view.shapes`. Safe to use from several 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import collab
-from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
+from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.types import Observation
 from collab.view import compared, finds, overview, runs, training
 from collab.view.answer import SHORT, short
 from collab.view.cells import cell_whole
 from collab.view.compared import Trace
-from collab.view.desk import Desk
+from collab.view.desk import UNREADABLE, Desk
 from collab.view.episodes import episode_view, page, rows_of
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -62,7 +61,7 @@ class Inspector:
     def warm(self) -> None:
         """Open the runs that were named themselves, and a step of each, so that who asks first need not wait for it."""
         for root in self._desk.roots.named():
-            with contextlib.suppress(CollabError, OSError, sqlite3.Error), self._desk.opened(root.path) as run:
+            with contextlib.suppress(*UNREADABLE), self._desk.opened(root.path) as run:  # who asks is told why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it
                 run.beside.read()
@@ -93,9 +92,9 @@ class Inspector:
             return RunView(
                 run=self.row(id),
                 training=None,
-                parts=training.part_rows(self._desk.roots.parts(root), self._desk.opened),
+                parts=training.part_rows(self._desk, root),
                 versions={},
-                labellings=self._labellings(root),
+                labellings=training.labellings(self._desk, root),
                 pair_sets=(),
                 config=runs.config_text(root, None),
             )
@@ -113,7 +112,7 @@ class Inspector:
     def overview(self, id: str, labels: str | None = None) -> Overview:
         """A run or a training in numbers."""
         root = self._desk.roots.find(id)
-        return self._desk.fresh(root, f"overview {labels}", lambda: self._overview(root, labels))
+        return self._desk.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
 
     def problems(self, id: str) -> Problems:
         """All that cannot be read."""
@@ -256,16 +255,9 @@ class Inspector:
 
     def _overview(self, root: Root, labels: str | None) -> Overview:
         if root.kind == "training":
-            if labels and labels not in (names := self._labellings(root)):
-                raise UnknownName.of(f"labelling of {root.path}", labels, names)
-            parts = self._desk.roots.parts(root)
-            return training.overview(root, self.row(root.id), parts, self._desk.opened, labels)
+            return training.overview(self._desk, root, labels)
         with self._desk.opened(root.path) as run:
             return overview.overview(self.row(root.id), root, run, run.beside.chosen(labels))
-
-    def _labellings(self, training: Root) -> list[str]:
-        """Of its rollouts, each name once."""
-        return sorted({name for _, run in self._desk.readable(training.id) for name in run.beside.labellings()})
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
         return [row for root, run in self._desk.readable(id) for row in rows_of(root, run)]

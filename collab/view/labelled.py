@@ -221,7 +221,9 @@ def _scores(scores: Iterable[float | None]) -> array[float]:
 
 
 def _spent(calls: Any) -> Sums:
+    if not calls:
+        return NOTHING
     prompt, completion, usd = (
-        told_sum(call.get(what) for call in calls or ()) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
+        told_sum(call.get(what) for call in calls) for what in ("prompt_tokens", "completion_tokens", "cost_usd")
     )
-    return len(calls or ()), prompt, completion, usd
+    return len(calls), prompt, completion, usd

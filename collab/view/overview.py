@@ -64,8 +64,8 @@ def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
 
 def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:
     """The epochs of a run; arguments as `overview`. Computed again only when the run has grown."""
-    run.beside.read()  # before anything is kept: what was read for it would make it look old
-    return with_differences(run.kept(f"epochs {labels}", lambda: _epochs(run, labels)))
+    run.beside.read()  # before anything is kept: what is read for it would make it look old
+    return with_differences(run.kept(f"epochs {labels!r}", lambda: _epochs(run, labels)))
 
 
 def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:

@@ -98,7 +98,7 @@ def run_row(root: Root, run: Opened) -> RunRow:
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
         seconds=seconds,
-        problems=len(reader.problems),
+        problems=len(reader.problems) + len(beside.problems()),
     )
 
 

@@ -114,7 +114,7 @@ def picture(directory: Path, hash: str) -> bytes:
 
 def can_draw(observation: Observation) -> bool:
     """Whether a screen can be drawn from its elements alone."""
-    from collab.envs.phone.render import RENDERER
+    from collab.envs.phone.screen import RENDERER
 
     return observation.renderer == RENDERER
 

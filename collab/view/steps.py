@@ -161,6 +161,7 @@ def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView
         source=answer.short(pair.source),
         chosen=[_reply(one) for one in pair.chosen[:_SIDES]],
         rejected=[_reply(one) for one in pair.rejected[:_SIDES]],
+        more=sum(max(0, len(side) - _SIDES) for side in (pair.chosen, pair.rejected)),
         synthetic=None if pair.synthetic is None else answer.text(pair.synthetic),
         synthetic_action=_read(pair.synthetic, observation),
         adversary=_short(pair.adversary),

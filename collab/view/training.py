@@ -2,97 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeAlias
+from functools import partial
 
-from collab.errors import RunFormatError
+from collab.errors import RunFormatError, UnknownName
 from collab.marl.layout import EpochFolder, MarlFolder
 from collab.marl.summary import Record, best_of
 from collab.store.files import read_json
 from collab.view.answer import short
 from collab.view.beside import LEARNED
+from collab.view.desk import Desk
 from collab.view.learned import policies_in_training, recorded_policy, untrained_policy
 from collab.view.links import trouble
 from collab.view.overview import epochs_of, graph_view, heat, tasks_of, with_differences
-from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
 from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
-from collab.view.shapes.runs import PartRow, RunRow
-
-Open: TypeAlias = Callable[[Path], AbstractContextManager[Opened]]
-"""How a run is opened."""
+from collab.view.shapes.runs import PartRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Played:
     """The rollout of an epoch in numbers."""
 
-    epoch: EpochView
+    epoch: EpochView | None
+    """None before its first episode."""
+    tasks: Sequence[TaskRate]
+    labellings: Sequence[str]
     labels: str | None
     """Labelling that its rewards rest on; None for none."""
 
 
-def overview(root: Root, row: RunRow, parts: Sequence[Root], open_run: Open, labels: str | None) -> Overview:
-    """A training in numbers.
+def overview(desk: Desk, root: Root, labels: str | None) -> Overview:
+    """A training in numbers. Of its runs, those are read again that have grown.
 
     Args:
-        row: of the training.
-        parts: its runs.
         labels: whose rewards to count, in the epochs whose rollout has them; None for those that were learned from,
             "" for none.
+
+    Raises:
+        UnknownName: no rollout has a labelling of that name.
     """
+    if labels and labels not in (names := labellings(desk, root)):
+        raise UnknownName.of(f"labelling of {root.path}", labels, names)
     records, _ = records_of(root.path)
     known = {record.epoch: record for record in records}
-    numbers = sorted({*known, *(part.epoch for part in parts)})
-    of_epoch = {number: [part for part in parts if part.epoch == number] for number in numbers}
-    played = {number: _played(of_epoch[number], open_run, labels) for number in numbers}
-    epochs = [
-        _epoch(root.path, number, known.get(number), of_epoch[number], open_run, played[number], labels)
-        for number in numbers
-    ]
+    played = _played(desk, root, labels)
+    parts = part_rows(desk, root)
+    numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
+    epochs = [_epoch(root, number, known.get(number), played.get(number), parts, labels) for number in numbers]
     return Overview(
-        run=row,
-        labels=next((one.labels for one in played.values() if one is not None and one.labels is not None), None),
-        tasks=_tasks(parts, open_run),
+        run=desk.row(root.id),
+        labels=next((one.labels for one in played.values() if one.labels is not None), None),
+        tasks=played[max(played)].tasks if played else (),
         epochs=with_differences(epochs),
         best=best_of(records),
     )
 
 
-def part_row(part: Root, seed: str) -> PartRow:
-    """A run of a training; `seed` is the run's."""
-    return PartRow(id=part.id, epoch=part.epoch, role=part.role, seed=seed)
-
-
-def part_rows(parts: Sequence[Root], open_run: Open) -> list[PartRow]:
+def part_rows(desk: Desk, root: Root) -> list[PartRow]:
     """The runs of a training; those that cannot be read are among its problems."""
-    return list(_part_rows(parts, open_run))
+    rows = [(part, desk.row(part.id)) for part in desk.roots.parts(root)]
+    return [
+        PartRow(id=part.id, epoch=part.epoch, role=part.role, seed=row.seed)
+        for part, row in rows
+        if row.unreadable is None
+    ]
+
+
+def labellings(desk: Desk, root: Root) -> list[str]:
+    """Of the rollouts of a training, each name once."""
+    return sorted({name for one in _played(desk, root, None).values() for name in one.labellings})
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
+def _played(desk: Desk, root: Root, labels: str | None) -> dict[int, _Played]:
+    """By epoch, the rollouts that can be read."""
+    found: dict[int, _Played] = {}
+    for part in desk.played(root.id):
+        with contextlib.suppress(RunFormatError):
+            found[part.epoch] = desk.fresh(part, f"played {labels!r}", partial(_rollout, desk, part, labels))
+    return found
+
+
+def _rollout(desk: Desk, part: Root, labels: str | None) -> _Played:
+    with desk.opened(part.path) as run:
+        chosen = run.beside.chosen(labels, known=False)
+        return _Played(
+            epoch=next(iter(epochs_of(run, chosen)), None),
+            tasks=tasks_of(part, run.reader),
+            labellings=run.beside.labellings(),
+            labels=chosen,
+        )
+
+
 def _epoch(
-    root: Path,
+    root: Root,
     number: int,
     record: Record | None,
-    parts: Sequence[Root],
-    open_run: Open,
     played: _Played | None,
+    parts: Sequence[PartRow],
     labels: str | None,
 ) -> EpochView:
-    folder = MarlFolder(root).epoch(number)
+    folder = MarlFolder(root.path).epoch(number)
     seen = None if played is None else played.epoch
     epoch = replace(
         seen or _empty(number),
         epoch=number,
         over=record is not None,
         graph=_graph(folder, seen),
-        runs=part_rows(parts, open_run),
+        runs=[part for part in parts if part.epoch == number],
         trained=policies_in_training(folder),
     )
     if record is None:
@@ -136,40 +159,6 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
             for part, one in record.spent.items()
         ],
     )
-
-
-def _played(parts: Sequence[Root], open_run: Open, asked: str | None) -> _Played | None:
-    """The rollout in numbers; None where there is none that can be read."""
-    part = next((part for part in parts if part.role == "rollout"), None)
-    if part is None:
-        return None
-    try:
-        with open_run(part.path) as run:
-            labels = run.beside.chosen(asked, known=False)
-            found = next(iter(epochs_of(run, labels)), None)
-            return None if found is None else _Played(epoch=found, labels=labels)
-    except RunFormatError:
-        return None
-
-
-def _tasks(parts: Sequence[Root], open_run: Open) -> list[TaskRate]:
-    rollouts = [part for part in parts if part.role == "rollout"]
-    for part in reversed(rollouts):
-        try:
-            with open_run(part.path) as run:
-                return tasks_of(part, run.reader)
-        except RunFormatError:
-            continue
-    return []
-
-
-def _part_rows(parts: Sequence[Root], open_run: Open) -> Iterator[PartRow]:
-    for part in parts:
-        try:
-            with open_run(part.path) as run:
-                yield part_row(part, str(run.reader.manifest.seed))
-        except RunFormatError:
-            continue
 
 
 def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:

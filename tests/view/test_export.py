@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -11,6 +12,8 @@ from PIL import Image
 from collab.cli.main import main
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.marl.layout import MarlFolder
+from collab.store.manifest import Manifest
+from collab.store.run import RunStore
 from collab.types import Observation
 from collab.view.answer import encoded
 from collab.view.export import STATIC, export
@@ -129,6 +132,28 @@ def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_rep
     assert {row["episode"] for row in answers[f"run/{run}/finds?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
     assert answers["runs"]["runs"][0]["path"] == "team", "its name, and not where it lies on this machine"
     assert read_report(out).data["held"] == {run: {"episodes": 2, "of": 3}}
+
+
+def test_what_is_left_out_of_a_step_is_counted_in_a_report_as_on_the_server(recorded, inspect, read_report, tmp_path):
+    with RunStore.open(recorded).reader() as reader:
+        played = next(reader.trajectories())
+    step = played.steps[0]
+    seen = replace(step.observation, elements=(step.observation.elements * 2003)[:2003], renderer=None)
+    cell = step.matrix.utterances[0]
+    cell = replace(cell, prompt=replace(cell.prompt, trimmed=("history",) * 23))
+    matrix = replace(step.matrix, utterances=(cell, *step.matrix.utterances[1:]))
+    store = RunStore.create(tmp_path / "run", Manifest(command="rollout", config={}, seed=0))
+    with store.writer() as writer:
+        writer.begin_episode("Task/0", played.task, episode=0, epoch=0, environment="x", environment_version="1")
+        writer.step("Task/0", replace(step, observation=seen, matrix=matrix))
+    inspector = inspect(store.path)
+    id = inspector.ids()[0]
+    view = inspector.step(id, "Task/0", 0)
+    assert (len(view.screen.elements), view.screen.more) == (2000, 3)
+    assert (len(view.cells[0].trimmed), view.cells[0].trimmed_more) == (20, 3)
+    export(inspector, id, tmp_path / "report.html")
+    (told,) = [one for address, one in read_report(tmp_path / "report.html").answers.items() if "/step?" in address]
+    assert (told["screen"]["more"], told["cells"][0]["trimmed_more"]) == (3, 3)
 
 
 def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_report, tmp_path):

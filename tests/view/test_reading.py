@@ -368,6 +368,7 @@ def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, t
     left, empty = inspector.runs().runs
     assert (left.unreadable, left.done) == (None, 3)
     assert "empty" in (empty.unreadable or "")
+    assert left.problems == len(inspector.problems(left.id).problems) == 4, "head, half a line, judgement, pair"
     with pytest.raises(UnknownName):  # the index still knew it: only whoever reads the line notices
         inspector.step(left.id, told[hurt]["trajectory"], 1)
     found = [(one.file.split("/")[0], one.line) for one in inspector.problems(left.id).problems]

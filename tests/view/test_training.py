@@ -15,6 +15,7 @@ from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import PairCounts, Record, Spending, Success, Trained
+from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector
 from collab.view.shapes.episodes import EpisodeFilter
@@ -137,6 +138,25 @@ def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspec
     assert inspector.finds(id, "overruled", "contrary").rows != inspector.finds(id, "overruled").rows
     episode = inspector.episodes(rollout.id, EpisodeFilter()).rows[0].id
     assert inspector.step(rollout.id, episode, 0).labels == "marl"
+
+
+def test_only_the_rollout_that_has_grown_is_counted_again(
+    two_critics: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    count = training._rollout
+    monkeypatch.setattr(
+        training, "_rollout", lambda desk, part, labels: counted.append(part.epoch) or count(desk, part, labels)
+    )
+    inspector = inspect(two_critics)
+    id = inspector.ids()[0]
+    before = inspector.overview(id)
+    assert (sorted(counted), inspector.overview(id)) == ([1, 2], before)
+    (path,) = (MarlFolder(two_critics).epoch(2).rollout / "labels" / "marl" / "events").iterdir()
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    after = inspector.overview(id)
+    assert sorted(counted) == [1, 2, 2]
+    assert (after.epochs[0], after.epochs[1].rewards != before.epochs[1].rewards) == (before.epochs[0], True)
 
 
 def test_a_report_holds_the_chosen_word_where_there_is_one(

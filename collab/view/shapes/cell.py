@@ -70,7 +70,9 @@ class CellView:
     policy: PolicyView
     privileged: bool
     trimmed: Sequence[str]
-    """What was cut out of its prompt."""
+    """What was cut out of its prompt: the first 20 things …"""
+    trimmed_more: int
+    """… and how many more there were."""
     score: float | None
     """The critic's; None when it gave none."""
     rewarded: bool | None

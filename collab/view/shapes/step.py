@@ -70,6 +70,8 @@ class PairView:
     chosen: Sequence[ReplyKey]
     rejected: Sequence[ReplyKey]
     """At most 50 each; more than one for whole trajectories; rejected is empty where the reply was made up."""
+    more: int
+    """Replies of either side beyond those."""
     synthetic: Text | None
     """The made-up worse reply; None when it was said."""
     synthetic_action: ActionView | None
