@@ -3,7 +3,7 @@
 import { nameplate } from "./agents.js";
 import { fill, h } from "./dom.js";
 import { getCell } from "./data.js";
-import { amount, decimal, duration, isKnown, money } from "./figures.js";
+import { amount, duration, isKnown, money, precise } from "./figures.js";
 import { scoreTag } from "./matrix.js";
 import { cutPassage, passage, said } from "./words.js";
 
@@ -79,7 +79,7 @@ function criticWords(step, cell) {
 function facts(cell) {
   const { policy } = cell;
   const told = [
-    ["log-probability", isKnown(cell.logprob) && `${decimal(cell.logprob)} nats`],
+    ["log-probability", isKnown(cell.logprob) && `${precise(cell.logprob)} nats`],
     ["reply", isKnown(cell.completion_tokens) && `${amount(cell.completion_tokens)} tokens`],
     [
       "prompt",
@@ -93,7 +93,7 @@ function facts(cell) {
       "policy",
       said(`${policy.base}${policy.adapter ? ` with ${policy.adapter}` : ""}, version ${policy.version}`, 120),
     ],
-    ["seed", cell.seed],
+    ["seed", String(cell.seed)],
   ].filter(([, value]) => value);
   return h(
     "dl",

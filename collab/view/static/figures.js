@@ -2,33 +2,63 @@
 
 const NOT_KNOWN = "–";
 
-/** A share in [0, 1]. @param {number | null | undefined} share @param {number} [digits] */
-export function percent(share, digits = 0) {
-  return isKnown(share) ? `${(100 * Number(share)).toFixed(digits)}%` : NOT_KNOWN;
+/** Closer to 0 or 1 than this, a share is one of them: intervals end there but for the last digit. */
+const NEXT_TO = 1e-9;
+
+/** Sizes of large numbers. @type {[number, string][]} */
+const SIZES = [
+  [1e3, "k"],
+  [1e6, "M"],
+  [1e9, "G"],
+];
+
+/**
+ * A share in [0, 1]. Only what is 0 or 1 reads as 0% or 100%: others have one decimal more before they would.
+ * @param {number | null | undefined} share
+ */
+export function percent(share) {
+  if (!isKnown(share)) return NOT_KNOWN;
+  const value = 100 * Number(share);
+  const [none, all] = [value < 100 * NEXT_TO, value > 100 * (1 - NEXT_TO)];
+  const isEdge = (/** @type {string} */ text) => Number(text) === 0 || Number(text) === 100;
+  if (none || all || !isEdge(value.toFixed(0))) return `${value.toFixed(0)}%`;
+  if (isEdge(value.toFixed(1))) return value < 50 ? "<0.1%" : ">99.9%";
+  return `${value.toFixed(1)}%`;
 }
 
-/** @param {number | null | undefined} value @param {number} [digits] after the point */
+/** Nothing that is rounded to zero has a sign. @param {number | null | undefined} value @param {number} [digits] after the point */
 export function decimal(value, digits = 2) {
-  return isKnown(value) ? Number(value).toFixed(digits) : NOT_KNOWN;
+  if (!isKnown(value)) return NOT_KNOWN;
+  const text = Number(value).toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text;
+}
+
+/** To three digits that count, however small: a sure word has a log-probability of -0.000412. @param {number | null | undefined} value */
+export function precise(value) {
+  if (!isKnown(value)) return NOT_KNOWN;
+  const number = Number(value);
+  return Math.abs(number) >= 100 ? decimal(number, 0) : String(Number(number.toPrecision(3)) || 0);
 }
 
 /** A whole number; large ones short: 12,345 → "12.3k". @param {number | null | undefined} value */
 export function amount(value) {
   if (!isKnown(value)) return NOT_KNOWN;
   const number = Number(value);
-  if (Math.abs(number) >= 1e9) return `${(number / 1e9).toFixed(1)}G`;
-  if (Math.abs(number) >= 1e6) return `${(number / 1e6).toFixed(1)}M`;
-  return Math.abs(number) >= 1e4 ? `${(number / 1e3).toFixed(1)}k` : number.toLocaleString("en");
+  if (Math.abs(number) < 1e4) return number.toLocaleString("en");
+  const fits = SIZES.find(([size]) => Math.round((10 * Math.abs(number)) / size) < 10_000);
+  const [size, sign] = fits ?? SIZES[SIZES.length - 1];
+  return `${(number / size).toFixed(1)}${sign}`;
 }
 
-/** @param {number | null | undefined} seconds */
+/** Rounded before it is split into units: 119.6 s are 2 min 0 s. @param {number | null | undefined} seconds */
 export function duration(seconds) {
   if (!isKnown(seconds)) return NOT_KNOWN;
   const value = Number(seconds);
-  if (value < 1) return `${Math.round(1000 * value)} ms`;
-  if (value < 60) return `${value.toFixed(1)} s`;
-  const minutes = Math.floor(value / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(value % 60)} s`;
+  if (Math.round(1000 * value) < 1000) return `${Math.round(1000 * value)} ms`;
+  if (Math.round(10 * value) < 600) return `${value.toFixed(1)} s`;
+  const whole = Math.round(value);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.round(value / 60);
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 

@@ -2,7 +2,7 @@
 
 import { nameplate } from "./agents.js";
 import { h, property } from "./dom.js";
-import { decimal, isKnown } from "./figures.js";
+import { decimal, isKnown, precise } from "./figures.js";
 import { cellKey, cellsOf } from "./proposals.js";
 import { plural, said } from "./words.js";
 
@@ -105,7 +105,7 @@ export function scoreTag(cell) {
 /** @param {any} cell */
 function meta(cell) {
   const told = [
-    isKnown(cell.logprob) && `${decimal(cell.logprob)} nats`,
+    isKnown(cell.logprob) && `${precise(cell.logprob)} nats`,
     isKnown(cell.completion_tokens) && plural(cell.completion_tokens, "token"),
     cell.pairs.length > 0 && plural(cell.pairs.length, "pair"),
   ];

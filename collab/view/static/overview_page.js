@@ -5,7 +5,7 @@ import { crumbs } from "./crumbs.js";
 import { getOverview, getProblems, getRun, heldOf } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { epochSection } from "./epoch.js";
-import { amount, duration, isKnown, moment, money, percent } from "./figures.js";
+import { amount, decimal, duration, isKnown, moment, money, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
 import { graphsOverEpochs } from "./graphs_panel.js";
 import { drawWhenFree, keeping } from "./keep.js";
@@ -137,7 +137,7 @@ function headlines(run, epochs) {
       "agreement",
       percent(last?.agreement),
       isKnown(last?.entropy) &&
-        `entropy ${last.entropy.toFixed(2)} nats${last.ties ? `, ${plural(last.ties, "tie")}` : ""}`,
+        `entropy ${decimal(last.entropy)} nats${last.ties ? `, ${plural(last.ties, "tie")}` : ""}`,
     ],
     ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
     ["cost", money(run.cost_usd), null],
