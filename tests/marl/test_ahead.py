@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +27,10 @@ from collab.marl import ahead
 from collab.marl.ahead import is_waited_for, judging_ahead
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, judge
+from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.play import trajectories_of
+from collab.marl.verify import compared
 from collab.models.fake_server import FakeServer, Fault
 from collab.resolve import with_prompts
 from collab.runs import resume, start
@@ -211,6 +217,52 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
     monkeypatch.setattr(ahead, "build_suite", build)
     asyncio.run(play())
     assert len(tried) == 1
+
+
+TRAIN = """
+import asyncio, sys
+from pathlib import Path
+from collab.marl.config import MarlConfig
+from collab.marl.loop import resume, start
+
+config, out = MarlConfig.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, anyway=True, device="cpu"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_kill_amid_judging_ahead_changes_nothing(
+    server: FakeServer, schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process dies of its sixth question, while it plays; the one that goes on ends with the same hashes."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
+    settings = [f"critic={tmp_path / 'judge.yaml'}", "least_auc=null", "epochs=1", "episodes=20"]
+    (tmp_path / "config.json").write_text(schooled(*settings).model_dump_json())
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    doomed: list[subprocess.Popen[bytes]] = []
+    questions = itertools.count(1)
+
+    def deadly(body: Mapping[str, Any]) -> str:
+        if doomed and next(questions) == 6:
+            doomed.pop().kill()
+        return scores(body)
+
+    def born(out: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", TRAIN, str(tmp_path / "config.json"), str(out)])
+
+    monkeypatch.setattr(server, "_says", deadly)
+    assert born(whole).wait() == 0
+    doomed.append(child := born(killed))
+    assert child.wait() == -signal.SIGKILL
+    rollout = killed / "epochs/1/rollout"
+    assert judged(rollout) > 0
+    assert len(trajectories_of(rollout)) < 20, "it still played"
+    assert born(killed).wait() == 0
+    parts = list(compared(MarlFolder(whole), MarlFolder(killed)))
+    assert [one.part for one in parts if not one.same] == []
+    assert {"critic", "weights", "run"} <= {one.part for one in parts}
 
 
 def test_only_a_critic_behind_a_server_is_asked_ahead_and_only_where_nothing_is_shared(
