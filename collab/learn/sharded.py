@@ -84,6 +84,11 @@ def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> 
             f"the launcher's fsdp_config has fsdp_version {version} and fsdp_state_dict_type {kind}; supported are "
             "fsdp_version: 2 and fsdp_state_dict_type: FULL_STATE_DICT"
         )
+    if split == "fsdp" and int(environment.get("WORLD_SIZE", "1")) < 2:
+        raise UsageError(
+            "the launcher's fsdp_config splits a model over several processes, and has started one; start several, or "
+            "one without fsdp_config"
+        )
 
 
 def check_checkpoint(checkpoint: Path, environment: Mapping[str, str] = os.environ) -> None:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,8 +68,12 @@ def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> Task:
     return Task(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
 
 
-def _states(base: Path, place: Path, processes: int, *settings: str) -> Prepared:
-    """A training by so many processes of states with 3, 1 and 2 pairs, whose rows lie in that directory."""
+def _states(base: Path, place: Path, processes: int, *settings: str, **changes: Any) -> Prepared:
+    """A training by so many processes of states with 3, 1 and 2 pairs, whose rows lie in that directory.
+
+    Args:
+        changes: of the task, such as the adapters that it goes on from.
+    """
     rows = []
     for state, size in enumerate((3, 1, 2)):
         own = _row(state, "preference", words=20)
@@ -77,7 +82,7 @@ def _states(base: Path, place: Path, processes: int, *settings: str) -> Prepared
     if not place.exists():
         _write(place, rows)
     options = ["sharing=prefix", "anchor=0.5", "batch_rows=6", "rows_at_once=4", "epochs=3", "learning_rate=1e-3"]
-    task = replace(_task(base, "dpo", *options, *settings), data=(str(place),))
+    task = replace(_task(base, "dpo", *options, *settings), data=(str(place),), **changes)
     return prepare(task, read_data([place], ["preference"]).rows, processes=processes)
 
 

@@ -1,7 +1,10 @@
 """A model split over two processes (FSDP over gloo): the losses and weights of one process; and what is refused."""
 
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +16,21 @@ from collab.errors import TrainingFailure, UsageError
 from collab.learn.finetune import begin, train
 from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
+from collab.learn.prepare import Prepared
 from collab.learn.sharded import check_checkpoint, check_sharded, check_split, gathered, split_by
 
-FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    "WORLD_SIZE": "2",
+}
 DEEPSPEED = {"ACCELERATE_USE_DEEPSPEED": "true"}
-ADAPTER = ("lora={rank: 4, alpha: 8}", "precision=bfloat16", "weights=bfloat16", "learning_rate=1e-2", "rows_at_once=3")
+BFLOAT16 = ("precision=bfloat16", "weights=bfloat16", "learning_rate=1e-2", "rows_at_once=3")
+ADDED = ("lora={rank: 4, alpha: 8}", *BFLOAT16)
+KEPT = ("lora={rank: 4, alpha: 8, merge: false}", *BFLOAT16)
+TWICE = "checkpointing=true"
+"""Activations, as recipes for large models have it."""
 
 
 def test_the_launcher_says_what_splits_the_model() -> None:
@@ -35,6 +48,8 @@ def test_what_cannot_be_split_is_one_line(samples) -> None:
         check_split(samples.recipe("sft", "optimizer=muon"), FSDP)
     with pytest.raises(UsageError, match="fsdp_version 1 and fsdp_state_dict_type FULL_STATE_DICT; supported are"):
         check_split(plain, FSDP | {"FSDP_VERSION": "1"})
+    with pytest.raises(UsageError, match="splits a model over several processes, and has started one; start several"):
+        check_split(plain, FSDP | {"WORLD_SIZE": "1"})
 
 
 def test_what_deepspeed_would_round_is_refused(samples) -> None:
@@ -95,16 +110,49 @@ def test_what_was_gathered_is_a_share_again_layer_by_layer(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [("sharing=prefix",), ("sharing=none", *ADAPTER), ("sharing=prefix", *ADAPTER)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("sharing=prefix", TWICE),
+        ("sharing=none", *ADDED),
+        ("sharing=none", TWICE, *ADDED),
+        ("sharing=prefix", *ADDED),
+        ("sharing=prefix", TWICE, *ADDED),
+    ],
+)
 def test_two_processes_train_what_one_trains(settings, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """Six pairs of unequal states, stopped and gone on with: losses, result and checkpoints are whole and the same."""
+    _check_split(functools.partial(samples.states, base, tmp_path / "data"), tmp_path, monkeypatch, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
+def test_an_adapter_is_gone_on_with_and_compared_with_another(
+    sharing: str, samples, base: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """As an epoch of a team goes on from the one before it, and is compared with it, in two processes as in one."""
+    settings = (f"sharing={sharing}", TWICE, *KEPT)
+    states = functools.partial(samples.states, base, tmp_path / "data")
+    before = None
+    for name in ("first", "second"):
+        prepared = states(1, "epochs=2", *settings, adapter=before)
+        folder = begin(prepared, tmp_path / name)
+        before = str(train(prepared, folder, device="cpu").final)
+    adapters = {"adapter": before, "reference_adapter": str(tmp_path / "first/final")}
+    folder = _check_split(functools.partial(states, **adapters), tmp_path, monkeypatch, settings)
+    assert abs(folder.read_metrics()[0]["margin"]) > 1e-3, "it is compared with another than itself"
+    assert [path.name for path in folder.final.glob("**/*.safetensors")] == ["adapter_model.safetensors"]
+
+
+def _check_split(states: Callable[..., Prepared], place: Path, monkeypatch: Any, settings: Sequence[str]) -> RunFolder:
+    """Train in one process, and in two that hold shares, which are stopped once; returns the run of the two."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     settings = ("epochs=6", "save_every=2", *settings)
-    alone = samples.states(base, tmp_path / "data", 1, *settings)
-    lone = begin(alone, tmp_path / "one")
+    alone = states(1, *settings)
+    lone = begin(alone, place / "one")
     train(alone, lone, device="cpu")
-    both = samples.states(base, tmp_path / "data", 2, *settings)
-    folder, seen = begin(both, tmp_path / "two"), []
+    both = states(2, *settings)
+    folder, seen = begin(both, place / "two"), []
     first = launch(both, folder, device="cpu", parallelism="fsdp", watch=seen.append, stopping=lambda: bool(seen))
     assert first.final is None
     checkpoint = folder.checkpoint()
@@ -112,6 +160,7 @@ def test_two_processes_train_what_one_trains(settings, samples, base: Path, tmp_
     assert (checkpoint / "pytorch_model_fsdp.bin").is_file(), "it was not sharded"
     assert launch(both, folder, device="cpu", parallelism="fsdp").final == folder.final
     _check_equal(folder, lone)
+    return folder
 
 
 def _check_equal(folder: RunFolder, lone: RunFolder) -> None:
