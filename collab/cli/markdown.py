@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run or training directory.")]
 Labels = Annotated[
     str | None,
-    typer.Option("--labels", metavar="NAME", help="Whose rewards to count; the first labelling if left out."),
+    typer.Option(
+        "--labels", metavar="NAME", help="Whose rewards to count; those learned from, else the first ones, if left out."
+    ),
 ]
 
 

@@ -30,7 +30,10 @@ Most = Annotated[
     typer.Option("--most", metavar="N", min=1, help="With --export: take the first N episodes; default: 50."),
 ]
 Labels = Annotated[
-    str | None, typer.Option("--labels", metavar="NAME", help="With --export: show the scores of this labelling.")
+    str | None,
+    typer.Option(
+        "--labels", metavar="NAME", help="With --export: show these scores, not those learned from or the first ones."
+    ),
 ]
 
 _TOLD = 5

@@ -128,7 +128,9 @@ class Desk:
 
     def _row(self, root: Root) -> RunRow:
         if root.kind == "training":
-            parts = [self.row(part.id) for part in self.roots.parts(root)]
-            return runs.training_row(root, [one for one in parts if one.unreadable is None])
+            rows = [(part, self.row(part.id)) for part in self.roots.parts(root)]
+            read = [(part, row) for part, row in rows if row.unreadable is None]
+            last = next((row for part, row in reversed(read) if part.role == "rollout"), None)
+            return runs.training_row(root, [row for _, row in read], last)
         with self.opened(root.path) as run:
             return runs.run_row(root, run)

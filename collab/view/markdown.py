@@ -33,7 +33,7 @@ def report(
     """
     parts = (
         _head(view, overview),
-        _success(overview),
+        _success(view, overview),
         _epochs(overview),
         _rewards(overview.epochs),
         _pairs(overview.epochs),
@@ -62,7 +62,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
         "seed": run.seed,
         "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
-        "played": f"{run.steps} steps, {run.calls} calls, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
+        "took": f"{run.steps} steps, {run.calls} calls, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),
     }
@@ -74,15 +74,22 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
     yield from table(("", ""), ((name, safe(told)) for name, told in facts.items() if told))
 
 
-def _success(overview: Overview) -> Iterator[str]:
+def _success(view: RunView, overview: Overview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
-    yield f"{_rate(run.success)}: % over planned episodes [95 % Wilson interval] (episodes)."
+    yield f"{_rate(run.success)}: % {_counted(view, overview)} [95 % Wilson interval] (episodes)."
     yield ""
     if overview.tasks:
         rows = ((safe(one.name), safe(one.difficulty or DASH), _rate(one.success)) for one in overview.tasks)
         yield from table(("task", "difficulty", "success"), rows)
+
+
+def _counted(view: RunView, overview: Overview) -> str:
+    """Over which episodes `RunRow.success` is."""
+    if overview.run.kind == "training":
+        return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
+    return "over planned episodes" if view.training is None else "over the episodes that are over"
 
 
 def _epochs(overview: Overview) -> Iterator[str]:

@@ -132,11 +132,12 @@ def unreadable_row(root: Root, why: CollabError) -> RunRow:
     )
 
 
-def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
+def training_row(root: Root, parts: Sequence[RunRow], last: RunRow | None) -> RunRow:
     """A training in one line.
 
     Args:
         parts: its runs, by epoch; what they took is added up.
+        last: of them, the last rollout; None before the first.
     """
     (head, unread), (records, problems) = head_of(root.path), records_of(root.path)
     run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
@@ -157,7 +158,7 @@ def training_row(root: Root, parts: Sequence[RunRow]) -> RunRow:
         planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
         done=max((one.epoch for one in records), default=0),
         broken=sum(one.broken for one in parts),
-        success=_success(records, parts),
+        success=_success(records, last),
         steps=sum(one.steps for one in parts),
         calls=sum(one.calls for one in parts),
         prompt_tokens=told_sum(one.prompt_tokens for one in parts),
@@ -220,10 +221,10 @@ def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Sta
     return "dead" if parts and parts[-1].status == "dead" else "stopped"
 
 
-def _success(records: Sequence[Record], parts: Sequence[RunRow]) -> Rate:
+def _success(records: Sequence[Record], last: RunRow | None) -> Rate:
     best = best_of(records)
     found = next((rate_of(one.success) for one in records if one.epoch == best), None)
-    return found or (parts[-1].success if parts else NO_RATE)
+    return found or (NO_RATE if last is None else last.success)
 
 
 def _named(config: Mapping[str, Any], name: str) -> str:

@@ -34,8 +34,8 @@ def test_a_training_is_told_number_by_number(overview, view_of):
     epochs = (overview.epochs[0], replace(overview.epochs[1], older=60))
     text = report(view_of(overview), replace(overview, epochs=epochs))
     assert text.startswith("# Training runs/marl\n")
-    assert "| played | 480 steps, 5760 calls, 98000 tokens, cost not known, 62 s |" in text
-    assert "60.0 [50.0, 70.0] (50)" in text
+    assert "| took | 480 steps, 5760 calls, 98000 tokens, cost not known, 62 s |" in text
+    assert "60.0 [50.0, 70.0] (50): % on held-out seeds after epoch 2 [95 % Wilson interval] (episodes)." in text
     assert table(text, "Epochs")[2] == [
         *("2 (best)", "55.0 [45.0, 65.0] (40)", "54.0 [44.0, 64.0] (50)", "240", "70.0", "0.7", "4", "60")
     ]

@@ -18,6 +18,7 @@ from collab.marl.summary import PairCounts, Record, Spending, Success, Trained
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector
+from collab.view.markdown import report
 from collab.view.shapes.episodes import EpisodeFilter
 
 Open = Callable[[Path], Inspector]
@@ -212,3 +213,18 @@ def test_a_rollout_that_ended_early_counts_what_it_played_as_its_epoch_does(reco
     tasks = [inspector.overview(id).tasks for id in (part, training.id)]
     assert [sum(one.success.episodes for one in found) for found in tasks] == [3, 3]
     inspector.close()
+
+
+def test_without_a_measured_epoch_the_last_rollout_tells_how_a_training_goes(two_critics: Path, inspect: Open) -> None:
+    """Not the evaluation that has begun behind it."""
+    folder = MarlFolder(two_critics).epoch(2)
+    measured = folder.evaluation / "seed-39"
+    shutil.copytree(folder.rollout, measured)
+    head = json.loads((measured / "run.json").read_text())
+    write_json(measured / "run.json", head | {"planned": 40, "tasks": []})
+    inspector = inspect(two_critics)
+    row = inspector.runs().runs[0]
+    (rollout,) = [part.id for part in inspector.run(row.id).parts if (part.epoch, part.role) == (2, "rollout")]
+    assert row.success == inspector.row(rollout).success
+    text = report(inspector.run(row.id), inspector.overview(row.id))
+    assert "% of its last rollout [95 % Wilson interval]" in text
