@@ -84,6 +84,7 @@ def rebuild(
     """
     from collab.config import Budget
     from collab.credit.pair_ids import letters_of
+    from collab.marl.layout import PAIRS, training_of
     from collab.marl.step_budget import counted_in
     from collab.preferences import rebuild as flow
     from collab.preferences.wish import Wish, sources_of
@@ -98,6 +99,7 @@ def rebuild(
         name=name,
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
+        kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
     )
     definitions, again, played = options.library(library), "the same command", counted_in(run)
     result: Rebuilt = work(

@@ -16,24 +16,25 @@ from collab.credit.case import cases
 from collab.credit.critic import Critic
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
-from collab.credit.pair_store import HEAD, StoredPairs, read_pairs, write_pairs
-from collab.credit.pairing import Paired, pair_up
+from collab.credit.pair_store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
+from collab.credit.pairing import Paired, Recipe, pair_up
 from collab.credit.pairs import Pairing
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError
-from collab.marl.layout import EpochFolder
+from collab.marl.config import MarlConfig
+from collab.marl.layout import PAIRS, EpochFolder
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.row_store import stored
-from collab.preferences.adversaries import opened_adversary
+from collab.preferences.adversaries import adversary_of, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import opened_critic
 from collab.resolve import build_suite
 from collab.store.run import RunStore
 from collab.types import Trajectory
 
-NAME = "marl"
+NAME = PAIRS
 """Of the judgements and of the pairs."""
 NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
 """Counted of whole trajectories."""
@@ -62,15 +63,16 @@ async def compared(
     """The pairs that the method learns from, made or read; None where it compares nothing.
 
     Raises:
-        RunFormatError: they rest on other judgements than `labels`.
+        RunFormatError: they rest on other judgements than `labels`, or were made in another way than the method says.
         And all of `pair`.
     """
     if loop.config.method.objective == "rft":
         return None
     if labels is None:
-        return _whole_pairs(loop, run, out, played)
-    pairs = await pair(loop, run, out, played, labels)
-    _check_pairs(pairs, labels, out)
+        pairs = _whole_pairs(loop, run, out, played)
+    else:
+        pairs = await pair(loop, run, out, played, labels)
+    _check_pairs(pairs.head, labels, loop.config, run, out)
     return pairs
 
 
@@ -189,13 +191,37 @@ def _whole_pairs(loop: Loop, run: RunConfig, out: Path, played: Sequence[Traject
 
 
 def _is_paired(out: Path) -> bool:
-    return (out / "pairs" / NAME / HEAD).exists()
+    return (out / FOLDER / NAME / HEAD).exists()
 
 
-def _check_pairs(stored: StoredPairs, labels: Labels, out: Path) -> None:
-    """RunFormatError where pairs rest on other judgements than those that lie beside them."""
-    if stored.head.critic != labels.head.critic:
+def _check_pairs(head: PairHead, labels: Labels | None, config: MarlConfig, run: RunConfig, out: Path) -> None:
+    """RunFormatError where pairs are not what this training makes of the judgements that lie beside them."""
+    others = _made_otherwise(head, labels, config, run)
+    if others is not None:
         raise RunFormatError(
-            f"{out}: its pairs were made of judgements by {stored.head.critic}, there are those by "
-            f"{labels.head.critic}; remove {out / 'pairs' / NAME}, and they are made again"
+            f"{out}: its pairs {NAME!r} {others}; remove {out / FOLDER / NAME}, and they are made again as they are "
+            "to be"
         )
+
+
+def _made_otherwise(head: PairHead, labels: Labels | None, config: MarlConfig, run: RunConfig) -> str | None:
+    """What is different about pairs, in words; None where they are as this training makes them."""
+    critic = None if labels is None else labels.head.critic
+    if head.critic != critic:
+        return f"were made of judgements by {head.critic}, there are those by {critic}"
+    if head.critic_digest != (None if labels is None else critic_digest(labels.head)):
+        return f"were made of judgements by {critic} that was asked in another way or with another seed"
+    wanted = config.method.pairs.recipe(run.seed)
+    if head.recipe != wanted:
+        return f"were made by the recipe {_recipe(head.recipe)}, this training's is {_recipe(wanted)}"
+    if labels is not None and adversary_of(head).told != config.erring.told:
+        return "were made with another adversary, or with one that was asked in another way"
+    return None
+
+
+def _recipe(one: Recipe) -> str:
+    """A recipe in words."""
+    return (
+        f"adversary={one.sources.adversary:g},contrast={one.sources.contrast:g} threshold={one.threshold:g} "
+        f"cap={one.cap or 'none'} attempts={one.attempts} seed={one.seed}"
+    )

@@ -14,6 +14,8 @@ from collab.marl.head import HeadFile
 FILE = "marl.json"
 FORMAT = 2
 """Version of `marl.json` and of what lies beside it."""
+PAIRS = "marl"
+"""Name of a training's own judgements and pairs beside its rollouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,14 @@ class MarlFolder:
     def write(self, head: Mapping[str, Any]) -> None:
         """Replace `marl.json`; StoreFailure when it cannot be written."""
         self.head.write(head)
+
+
+def training_of(rollout: Path) -> MarlFolder | None:
+    """The training that a run belongs to, in `epochs/N/rollout` beneath it; None for all other runs."""
+    run = rollout.resolve()
+    number, training = run.parent.name, MarlFolder(Path(*run.parts[:-3]))
+    belongs = number.isdecimal() and training.epoch(int(number)).rollout == run and training.file.exists()
+    return training if belongs else None
 
 
 def clear_unbegun(folder: Path, head: str) -> None:

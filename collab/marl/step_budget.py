@@ -20,10 +20,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.config import validate
+from collab.config import RunConfig, validate
 from collab.evaluation import Report, summarise
 from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
+from collab.marl.layout import training_of
 from collab.report import report_of
 from collab.resolve import plan_episodes
 from collab.runs import stored_config
@@ -83,9 +83,31 @@ def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Seque
     return order
 
 
+def steps_wanted(run: Path) -> int | None:
+    """How many a run is to have: a training's rollout where its method says so; None for all other runs.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt.
+    """
+    training = training_of(run)
+    if training is None:
+        return None
+    return validate(MarlConfig, training.read()["config"], str(training.file)).method.steps
+
+
+def counted_names(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
+    """The episodes that belong to a rollout; None where all do, or where it has not its steps yet.
+
+    Raises:
+        ConfigError: the configuration of the run is spoilt.
+    """
+    return None if steps is None else belonging(_lengths(reader), _order(reader), steps)
+
+
 def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
     """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
-    found = _found(reader, steps)
+    found = counted_names(reader, steps)
     return (one for one in reader.trajectories() if found is None or one.id in found)
 
 
@@ -95,7 +117,7 @@ def counted_in(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
     """
-    steps = _steps_wanted(run)
+    steps = steps_wanted(run)
     return lambda reader: counted(reader, steps)
 
 
@@ -104,7 +126,7 @@ def report_of_counted(reader: RunReader, steps: int | None) -> Report:
 
     Those that broke are among them and count as not solved.
     """
-    report, found = report_of(reader), _found(reader, steps)
+    report, found = report_of(reader), counted_names(reader, steps)
     if found is None:
         return report
     return summarise(
@@ -173,19 +195,6 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
         ending.stop.set()
 
 
-def _steps_wanted(run: Path) -> int | None:
-    """Of a training's rollout, which lies in `epochs/N/rollout` beneath it; None for all other runs."""
-    number, training = run.resolve().parent.name, MarlFolder(Path(*run.resolve().parts[:-3]))
-    if not (number.isdecimal() and training.epoch(int(number)).rollout == run.resolve() and training.file.exists()):
-        return None
-    return validate(MarlConfig, training.read()["config"], str(training.file)).method.steps
-
-
-def _found(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
-    """The episodes that belong to a rollout; None where all do, or where it has not its steps yet."""
-    return None if steps is None else belonging(_lengths(reader), planned_order(reader.directory), steps)
-
-
 def _lengths(reader: RunReader) -> dict[str, int]:
     return {
         one.id: one.steps if one.state == "finished" else 0 for one in reader.episodes() if one.state != "unfinished"
@@ -199,3 +208,8 @@ def _so_far(reader: RunReader) -> dict[str, int]:
 def planned_order(out: Path) -> list[str]:
     """All episodes that a run is to play, by name; RunFormatError when it cannot be read."""
     return [episode.id for episode in plan_episodes(stored_config(out))]
+
+
+def _order(reader: RunReader) -> list[str]:
+    config = validate(RunConfig, reader.manifest.config, f"{reader.directory}/{FILE}")
+    return [episode.id for episode in plan_episodes(config)]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -238,7 +238,7 @@ class _Work:
         for name in names[::-1] if self.wish.name is None else ():
             if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
                 return name, False
-        name = self.wish.name or _free(labels.name, names)
+        name = self.wish.name or _free(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
         return name, name not in names
 
@@ -282,7 +282,7 @@ def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> Changes:
     )
 
 
-def _free(name: str, taken: list[str]) -> str:
+def _free(name: str, taken: Collection[str]) -> str:
     """The name itself, or with the first number that is free."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     return next(each for each in numbered if each not in taken)

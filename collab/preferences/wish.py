@@ -52,6 +52,8 @@ class Wish:
     against: str | None = None
     """The pairs to compare with; None for those that were stored last."""
     budget: Budget = field(default_factory=Budget)
+    kept: frozenset[str] = frozenset()
+    """Names of pairs and labels that whoever made the run keeps for its own; nothing new is called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     """
     if wish.name is not None:
         check_name(wish.name)
+        _check_free(wish, "--name", wish.name)
     against = wish.against or next(iter(pair_names(wish.run)[::-1]), None)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _recipe(wish, Recipe(seed=seed) if before is None else before.head.recipe)
@@ -107,6 +110,8 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
         critic=_critic(wish, library, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before
     )
     _check_budget(wish, plan)
+    if plan.critic.labels not in labellings(wish.run):
+        _check_free(wish, "--critic", plan.critic.labels)
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan
@@ -148,6 +153,15 @@ def _check_budget(wish: Wish, plan: Plan) -> None:
     if limited and plan.critic.free and (plan.adversary is None or plan.adversary.free):
         raise UsageError(
             f"--budget: {' and '.join(asked)} cost neither money nor tokens; limit minutes, or leave it out"
+        )
+
+
+def _check_free(wish: Wish, option: str, name: str) -> None:
+    """Refuse a name under which something else would be taken for what made the run."""
+    if name in wish.kept:
+        raise UsageError(
+            f"{option} {name}: {wish.run} belongs to a training, which calls its own so and goes on with what it finds "
+            "under that name; choose another"
         )
 
 

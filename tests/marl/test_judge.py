@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,21 @@ import pytest
 from collab.api import resolved
 from collab.config import RunConfig, run_config
 from collab.credit.labels import FOLDER, Labels
+from collab.credit.pair_store import pair_names, read_head
+from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.hashing import epoch_hash
-from collab.marl.judge import NAME, judge, judged, pair
-from collab.marl.layout import EpochFolder, MarlFolder
+from collab.marl.judge import NAME, compared, judge, judged, pair
+from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
 from collab.marl.play import trajectories_of
 from collab.marl.row_store import COUNTS
+from collab.preferences.rebuild import rebuild
+from collab.preferences.wish import Wish, sources_of
 from collab.resolve import with_prompts
 from collab.runs import start
+
+OTHER_SAMPLER = "collab.credit.adversary_sampler:SamplerAdversary"
+"""Another origin, though it says the same."""
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +103,53 @@ def test_nobody_is_asked_again_once_something_was_made_of_it(
     assert told(asyncio.run(judged(loop, run, epoch, played))) == short
     shutil.rmtree(epoch.rollout / "pairs" if made == "pairs" else epoch.rows)
     assert told(asyncio.run(judged(loop, run, epoch, played))) == whole
+
+
+def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from(
+    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """Judged and not yet paired when somebody pairs the rollout in another way, without a name or with its own."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    loop = process(configured(), tmp_path)
+    labels = asyncio.run(judge(loop, run, out, played))
+    other = Wish(run=out, sources=sources_of("contrast"), kept=frozenset({PAIRS}))
+    made = asyncio.run(rebuild(other, library)).stored
+    assert made is not None
+    assert (made.name, made.head.labels) == (f"{NAME}-2", NAME)
+    with pytest.raises(UsageError, match=r"--name marl: .* belongs to a training"):
+        asyncio.run(rebuild(Wish(run=out, name=PAIRS, kept=frozenset({PAIRS})), library))
+    pairs = asyncio.run(compared(loop, run, out, played, labels))
+    assert pairs is not None
+    assert (pairs.head.recipe, pair_names(out)) == (loop.config.method.pairs.recipe(run.seed), [f"{NAME}-2", NAME])
+
+
+def test_pairs_that_were_made_in_another_way_are_not_learned_from(
+    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    loop = process(configured(), tmp_path)
+    labels = asyncio.run(judge(loop, run, out, played))
+    refusal = f"{out}: its pairs 'marl' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
+    otherwise = {
+        "by the recipe adversary=0,contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
+        "with another adversary": Wish(run=out, name=NAME, sources=sources_of("mix"), adversary=OTHER_SAMPLER),
+    }
+    for reason, wish in otherwise.items():
+        asyncio.run(rebuild(wish, library))
+        with pytest.raises(RunFormatError, match=re.escape(refusal).replace(re.escape("{}.*"), reason + ".*")):
+            asyncio.run(compared(loop, run, out, played, labels))
+        shutil.rmtree(out / "pairs")
+    made = asyncio.run(compared(loop, run, out, played, labels))
+    assert made is not None
+    assert made.head == read_head(out, NAME)
+    head = replace(labels.head, seed=labels.head.seed + 1)
+    with pytest.raises(RunFormatError, match="asked in another way or with another seed"):
+        asyncio.run(compared(loop, run, out, played, replace(labels, head=head)))
+
+
+def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochFolder, tmp_path: Path) -> None:
+    assert training_of(epoch.rollout) is None
+    MarlFolder(tmp_path).file.write_text("{}")
+    assert training_of(epoch.rollout) == MarlFolder(tmp_path.resolve())
+    assert training_of(epoch.evaluation) is None
+    assert training_of(Path("/")) is None
