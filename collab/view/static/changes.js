@@ -31,7 +31,7 @@ function body(changes) {
   return [
     h("ul", { class: "changes" }, lines.slice(0, MOST_LINES)),
     lines.length > MOST_LINES && rest(lines.slice(MOST_LINES)),
-    changes.more > 0 && h("p", { class: "muted" }, `${plural(changes.more, "more change")} stand in the run.`),
+    changes.more > 0 && h("p", { class: "muted" }, `and ${plural(changes.more, "more change")}, left out here`),
     changes.moved > 0 && h("p", { class: "muted" }, `${plural(changes.moved, "element")} only moved.`),
   ];
 }

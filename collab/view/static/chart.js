@@ -36,7 +36,7 @@ export function lineChart(series, options) {
     { class: "chart" },
     head,
     drawing(known, options),
-    known.length > 1 && key(known),
+    (known.length > 1 || !options.title.toLowerCase().includes(known[0].name)) && key(known),
     h("details", null, h("summary", null, "Numbers"), numbersRegion(known, options)),
   );
 }

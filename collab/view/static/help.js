@@ -28,7 +28,7 @@ export function helpDialog() {
     h(
       "p",
       { class: "muted" },
-      "On the screen: a ring is a tap, two rings a long press, an arrow the finger's way, a caret typing. A filled disc was executed. Rings are divided among those who propose the action.",
+      "On the screen: a ring is a tap, two rings a long press or a double tap, an arrow the finger's way, a caret typing. A filled disc was executed. Rings are divided among those who propose the action.",
     ),
     button("Close", () => dialog.close(), { class: "action" }),
   );

@@ -66,7 +66,7 @@ function canvas(screen, marks, picked) {
 
 /** @param {number} count elements that a drawing of boxes or a list of them lacks */
 function leftOut(count) {
-  return h("p", { class: "muted" }, `${plural(count, "more element")} of this screen stand in the run.`);
+  return h("p", { class: "muted" }, `and ${plural(count, "more element")}, left out here`);
 }
 
 /**

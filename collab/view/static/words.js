@@ -5,8 +5,8 @@ import { button, fill, h } from "./dom.js";
 const LONG_TEXT = 2000;
 
 /** Where a long name may go on in the next line: behind a path's parts, between the words of aCompoundName. */
-const SEAMS = /(?<=[/_.])(?=[^/_.])|(?<=[a-z0-9])(?=[A-Z[])/;
-const LONG_NAME = 12;
+const SEAM = /(?<=[/_.])(?=[^/_.])|(?<=[a-z0-9])(?=[A-Z[])/g;
+const LONG_NAME = /\S{12,}/g;
 
 /**
  * A short text from outside on a line of ours, whatever its direction of writing.
@@ -21,10 +21,16 @@ export function said(value, limit = 200) {
 
 /** A text whose long names break where their parts meet. @param {string} text */
 function breakable(text) {
-  return text.split(/(\s+)/).map((word) => {
-    if (word.length < LONG_NAME) return word;
-    return word.split(SEAMS).map((part, place) => [place > 0 && h("wbr"), part]);
-  });
+  const parts = [];
+  let shown = 0;
+  for (const name of text.matchAll(LONG_NAME)) {
+    for (const seam of name[0].matchAll(SEAM)) {
+      const end = name.index + seam.index;
+      parts.push(text.slice(shown, end), h("wbr"));
+      shown = end;
+    }
+  }
+  return [...parts, text.slice(shown)];
 }
 
 /**

@@ -1,0 +1,68 @@
+"""Runs of other kinds than a phone's: web pages, trainings, and words that mean harm."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["script", "markup", "long", "direction", "broken", "template"])
+def test_words_from_outside_stay_words(serving, opened, turn, tmp_path, kind):
+    hostile = runpy.run_path(str(Path(__file__).parents[1] / "test_hostile.py"))
+    words = hostile["NASTY"][kind]
+    path = hostile["hostile_run"](tmp_path / "hostile", words)
+    address, inspector = serving(path)
+    run = inspector.runs().runs[0].id
+    page = opened(address)
+    turn(page, f"#/run/{run}")
+    turn(page, f"#/run/{run}/episodes")
+    page.locator("main a.run-link").first.click()
+    page.wait_for_selector("table.matrix")
+    assert page.evaluate("window.harmed") is None
+    tags = page.evaluate("[...new Set([...document.querySelectorAll('body *')].map(one => one.localName))]")
+    assert not {"script", "iframe", "object", "embed", "style", "link", "meta", "base"} & set(tags)
+    links = page.evaluate("[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))")
+    assert [link for link in links if not link.startswith(("#", "/static/", "data:,"))] == []
+    attributes = page.evaluate("[...document.querySelectorAll('*')].flatMap(one => one.getAttributeNames())")
+    assert not [name for name in attributes if name.startswith("on")]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.slow
+def test_web_pages_are_shown_as_they_were_pictured(serving, opened, turn, command, tmp_path):
+    pytest.importorskip("miniwob")
+    run = tmp_path / "web"
+    played = ("--env", "miniwob", "--agents", "rehearsal", "--graph", "team", "--tasks", "click-button")
+    assert command("rollout", *played, "--episodes", "1", "--out", str(run)).wait() == 0
+    address, inspector = serving(run)
+    page = opened(address)
+    turn(page, f"#/run/{inspector.runs().runs[0].id}/episode/click-button%2F0/0")
+    page.wait_for_function("document.querySelector('.frame img')?.naturalWidth > 0")
+    assert page.locator(".overlay .mark.executed").count() == 1
+
+
+@pytest.mark.slow
+def test_a_training_is_shown_epoch_by_epoch(serving, opened, turn, command, faults, tmp_path):
+    pytest.importorskip("torch")
+    verified = command("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings"))
+    assert verified.wait() == 0
+    address, inspector = serving(tmp_path / "trainings" / "undisturbed")
+    run = inspector.runs().runs[0]
+    assert run.kind == "training"
+    page = opened(address)
+    turn(page, f"#/run/{run.id}")
+    epochs = inspector.overview(run.id).epochs
+    names = page.locator("#epoch option").all_inner_texts()
+    assert [int(re.findall(r"\d+", name)[0]) for name in names] == [one.epoch for one in epochs]
+    rewarded = [rate for row in epochs[-1].rewards.rates for rate in row]
+    shown = page.locator("td.heat").all_inner_texts()
+    assert shown == ["–" if rate is None else f"{100 * rate:.0f}%" for rate in rewarded]
+    pairs = page.locator(".epoch-body").get_by_role("table", name="Pairs by cause")
+    assert pairs.locator("tbody tr").count() == len(epochs[-1].pairs)
+    assert faults(page) == []

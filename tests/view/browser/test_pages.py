@@ -1,0 +1,168 @@
+"""The pages on a run that is judged and paired: by mouse and by keys, by address, for every reader."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from urllib.parse import quote
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+EPISODE = "ContactsAddContact/0"
+
+
+def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, opened, step_place):
+    address, inspector, run = team
+    page = opened(address)
+    page.get_by_role("link", name=re.compile(r"team$")).click()
+    page.get_by_role("link", name="Episodes", exact=True).click()
+    page.get_by_role("link", name=EPISODE).click()
+    page.wait_for_selector("table.matrix")
+    step = inspector.step(run, EPISODE, 0)
+    assert page.locator("button.cell").count() == len(step.cells) == 8
+    shown = page.locator("button.cell .words").all_inner_texts()
+    assert [text for text in shown if not text.startswith("no action")] == [
+        cell.action.words for agent in step.agents for cell in step.cells if cell.agent == agent and cell.action
+    ]
+    placed = sum(one.action.spot is not None or "direction" in one.action.arguments for one in step.vote.ballots)
+    assert page.locator(".overlay .mark").count() == placed
+    assert page.locator(".stage .chip").count() == len(step.vote.ballots) - placed
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("h1:has-text('step 1')")
+    assert page.evaluate("location.hash") == step_place(run, EPISODE, 1)
+    kept = inspector.step(run, EPISODE, 1).vote.representative
+    name = next(agent for agent in step.agents if agent != kept.agent)
+    page.keyboard.press(str(step.agents.index(name) + 1))
+    assert page.evaluate("location.hash") == step_place(run, EPISODE, 1, f"/{name}/{kept.round + 1}")
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+
+
+@pytest.mark.slow
+def test_a_cell_has_an_address_that_shows_its_exact_words(team, opened, turn, step_place):
+    address, inspector, run = team
+    step = inspector.step(run, EPISODE, 1)
+    cell = step.cells[-1]
+    whole = inspector.cell(run, EPISODE, 1, cell.agent, cell.round)
+    page = opened(address)
+    turn(page, step_place(run, EPISODE, 1, f"/{cell.agent}/{cell.round + 1}"))
+    page.reload()
+    page.wait_for_selector("main:not([aria-busy]) h1")
+    assert page.locator("button.cell[aria-pressed=true]").get_attribute("id") == f"cell {cell.agent} {cell.round}"
+    page.get_by_text("Raw reply", exact=True).click()
+    assert page.get_by_label("Raw reply").inner_text().strip() == whole.reply.strip()
+    page.get_by_text("Exact prompt", exact=True).click()
+    assert page.get_by_label("Task, history and screen").text_content().startswith(whole.shared[:500])
+    assert page.locator(".talk .message").count() == len(step.edges)
+    assert page.locator(".pair").count() == len([one for one in step.pairs if one.id in cell.pairs])
+
+
+@pytest.mark.parametrize(
+    ("theme", "widths"),
+    [
+        ("light", [1280]),
+        pytest.param("light", [390], marks=pytest.mark.slow),
+        pytest.param("dark", [390, 1280], marks=pytest.mark.slow),
+    ],
+)
+def test_every_page_can_be_read_by_all_on_all_windows(team, opened, turn, step_place, faults, theme, widths):
+    address, _, run = team
+    page = opened(address, color_scheme=theme)
+    places = ["#/", "#/nowhere", f"#/run/{run}", f"#/run/{run}/episodes", f"#/run/{run}/finds/overruled"]
+    episode = quote(EPISODE, safe="")
+    places += [f"#/run/{run}/search?q=contact", f"#/compare/{run}/{run}", f"#/compare/{run}/{run}/{episode}/{episode}"]
+    found = {}
+    for place in [*places, step_place(run, EPISODE, 1)]:
+        turn(page, place)
+        found[place] = faults(page, widths)
+    assert {place: told for place, told in found.items() if told} == {}
+
+
+def test_colours_follow_the_system_until_a_reader_says_otherwise(team, opened):
+    page = opened(team[0], color_scheme="light")
+    to_light, to_dark = (page.get_by_role("button", name=f"Use {one} colours") for one in ("light", "dark"))
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    assert to_dark.is_visible()
+    page.emulate_media(color_scheme="dark")
+    to_light.wait_for()
+    assert page.evaluate(ground) != light
+    to_light.click()
+    to_dark.wait_for()
+    page.emulate_media(color_scheme="light")
+    page.emulate_media(color_scheme="dark")
+    assert to_dark.is_visible()
+    assert page.evaluate(ground) == light
+
+
+def test_the_step_that_is_shown_stands_in_the_visible_part_of_its_rail(team, opened, turn, step_place):
+    address, inspector, run = team
+    last = inspector.step(run, EPISODE, 0).steps - 1
+    page = opened(address, viewport={"width": 160, "height": 800})
+    turn(page, step_place(run, EPISODE, last))
+    box = page.locator(".tick[aria-current]").bounding_box()
+    assert page.evaluate("document.querySelector('.rail').scrollLeft") > 0
+    assert box["x"] + box["width"] <= 160
+
+
+def test_what_was_left_out_of_lists_is_told(team, opened, turn, step_place):
+    address, _, run = team
+    page = opened(address)
+
+    def longer(route) -> None:
+        answer = route.fetch()
+        step = answer.json()
+        step["changes"]["more"], step["screen"]["more"], step["screen"]["picture"] = 120, 1, None
+        route.fulfill(response=answer, body=json.dumps(step))
+
+    page.route("**/step?*step=1*", longer)
+    turn(page, step_place(run, EPISODE, 1))
+    page.get_by_text("and 120 more changes, left out here").wait_for()
+    page.get_by_text("and 1 more element, left out here").wait_for()
+
+
+def test_a_text_that_was_asked_for_whole_stays_so_when_it_is_drawn_again(team, opened):
+    page = opened(team[0])
+    drawn = """async () => {
+      const [{ keeping }, { passage }] = await Promise.all([import("/static/keep.js"), import("/static/words.js")]);
+      const holder = document.querySelector("main");
+      const long = (letter, label) => passage(letter.repeat(9000), { label });
+      const draw = () => holder.replaceChildren(long("a", "Reason"), long("b", "Reply"));
+      draw();
+      holder.querySelector("button.whole").click();
+      keeping(holder, draw);
+      return [...holder.querySelectorAll("pre")].map((one) => one.textContent.match(/^[ab]*/)[0].length);
+    }"""
+    whole, cut = page.evaluate(drawn)
+    assert whole == 9000
+    assert 0 < cut < 9000
+
+
+@pytest.mark.slow
+def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, step_place, command, tmp_path):
+    run = tmp_path / "judged"
+    shutil.copytree(recorded, run)
+    assert command("pairs", "rebuild", str(run), "--critic", "outcome", "--name", "second").wait() == 0
+    address, inspector = serving(run)
+    id = inspector.runs().runs[0].id
+    page = opened(address)
+    turn(page, step_place(id, EPISODE, 1))
+    page.get_by_text("Compare 2 critics on this step", exact=True).click()
+    table = page.get_by_role("region", name="Critics side by side")
+    table.wait_for()
+    found = inspector.critics(id, EPISODE, 1)
+    assert table.locator("thead th").all_inner_texts()[2:] == [one.labels for one in found.critics]
+    assert table.locator("tr.disputed").count() == len(found.disputed)
+    for place in (f"#/run/{id}", f"#/run/{id}/finds/overruled"):
+        turn(page, place)
+        other = inspector.run(id).labellings[1]
+        page.get_by_label("critic").select_option(other)
+        page.wait_for_function("labels => location.hash.endsWith('labels=' + labels)", arg=other)
+        page.wait_for_selector("main:not([aria-busy]) h1")
+        assert page.get_by_label("critic").input_value() == other
