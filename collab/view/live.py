@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from collab.errors import CollabError
 from collab.view.answer import encoded
+from collab.view.desk import UNREADABLE
 from collab.view.inspector import Inspector
 from collab.view.shapes.runs import Growth
 
@@ -63,6 +63,6 @@ def _news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -> lis
             if told.get(id) != state:
                 found.append(inspector.growth(id))
                 told[id] = state
-        except (CollabError, OSError):
+        except UNREADABLE:
             continue
     return found
