@@ -30,9 +30,8 @@ const MOST_SIGNS = 6;
  * Draw one action.
  * @param {Mark} mark @param {number} unit a length that looks like 12 pixels
  * @param {{width: number, height: number}} screen
- * @param {number} tier line on which its agents stand, from 0
  */
-export function drawMark(mark, unit, screen, tier) {
+export function drawMark(mark, unit, screen) {
   const spot = spotOf(mark, screen);
   const told =
     `${mark.words}: ${mark.votes} ${mark.votes === 1 ? "vote" : "votes"} by ${mark.voices.map((one) => one.name).join(", ")}` +
@@ -43,7 +42,19 @@ export function drawMark(mark, unit, screen, tier) {
     s("title", null, told),
     mark.box && outline(mark, unit),
     figure(mark, spot, unit),
-    voices(mark, spot, unit, screen, tier),
+  );
+}
+
+/**
+ * Draw who proposes an action, for lying on all actions.
+ * @param {Mark} mark @param {number} unit @param {{width: number, height: number}} screen
+ * @param {number} tier line on which its agents stand, from 0
+ */
+export function drawVoices(mark, unit, screen, tier) {
+  return s(
+    "g",
+    { class: "mark-voices", "data-ballot": mark.ballot },
+    voices(mark, spotOf(mark, screen), unit, screen, tier),
   );
 }
 

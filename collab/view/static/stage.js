@@ -2,7 +2,7 @@
 
 import { nameplate, badge } from "./agents.js";
 import { h, property, s } from "./dom.js";
-import { drawMark, spotOf } from "./marks.js";
+import { drawMark, drawVoices, spotOf } from "./marks.js";
 import { drawBoxes, elementList, hasBoxes } from "./wireframe.js";
 import { plural, said } from "./words.js";
 
@@ -57,7 +57,8 @@ function canvas(screen, marks, picked) {
       class: "overlay",
     },
     !screen.picture && drawBoxes(screen.elements, unit),
-    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen, tierOf(mark, marks, unit, screen))),
+    inDrawingOrder(marks).map((mark) => drawMark(mark, unit, screen)),
+    marks.map((mark) => drawVoices(mark, unit, screen, tierOf(mark, marks, unit, screen))),
   );
   if (picked) drawing.addEventListener("click", (/** @type {MouseEvent} */ event) => pick(event, picked));
   const frame = h("div", { class: "frame" }, screen.picture && picture(screen), drawing);
