@@ -167,6 +167,8 @@ class Cast(Definition):
 class Budget(Definition):
     """Limits that stop a run cleanly and resumable; None means no limit."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     usd: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
     minutes: float | None = Field(default=None, gt=0)

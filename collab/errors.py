@@ -31,6 +31,10 @@ import contextlib
 import difflib
 import importlib.util
 from collections.abc import Iterable, Iterator
+from typing import Final
+
+_SHOWN: Final = 12
+"""Names that a message lists."""
 
 
 class CollabError(Exception):
@@ -64,7 +68,8 @@ class UnknownName(UsageError):
         """
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names[:12]) or 'none'}"
+        rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names[:_SHOWN]) or 'none'}{rest}"
         more = f"; {next_move}" if next_move else ""
         return cls(f"no {what} called {name!r}; {hint}{more}")
 

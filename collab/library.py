@@ -227,6 +227,10 @@ def explain(
     if worst["type"] in _UNKNOWN_KEY:
         hint = UnknownName.of("key", str(path[-1]), known).args[0] if known else f"unknown key {path[-1]!r}"
         return f"{where}: {name}: {hint}{more}"
+    if worst["type"] == "value_error":
+        said, given = str(worst["ctx"]["error"]), worst["input"]
+        got = "" if isinstance(given, Mapping) else f", got {given!r:.80}"  # of many fields the text tells the bad one
+        return f"{where}: {f'{name}: ' if name else ''}{said}{got}{more}"
     got = "" if worst["type"] in ("missing", "missing_argument") else f", got {worst['input']!r:.80}"
     return f"{where}: {name or 'file'}: {worst['msg']}{got}{more}"
 

@@ -139,3 +139,6 @@ def test_budget() -> None:
         Budget.parse("usd=lots")
     with pytest.raises(ConfigError, match="greater than 0"):
         Budget.parse("minutes=0")
+    for endless in ("minutes=inf", "usd=inf", "tokens=inf", "usd=nan"):
+        with pytest.raises(ConfigError, match="finite"):
+            Budget.parse(endless)

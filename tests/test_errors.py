@@ -47,7 +47,8 @@ def test_unknown_names_come_with_a_guess():
 
 def test_many_names_are_cut():
     message = str(UnknownName.of("task", "zzz", (f"Task{n:03}" for n in range(500))))
-    assert message.endswith("Task010, Task011")
+    assert message.endswith("Task010, Task011 and 488 more")
+    assert str(UnknownName.of("task", "zzz", (f"Task{n:03}" for n in range(12)))).endswith("Task010, Task011")
     assert "\n" not in message
 
 

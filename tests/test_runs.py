@@ -317,6 +317,15 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
         asyncio.run(resume(tmp_path / "nothing"))
 
 
+def test_what_is_no_run_says_what_goes_on_with_it(tmp_path: Path) -> None:
+    for file, command in (("marl.json", "collab train-marl"), ("transfer.json", "collab transfer")):
+        folder = tmp_path / command
+        folder.mkdir()
+        (folder / file).write_text("{}")
+        with pytest.raises(RunFormatError, match=f"no run.json.*goes on with: {command} --resume '{folder}'"):
+            asyncio.run(resume(folder))
+
+
 def test_agents_that_read_are_refused_where_there_are_only_pictures(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

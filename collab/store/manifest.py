@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +25,14 @@ FORMAT_VERSION = "1.1"
 """Version of the run format that this code writes: major.minor."""
 
 FILE = "run.json"
+
+_OTHERS = {
+    "marl.json": "collab train-marl",
+    "transfer.json": "collab transfer",
+    "finetune.json": "collab finetune",
+    "calibration.json": "collab critic calibrate",
+}
+"""File at the head of another directory that runs may lie beneath → the command that made it."""
 
 PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "miniwob", "uiautomator2", "ray")
 """Packages whose version can change what a run does."""
@@ -89,6 +98,15 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     write_atomic(directory / FILE, hide(text, known_secrets()))
 
 
+def _next_move(directory: Path) -> str:
+    """What to do with a directory that is no run."""
+    command = next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
+    if command is None:
+        return "collab runs list shows the runs there are"
+    where = shlex.quote(str(directory))
+    return f"{command} made it and goes on with: {command} --resume {where}; its runs, if any: collab runs list {where}"
+
+
 def read_manifest(directory: Path) -> Manifest:
     """Read `run.json`.
 
@@ -100,9 +118,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise DamagedHead(
-            f"{directory}: not a run directory (no {FILE}); collab runs list shows the runs there are"
-        ) from None
+        raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
