@@ -17,6 +17,7 @@ from pathlib import Path
 
 from collab.credit.adversary import Occasion, Proposal, label_of
 from collab.credit.asking import ask
+from collab.credit.replies import spoken
 from collab.errors import ConfigError
 from collab.models.base import Model
 from collab.prompts.parse import read_reply, write_reply
@@ -99,7 +100,7 @@ class LanguageAdversary:
         prompt, sampling = self._clumsy.prompt(occasion), self._sampling
         who, seed = "the adversary", occasion.seed
         reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
-        text = reply.text.rpartition("</think>")[2].strip()
+        text = spoken(reply.text).strip()
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)

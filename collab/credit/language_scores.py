@@ -7,13 +7,13 @@ Nothing is mended: a score outside [0, 1] is not clipped, one of two is not chos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import StrictInt
+from pydantic import BeforeValidator, StrictInt
 
 from collab.credit.critic import Word
 from collab.credit.language_prompt import Proposal
-from collab.credit.replies import Item, read_items
+from collab.credit.replies import NO_ITEM, Item, Items, read_items
 
 ABSENT = "the critic gave no score"
 CUT = "the critic's reply was cut before its score"
@@ -22,11 +22,18 @@ NO_NUMBER = "the critic's score is no number"
 OUT_OF_RANGE = "the critic's score is outside of [0, 1]"
 
 
+def _number(given: Any) -> Any:
+    """A round written as 1.0 or "1" names the same cell."""
+    if isinstance(given, float) and given.is_integer():
+        return int(given)
+    return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 9 else given
+
+
 class Said(Item):
     """One item of a critic's reply; what its score is worth is looked at afterwards, so that the cause can be told."""
 
     agent: str
-    round: StrictInt
+    round: Annotated[StrictInt, BeforeValidator(_number)]
     score: Any = None
     reason: Any = ""
 
@@ -38,17 +45,24 @@ def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) 
         cut: whether the reply ended because it was too long.
     """
     found = read_items(text, Said)
-    if not found.good:
-        return [Word.none(f"the critic: {next(iter(found.refused))}")] * len(proposals)
     said: dict[tuple[str, int], list[Said]] = {}
     for item in found.good:
         said.setdefault((item.agent.casefold(), item.round), []).append(item)
-    absent = Word.none(CUT if cut else ABSENT)
+    absent = Word.none(_why_absent(found, cut))
     words = []
     for proposal in proposals:
         items = said.get((proposal.agent.casefold(), proposal.round), [])
         words.append(absent if not items else _word(items[0]) if len(items) == 1 else Word.none(TWICE))
     return words
+
+
+def _why_absent(found: Items[Said], cut: bool) -> str:
+    """Why a proposal has no item: what became of the reply, or of items that nobody can tell whose they are."""
+    if cut:
+        return CUT
+    if NO_ITEM in found.refused:
+        return ABSENT
+    return f"the critic: {next(iter(found.refused))}" if found.refused else ABSENT
 
 
 def _word(item: Said) -> Word:

@@ -16,6 +16,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
+UNFIT = "an item does not fit the schema"
+NO_ITEM = "the reply holds no item"
+"""Causes, of an item and of a whole reply."""
 _LONGEST = 200_000
 """Characters of a reply that are read at all."""
 _ATTEMPTS = 500
@@ -84,27 +87,34 @@ class Items(Generic[ItemT]):
     """Items or whole replies that did not fit, by cause."""
 
 
+def spoken(text: str) -> str:
+    """What a reply says behind the thoughts that it begins with (`<think>`); nothing where they never end."""
+    said = text.rpartition("</think>")[2]
+    return "" if said.lstrip().startswith("<think>") else said
+
+
 def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
     """Read all items of one kind from a reply; never raises.
 
-    Causes: the reply is empty, too long or not JSON (it holds no object at all); an item does not fit the schema, once
-    for each object that is not an item of this kind. What a model thinks aloud first (`<think>`) is left unread.
+    Causes: the reply is empty, too long, not JSON, or JSON without an item; an item does not fit the schema, once for
+    each object that is not an item of this kind. What a model thinks aloud first is left unread, see `spoken`.
     """
-    text = text.rpartition("</think>")[2]
+    text = spoken(text)
     if not text.strip():
         return Items(good=(), refused=Counter({"the reply is empty": 1}))
     if len(text) > _LONGEST:
         return Items(good=(), refused=Counter({"the reply is too long": 1}))
     good: list[ItemT] = []
     refused: Counter[str] = Counter()
-    found = [item for value in _values(text) for item in _objects(value)]
+    values = list(_values(text))
+    found = [item for value in values for item in _objects(value, kind)]
     for item in found:
         try:
             good.append(kind.model_validate(item))
         except ValidationError:
-            refused["an item does not fit the schema"] += 1
+            refused[UNFIT] += 1
     if not found:
-        refused["the reply is not JSON"] += 1
+        refused[NO_ITEM if values else "the reply is not JSON"] += 1
     return Items(good=tuple(good), refused=refused)
 
 
@@ -126,16 +136,29 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects that are items: those of a list, of a list that an object wraps, or the object itself."""
+def _objects(value: Any, kind: type[Item]) -> Iterator[dict[str, Any]]:
+    """The objects that are items: those of a list, of the one list that an object wraps, or the object itself.
+
+    Beside the list the object may hold other things, an analysis for example.
+    """
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
     elif isinstance(value, dict):
         lists = [inner for inner in value.values() if isinstance(inner, list) and _holds_objects(inner)]
-        if len(value) == 1 and lists:
-            yield from _objects(lists[0])
+        if len(value) == 1 and [] in value.values():
+            return
+        if len(lists) == 1 and not _fits(value, kind):
+            yield from _objects(lists[0], kind)
         elif value:
             yield value
+
+
+def _fits(value: dict[str, Any], kind: type[Item]) -> bool:
+    try:
+        kind.model_validate(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _holds_objects(values: list[Any]) -> bool:

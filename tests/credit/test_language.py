@@ -216,6 +216,38 @@ def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> No
     assert [one.reward for one in judgement.rewards.rewards][-4:] == [0, 1, 0, 1]
 
 
+def asked_about(twelve: Case) -> tuple[list[Any], Asked]:
+    """The proposals of the only question, and as a reply names them."""
+    found = list(next(iter(questions(twelve, {name: name for name in twelve.matrix.agents}, "step", "all"))))
+    return found, [{"agent": one.agent, "round": one.round, "action": "x"} for one in found]
+
+
+def test_an_analysis_beside_the_scores_is_read_over(twelve: Case) -> None:
+    found, asked = asked_about(twelve)
+    said = json.loads(scores(asked, lambda one: 0.9))
+    words = read_scores(json.dumps({"analysis": "All of them lead on.", **said}), found)
+    assert [word.score for word in words] == [0.9] * 12
+
+
+def test_a_round_in_another_spelling_is_the_same_round(twelve: Case) -> None:
+    found, asked = asked_about(twelve)
+    for spelling in (str, float):
+        words = read_scores(scores([{**one, "round": spelling(one["round"])} for one in asked], lambda one: 0.9), found)
+        assert [word.score for word in words] == [0.9] * 12
+
+
+def test_items_that_nobody_can_be_told_of_are_the_cause_of_what_is_missing(twelve: Case) -> None:
+    found, asked = asked_about(twelve)
+    words = read_scores(scores([asked[0], *({**one, "round": "last"} for one in asked[1:])], lambda one: 0.9), found)
+    assert Counter(word.missing for word in words) == {None: 1, "the critic: an item does not fit the schema": 11}
+
+
+def test_the_draft_of_an_unfinished_thought_is_no_verdict(twelve: Case) -> None:
+    found, asked = asked_about(twelve)
+    words = read_scores(f"<think>Perhaps {scores(asked, lambda one: 0.9)}, or", found, cut=True)
+    assert Counter(word.missing for word in words) == {CUT: 12}
+
+
 def test_two_scores_for_one_cell_are_none(twelve: Case) -> None:
     judgement, _ = judge(twelve, lambda asked: scores([*asked, asked[3]], lambda one: 0.9), permute=False)
     assert missing_of(judgement) == {TWICE: 1}
@@ -236,15 +268,13 @@ def test_scores_for_somebody_else_are_left_unread(twelve: Case) -> None:
         ("", "the critic: the reply is empty"),
         ('{"scores": [{"agent": "ada", "score": NaN}]}', "the critic: the reply is not JSON"),
         ('[{"name": "ada", "mark": 1}]', "the critic: an item does not fit the schema"),
-        ('{"scores": []}', "the critic: the reply is not JSON"),
+        ('{"scores": []}', ABSENT),
+        ("[]", ABSENT),
     ],
 )
 def test_prose_or_nothing_leaves_everything_missing(twelve: Case, reply: str, cause: str) -> None:
     judgement, _ = judge(twelve, lambda asked: reply)
-    (only, count) = next(iter(missing_of(judgement).items()))
-    assert count == 12
-    assert only.startswith("the critic: ")
-    assert only == cause or reply == '{"scores": []}'
+    assert missing_of(judgement) == {cause: 12}
     assert judgement.calls[0].reply == reply
 
 

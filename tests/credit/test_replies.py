@@ -27,6 +27,8 @@ def answers(*items: dict[str, object]) -> tuple[Answer, ...]:
         f"Here you are:\n\n{json.dumps(ONE)}\n{json.dumps(TWO)}\nI hope this helps {{}}.",
         f"'{json.dumps(ONE)}'\n'{json.dumps(TWO)}'",
         f"<think>Perhaps {json.dumps(TWO)}?</think>{json.dumps([ONE, TWO])}",
+        json.dumps({"analysis": "There are two.", "answers": [ONE, TWO]}),
+        json.dumps({"answers": [ONE, TWO], "sure": True, "left_out": []}),
     ],
 )
 def test_whatever_stands_around_the_items_is_read_over(text):
@@ -37,6 +39,11 @@ def test_a_reply_that_was_cut_off_keeps_its_whole_items():
     whole = json.dumps({"answers": [ONE, TWO, {"question": 3, "answer": "It is"}]})
     found = read_items(whole[: whole.rindex("It is")], Answer)
     assert found.good == answers(ONE, TWO)
+
+
+def test_an_item_may_hold_a_list_of_objects_itself():
+    item = {**ONE, "seen": [{"element": 1}, {"element": 2}]}
+    assert read_items(json.dumps(item), Answer) == Items(good=answers(ONE))
 
 
 def test_half_the_schema_costs_the_broken_half_only():
@@ -51,6 +58,10 @@ def test_half_the_schema_costs_the_broken_half_only():
     [
         ("", "the reply is empty"),
         ("  \n", "the reply is empty"),
+        (f"<think>Perhaps {json.dumps([ONE, TWO])}", "the reply is empty"),
+        ("[]", "the reply holds no item"),
+        ("{}", "the reply holds no item"),
+        ('{"answers": []}', "the reply holds no item"),
         ("I cannot help with that.", "the reply is not JSON"),
         ("[[[[[[", "the reply is not JSON"),
         ("x" * 300_000, "the reply is too long"),
@@ -91,7 +102,7 @@ def test_an_action_may_be_an_object_or_a_call():
 def test_an_object_with_one_list_is_taken_apart_only_when_the_list_holds_objects():
     said = {"instruction": "Press it.", "reason": "why", "action": {"action_type": "click", "index": 1}}
     assert len(read_items(json.dumps(said), Instruction).good) == 1
-    assert read_items('{"answers": []}', Answer).refused == {"an item does not fit the schema": 1}
+    assert read_items('{"answers": ["none"]}', Answer).refused == {"an item does not fit the schema": 1}
 
 
 @given(st.text(alphabet='{}[]",:1aé\\ \n', max_size=300))
