@@ -8,10 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.errors import (
+    Diverged,
+    EnvironmentFailure,
+    ModelFailure,
+    RunError,
+    RunFormatError,
+    StoreFailure,
+    TrainingFailure,
+    UsageError,
+)
 from collab.learn.folder import write_json
 from collab.store.files import read_json, writing
 from collab.store.lock import RunLock
+
+_KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
+"""Failures, the general one last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +76,21 @@ class HeadFile:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the right to write the directory; what cannot be written in it says how to go on with all of it.
+        """Hold the right to write the directory; what fails in it says how to go on with all of it.
 
         Raises:
             UsageError: another process has that right.
-            StoreFailure: as the block raises it.
+            RunError: as the block raises it, with that command, unless it says how to go on itself.
         """
         folder = self.path.parent
         with writing(folder, self.resume):
             lock = RunLock(folder, self.resume)
         try:
             yield
-        except StoreFailure as error:
-            if self.resume in str(error):
+        except RunError as error:
+            if self.resume in str(error) or isinstance(error, Diverged):
                 raise
-            raise StoreFailure(f"{error}; all of the {self.noun} goes on with: {self.resume}") from error
+            kind = next(one for one in _KINDS if isinstance(error, one))
+            raise kind(f"{error}; all of the {self.noun} goes on with: {self.resume}") from error
         finally:
             lock.release()
