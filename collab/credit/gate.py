@@ -11,11 +11,12 @@ the environment did, and the steps of a calibration have their worth from it.
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 from collab.credit.calibration_record import FILE, CalibrationRecord, read_record
-from collab.errors import ConfigError
+from collab.errors import ConfigError, RunFormatError
 
 FOLDER = Path("calibrations")
 """Where calibrations are looked for, beneath the working directory."""
@@ -26,20 +27,41 @@ MOST_MISSING = 0.25
 the others say little of it; and what it leaves out is learned from by nobody."""
 
 
+FEW = 50
+"""Scores below which an AUC is told as a rough measure: its standard error is then about 0.08 or more at chance."""
+
+
 def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
     """The one of a critic that was begun last and is finished; None when there is none.
+
+    What cannot be read is passed over where it is of another critic, or where this one has another that can be read.
 
     Args:
         folder: of calibrations, or a calibration itself; it need not be there.
         digest: of the critic as it is now, see `CalibrationRecord.digest`.
 
     Raises:
-        RunFormatError: a calibration in the folder cannot be read.
+        RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
     """
-    directories = [path.parent for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}")))]
-    records = (read_record(directory) for directory in directories)
-    mine = [record for record in records if record.digest == digest and record.numbers is not None]
+    mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
+    for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
+        try:
+            record = read_record(path.parent)
+        except RunFormatError as error:
+            spoilt += [error] if _told_digest(path) in (None, digest) else []
+        else:
+            mine += [record] if record.digest == digest and record.numbers is not None else []
+    if spoilt and not mine:
+        raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
     return max(mine, key=lambda record: record.created, default=None)
+
+
+def _told_digest(path: Path) -> str | None:
+    """Of which critic a record is that this version cannot read; None where that cannot be told either."""
+    try:
+        return str(json.loads(path.read_bytes())["digest"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def admit(
@@ -108,4 +130,6 @@ def told(found: CalibrationRecord) -> str:
     values = {"AUC": numbers.auc, "accuracy": numbers.accuracy, "calibration error": numbers.ece}
     parts = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
     missing = sum(numbers.missing.values())
+    if numbers.cells - missing < FEW:
+        parts.append(f"of {numbers.cells - missing} scores only, which is a rough measure")
     return ", ".join([*parts, f"{missing} of {numbers.cells} scores missing", f"on {found.environment}"])

@@ -64,9 +64,19 @@ def test_the_last_finished_one_of_this_critic_counts(tmp_path: Path) -> None:
     assert last_calibration(tmp_path, RECORD.digest) == newer
     assert last_calibration(tmp_path / "b-older", RECORD.digest) == RECORD
     assert last_calibration(tmp_path / "d-of-another", RECORD.digest) is None
-    (tmp_path / "b-older" / "calibration.json").write_text("{")
-    with pytest.raises(RunFormatError, match="b-older"):
-        last_calibration(tmp_path, RECORD.digest)
+
+
+def test_what_cannot_be_read_counts_only_where_it_may_be_the_one(tmp_path: Path) -> None:
+    keep(tmp_path, "mine", RECORD)
+    for name, content in (("spoilt", "{"), ("old", '{"format": 0, "digest": "00"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "calibration.json").write_text(content)
+    assert last_calibration(tmp_path, RECORD.digest) == RECORD
+    assert last_calibration(tmp_path / "old", RECORD.digest) is None
+    with pytest.raises(RunFormatError, match=f"spoilt.*; move it out of {tmp_path}, or remove it"):
+        last_calibration(tmp_path, "11" * 32)
+    with pytest.raises(RunFormatError, match="format 0"):
+        last_calibration(tmp_path / "old", "00")
 
 
 def test_an_auc_that_is_high_enough_is_let_through() -> None:
@@ -115,6 +125,8 @@ def test_one_line_tells_it() -> None:
     assert told(RECORD).startswith("AUC 1.000, accuracy 0.857, calibration error 0.219")
     assert told(RECORD).endswith(", 2 of 9 scores missing, on androidworld[simphone] <&>")
     assert told(replace(RECORD, numbers=None)) == "not finished"
+    assert "of 7 scores only, which is a rough measure" in told(RECORD)
+    assert "rough" not in told(replace(RECORD, numbers=replace(NUMBERS, cells=52)))
 
 
 def test_a_calibration_without_numbers_has_no_picture() -> None:
