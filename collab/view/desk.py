@@ -14,6 +14,7 @@ from collab.errors import CollabError, RunFormatError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.view import runs
 from collab.view.labelled import first_line
+from collab.view.learned import LOGS
 from collab.view.pool import Opened, Pool, disk_state
 from collab.view.roots import Root, Roots
 from collab.view.shapes.runs import RunRow
@@ -23,7 +24,7 @@ _T = TypeVar("_T")
 UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError)
 """What a run raises of which nothing can be told."""
 
-_TRAINING = ("epochs/*/epoch.json", "epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
+_TRAINING = ("epochs/*/epoch.json", *LOGS)
 """Files of a training that grow or appear, beside its runs."""
 
 
@@ -128,9 +129,6 @@ class Desk:
 
     def _row(self, root: Root) -> RunRow:
         if root.kind == "training":
-            rows = [(part, self.row(part.id)) for part in self.roots.parts(root)]
-            read = [(part, row) for part, row in rows if row.unreadable is None]
-            last = next((row for part, row in reversed(read) if part.role == "rollout"), None)
-            return runs.training_row(root, [row for _, row in read], last)
+            return runs.training_row(root, [(part, self.row(part.id)) for part in self.roots.parts(root)])
         with self.opened(root.path) as run:
             return runs.run_row(root, run)

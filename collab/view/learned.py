@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.learn.folder import RunFolder
 from collab.marl.layout import EpochFolder
 from collab.marl.summary import Trained as RecordedTrained
 from collab.view.answer import short
 from collab.view.links import trouble
 from collab.view.shapes.overview import Measure, Trained
+from collab.view.shapes.runs import Problem
 
 _MEASURES = 200
 """Of a policy and an epoch that are shown."""
+LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
+"""Where they are in a training."""
+_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
+_FARTHEST = 1 << 53
+"""Beyond it the page could not tell two steps apart."""
 
 
 def policies_in_training(folder: EpochFolder) -> list[Trained]:
@@ -24,6 +30,16 @@ def policies_in_training(folder: EpochFolder) -> list[Trained]:
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
     found += [(path.parent.name, path.parent) for path in sorted(base.glob("*/metrics.jsonl"))]
     return [_measured(policy, _metrics(folder, path)) for policy, path in found]
+
+
+def problems_in_metrics(training: Path) -> list[Problem]:
+    """Lines in the logs of all its epochs that are left out of the curves."""
+    paths = [path for pattern in LOGS for path in sorted(training.glob(pattern)) if trouble(training, path) is None]
+    return [
+        Problem(file=path.relative_to(training).as_posix(), line=number, reason=why)
+        for path in paths
+        for number, why in _read(path)[1]
+    ]
 
 
 def recorded_policy(policy: str, one: RecordedTrained, folder: EpochFolder) -> Trained:
@@ -64,25 +80,59 @@ def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
     return Trained(
         policy=policy,
         measures=_thinned(lines),
-        steps=int(_number(last.get("step")) or 0),
-        tokens=int(_number(last.get("tokens")) or 0),
-        loss=_number(last.get("loss")),
-        margin=_number(last.get("margin")),
-        accuracy=_number(last.get("preference_accuracy")),
+        steps=last.get("step", 0),
+        tokens=int(last.get("tokens") or 0),
+        loss=last.get("loss"),
+        margin=last.get("margin"),
+        accuracy=last.get("preference_accuracy"),
         untrained=None,
         alarm=short(str(alarm)) if (alarm := last.get("alarm")) else None,
     )
 
 
 def _metrics(epoch: EpochFolder, folder: Path) -> list[dict[str, Any]]:
-    """Lines that tell a loss; a log that cannot be read has none."""
-    if trouble(epoch.path.parents[1], folder / "metrics.jsonl") is not None:
-        return []
+    """Lines that can be read; a log that leads elsewhere has none."""
+    path = folder / "metrics.jsonl"
+    return [] if trouble(epoch.path.parents[1], path) is not None else _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+    """Lines of a log that can be drawn, and by number what is wrong with the others; half a last line is neither."""
+    lines: list[dict[str, Any]] = []
+    wrong: list[tuple[int, str]] = []
+    for number, text in enumerate(_whole_lines(path), start=1):
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            wrong.append((number, "is no JSON"))
+            continue
+        why = _unfit(line)
+        if why is None:
+            lines.append(line)
+        else:
+            wrong.append((number, why))
+    return lines, wrong
+
+
+def _whole_lines(path: Path) -> list[str]:
     try:
-        lines = RunFolder(folder).read_metrics()
-    except (OSError, ValueError):
+        content = path.read_bytes()
+    except OSError:
         return []
-    return [line for line in lines if isinstance(line, dict) and isinstance(line.get("loss"), int | float)]
+    return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")[:-1]
+
+
+def _unfit(line: Any) -> str | None:
+    """Why a line is not taken; None where it may be."""
+    if not isinstance(line, dict):
+        return "is no object"
+    step = line.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _FARTHEST:
+        return f"step is {short(repr(step))}, no number of a step"
+    for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
+        if _number(value) is None:
+            return f"{name} is {short(repr(value))}, no finite number"
+    return None if line.get("loss") is not None else "tells no loss"
 
 
 def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
@@ -91,11 +141,11 @@ def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
     places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
     return [
         Measure(
-            step=int(_number(line.get("step", place)) or 0),
-            loss=_number(line["loss"]),
-            margin=_number(line.get("margin")),
+            step=line["step"],
+            loss=line["loss"],
+            margin=line.get("margin"),
         )
-        for place, line in ((place, lines[place]) for place in sorted(places))
+        for line in (lines[place] for place in sorted(places))
     ]
 
 

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from collab.credit import pair_store
+from collab.credit.pair_store import PairHead
 from collab.errors import CollabError
 from collab.evaluation import Rate as Counted
+from collab.marl.summary import PairCounts
 from collab.store.reader import RunReader
 from collab.view.answer import short
+from collab.view.counted import learned_from, report_in
 from collab.view.finds import HALF
-from collab.view.labelled import NOTHING, Cells, Said, Sums
+from collab.view.labelled import Cells, Said
 from collab.view.pool import Opened
 from collab.view.roots import Root
-from collab.view.runs import rate, report_in
+from collab.view.runs import rate
 from collab.view.shapes.common import Edge
-from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, Spending, TaskRate
+from collab.view.shapes.overview import EpochView, GraphView, Heat, Overview, TaskRate
 from collab.view.shapes.runs import RunRow
+from collab.view.spent import parts_of
 from collab.view.steps import graph_layers, short_edges
 
-_STEPS = """
-SELECT count(*), avg(agreement), avg(entropy), total(tie), total(deliberation_s), total(environment_s)
-FROM steps JOIN episodes USING (key) WHERE epoch = ?
+_AMONG = "trajectory IN (SELECT value FROM json_each(?))"
+"""Episodes whose names are given as a JSON list."""
+_STEPS = f"""
+SELECT count(*), avg(agreement), avg(entropy), total(tie) FROM steps JOIN episodes USING (key) WHERE {_AMONG}
 """
-_CELLS = """
-SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd)
-FROM cells JOIN episodes USING (key) WHERE epoch = ?
-"""
-_FAILURES = """
+_FAILURES = f"""
 SELECT failure, count(*) FROM cells JOIN episodes USING (key)
-WHERE epoch = ? AND failure IS NOT NULL GROUP BY failure ORDER BY 2 DESC, 1
+WHERE {_AMONG} AND failure IS NOT NULL GROUP BY failure ORDER BY 2 DESC, 1
 """
-_PLAYED = "SELECT total(success), total(state != 'unfinished') FROM episodes WHERE epoch = ?"
+_PLAYED = f"SELECT total(success), total(state != 'unfinished') FROM episodes WHERE {_AMONG}"
+_SECONDS = """
+SELECT total(deliberation_s), total(environment_s) FROM steps JOIN episodes USING (key) WHERE epoch = ?
+"""
 _FIRST = """
 SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORDER BY task, episode, step LIMIT 1
 """
@@ -49,7 +54,8 @@ def overview(row: RunRow, root: Root, run: Opened, labels: str | None) -> Overvi
     Args:
         labels: whose rewards to count; None for none.
     """
-    return Overview(run=row, labels=labels, tasks=tasks_of(root, run.reader), epochs=epochs_of(run, labels), best=None)
+    tasks, epochs = tasks_of(root, run.reader), epochs_of(root, run, labels)
+    return Overview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
 
 
 def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
@@ -62,10 +68,13 @@ def tasks_of(root: Root, reader: RunReader) -> list[TaskRate]:
     ]
 
 
-def epochs_of(run: Opened, labels: str | None) -> list[EpochView]:
-    """The epochs of a run; arguments as `overview`. Computed again only when the run has grown."""
+def epochs_of(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
+    """The epochs of a run; arguments as `overview`. Computed again only when the run has grown.
+
+    Votes, failures and rewards are of the episodes that count (`learned_from`), what was spent of all.
+    """
     run.beside.read()  # before anything is kept: what is read for it would make it look old
-    return with_differences(run.kept(f"epochs {labels!r}", lambda: _epochs(run, labels)))
+    return with_differences(run.kept(f"epochs {labels!r}", lambda: _epochs(root, run, labels)))
 
 
 def with_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
@@ -97,20 +106,23 @@ def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _epochs(run: Opened, labels: str | None) -> list[EpochView]:
+def _epochs(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
-    return [_epoch(run, number, labels, alone=len(numbers) == 1) for number in numbers]
+    among = learned_from(root, run.reader)
+    return [_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
 
 
-def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> EpochView:
+def _epoch(run: Opened, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool) -> EpochView:
     reader = run.reader
-    steps, agreement, entropy, ties, deliberation, environment = reader.query(_STEPS, number)[0]
-    words = [] if labels is None else _words(run, number, labels)
+    episodes = _episodes(reader, number, among)
+    names = json.dumps(sorted(episodes))
+    steps, agreement, entropy, ties = reader.query(_STEPS, names)[0]
+    words = [] if labels is None else _words(run, episodes, labels)
     graph = _graph(reader, number)
     return EpochView(
         epoch=number,
         over=reader.status == "finished",
-        played=rate(_played(reader, number)),
+        played=rate(_played(reader, names)),
         measured=None,
         steps=steps,
         rewards=None if labels is None else _heat(run, words, labels, graph),
@@ -118,24 +130,28 @@ def _epoch(run: Opened, number: int, labels: str | None, *, alone: bool) -> Epoc
         agreement=agreement,
         entropy=entropy,
         ties=int(ties),
-        failures={short(kind): count for kind, count in reader.query(_FAILURES, number)},
-        pairs={short(cause): count for cause, count in _pairs(run, number, alone=alone).items()},
+        failures={short(kind): count for kind, count in reader.query(_FAILURES, names)},
+        pairs=_pairs(run, number, episodes, alone=alone),
         older=None,
         trained=(),
-        spent=list(_spent(run, number, deliberation, environment, alone=alone)),
+        spent=list(parts_of(run, number, reader.query(_SECONDS, number)[0], alone=alone)),
         graph=graph,
         runs=(),
     )
 
 
-def _played(reader: RunReader, number: int) -> Counted:
-    successes, episodes = reader.query(_PLAYED, number)[0]
+def _episodes(reader: RunReader, number: int, among: frozenset[str] | None) -> set[str]:
+    found = {episode for (episode,) in reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
+    return found if among is None else found & among
+
+
+def _played(reader: RunReader, names: str) -> Counted:
+    successes, episodes = reader.query(_PLAYED, names)[0]
     return Counted(successes=int(successes), episodes=int(episodes))
 
 
-def _words(run: Opened, number: int, labels: str) -> list[Said]:
-    """What a labelling says about the steps of an epoch."""
-    episodes = _episodes(run, number)
+def _words(run: Opened, episodes: Container[str], labels: str) -> list[Said]:
+    """What a labelling says about the steps of some episodes."""
     return [said for (episode, _), said in run.beside.said(labels).items() if episode in episodes]
 
 
@@ -178,16 +194,27 @@ def rates(words: Iterable[Said]) -> dict[tuple[str, int], float]:
     return {cell: rewarded[cell] / count for cell, count in judged.items() if count}
 
 
-def _pairs(run: Opened, number: int, *, alone: bool) -> Mapping[str, int]:
-    """Pairs by source; where the run is one epoch, also the rewarded cells without one, by cause."""
+def pair_causes(made: PairHead | PairCounts) -> dict[str, int]:
+    """Pairs by source, and by cause what there is none for: refused, failed, not judged and not tried included."""
+    causes: Counter[str] = Counter()
+    left = {"not judged": made.unjudged, "not tried": made.untried}
+    for counts in (made.counts, made.refused, made.failed, {cause: count for cause, count in left.items() if count}):
+        for cause, count in counts.items():
+            causes[short(cause)] += count
+    return dict(causes)
+
+
+def _pairs(run: Opened, number: int, episodes: Container[str], *, alone: bool) -> Mapping[str, int]:
+    """By source; where the run is one epoch, also by cause what there is none for."""
     last = run.beside.last_pairs()
     if last is None:
         sources = "SELECT source, count(*) FROM pairs JOIN episodes USING (trajectory) WHERE epoch = ? GROUP BY source"
-        return dict(run.reader.query(sources, number))
+        return {short(source): count for source, count in run.reader.query(sources, number)}
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
-            return pair_store.read_head(run.reader.directory, last.name).counts
-    return last.sources(_episodes(run, number).__contains__)
+            return pair_causes(pair_store.read_head(run.reader.directory, last.name))
+    found = last.sources(episodes.__contains__)
+    return {short(source): count for source, count in found.items()}
 
 
 def _graph(reader: RunReader, number: int) -> GraphView | None:
@@ -197,29 +224,6 @@ def _graph(reader: RunReader, number: int) -> GraphView | None:
         return None
     matrix = reader.step(*first[0]).matrix
     return graph_view(matrix.agents, matrix.edges)
-
-
-def _spent(run: Opened, number: int, deliberation: float, environment: float, *, alone: bool) -> Iterator[Spending]:
-    """By part; what an adversary took is known of whole runs only."""
-    yield _spending("deliberation", deliberation, run.reader.query(_CELLS, number)[0])
-    yield _spending("environment", environment, NOTHING)
-    judging = run.beside.judging(_episodes(run, number).__contains__)
-    if judging[0]:
-        yield _spending("critic", None, judging)
-    erring = run.beside.erring() if alone else NOTHING
-    if erring[0]:
-        yield _spending("adversary", None, erring)
-
-
-def _spending(part: str, seconds: float | None, sums: Sums) -> Spending:
-    calls, prompt, completion, usd = sums
-    return Spending(
-        part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
-    )
-
-
-def _episodes(run: Opened, number: int) -> set[str]:
-    return {episode for (episode,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", number)}
 
 
 def _short(text: str | None) -> str | None:

@@ -11,21 +11,20 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
-from collab.evaluation import Report, summarise
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
-from collab.report import report_of
 from collab.store.lock import owner
 from collab.store.reader import RunReader
 from collab.view.answer import short
-from collab.view.labelled import Sums, added, told_sum
+from collab.view.counted import report_in
+from collab.view.labelled import added, told_sum
+from collab.view.learned import problems_in_metrics
 from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.shapes.common import Rate, Status
 from collab.view.shapes.runs import Problem, RunRow
-
-_CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
+from collab.view.spent import paid, seconds_of
 
 CONFIG = 200_000
 """Characters of a configuration that are answered."""
@@ -49,31 +48,13 @@ def rate_of(success: Success | None) -> Rate | None:
     return Rate(successes=success.successes, episodes=success.episodes, value=value, low=success.low, high=success.high)
 
 
-def report_in(root: Root, reader: RunReader) -> Report:
-    """How a run went, over all that it planned.
-
-    A rollout of a training counts what is over: it may end with its steps, and plans more episodes than it needs.
-    """
-    report = report_of(reader)
-    if root.training is None or root.role != "rollout":
-        return report
-    return summarise(
-        report.results,
-        environment=report.environment,
-        environment_version=report.environment_version,
-        privileged=report.privileged,
-    )
-
-
 def run_row(root: Root, run: Opened) -> RunRow:
     """A run in one line."""
     reader, beside = run.reader, run.beside
     manifest, report = reader.manifest, report_in(root, reader)
-    played: Sums = reader.query(_CALLS)[0]
-    calls, prompt_tokens, completion_tokens, cost_usd = added([played, beside.judging(), beside.erring()])
-    (updated, seconds, over) = reader.query(
-        "SELECT max(updated), total(seconds), total(state != 'unfinished') FROM episodes"
-    )[0]
+    took = added([paid(reader), beside.judging(), beside.erring()])
+    calls, prompt_tokens, completion_tokens, cost_usd = took
+    (updated, over) = reader.query("SELECT max(updated), total(state != 'unfinished') FROM episodes")[0]
     return RunRow(
         id=root.id,
         path=str(root.path),
@@ -97,7 +78,7 @@ def run_row(root: Root, run: Opened) -> RunRow:
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
-        seconds=seconds,
+        seconds=seconds_of(reader.directory),
         problems=len(reader.problems) + len(beside.problems()),
     )
 
@@ -132,17 +113,18 @@ def unreadable_row(root: Root, why: CollabError) -> RunRow:
     )
 
 
-def training_row(root: Root, parts: Sequence[RunRow], last: RunRow | None) -> RunRow:
+def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
     """A training in one line.
 
     Args:
-        parts: its runs, by epoch; what they took is added up.
-        last: of them, the last rollout; None before the first.
+        parts: its runs, by epoch, those that cannot be read included; what they took is added up.
     """
-    (head, unread), (records, problems) = head_of(root.path), records_of(root.path)
+    rows = [row for _, row in parts if row.unreadable is None]
+    rollouts = [row for part, row in parts if part.role == "rollout" and row.unreadable is None]
+    head, records = head_of(root.path)[0], records_of(root.path)[0]
     run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
     empty = unreadable_row(root, CollabError())
-    first = parts[0] if parts else empty
+    first = rows[0] if rows else empty
     return replace(
         empty,
         unreadable=None,
@@ -152,20 +134,20 @@ def training_row(root: Root, parts: Sequence[RunRow], last: RunRow | None) -> Ru
         agents=first.agents,
         seed=short(str(run.get("seed", ""))),
         created=short(str(head.get("created", ""))),
-        updated=max((one.updated for one in parts if one.updated), default=None),
-        status=_status(root.path, head, parts),
-        privileged=any(one.privileged for one in parts),
+        updated=max((one.updated for one in rows if one.updated), default=None),
+        status=_status(root.path, head, rows),
+        privileged=any(one.privileged for one in rows),
         planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
         done=max((one.epoch for one in records), default=0),
-        broken=sum(one.broken for one in parts),
-        success=_success(records, last),
-        steps=sum(one.steps for one in parts),
-        calls=sum(one.calls for one in parts),
-        prompt_tokens=told_sum(one.prompt_tokens for one in parts),
-        completion_tokens=told_sum(one.completion_tokens for one in parts),
-        cost_usd=told_sum(one.cost_usd for one in parts),
-        seconds=math.fsum([*(one.seconds for one in parts), *_seconds_beside(records)]),
-        problems=len(unread) + len(problems) + sum(one.problems for one in parts),
+        broken=sum(one.broken for one in rows),
+        success=_success(records, rollouts),
+        steps=sum(one.steps for one in rows),
+        calls=sum(one.calls for one in rows),
+        prompt_tokens=told_sum(one.prompt_tokens for one in rows),
+        completion_tokens=told_sum(one.completion_tokens for one in rows),
+        cost_usd=told_sum(one.cost_usd for one in rows),
+        seconds=_seconds(records, parts),
+        problems=len(problems_beside(root)) + sum(row.problems for _, row in parts),
     )
 
 
@@ -199,6 +181,12 @@ def links_of(training: Path) -> list[Problem]:
     return [Problem(file=path.as_posix(), line=None, reason=why) for path, why in found if path.name != FILE]
 
 
+def problems_beside(training: Root) -> list[Problem]:
+    """All that cannot be read of a training, beside what is in its runs."""
+    path = training.path
+    return [*head_of(path)[1], *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
+
+
 def config_text(root: Root, reader: RunReader | None) -> str:
     """The configuration of a run or, without a reader, of a training: whole unless it is very long."""
     content: Any = reader.manifest.config if reader else head_of(root.path)[0].get("config")
@@ -206,11 +194,16 @@ def config_text(root: Root, reader: RunReader | None) -> str:
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
-def _seconds_beside(records: Sequence[Record]) -> list[float]:
-    """Of critics, adversaries and training; play and evaluation are in the runs."""
-    beside = ("critic", "adversary", "training")
-    found = (one.spent[part].seconds for one in records for part in beside if part in one.spent)
-    return [seconds for seconds in found if seconds is not None]
+def _seconds(records: Sequence[Record], parts: Sequence[tuple[Root, RunRow]]) -> float:
+    """As its records tell; of runs about which they tell nothing, what their events tell."""
+    told = {
+        (one.epoch, part): spent.seconds
+        for one in records
+        for part, spent in one.spent.items()
+        if spent.seconds is not None
+    }
+    others = [row.seconds for part, row in parts if (part.epoch, part.role) not in told]
+    return math.fsum([*told.values(), *others])
 
 
 def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Status:
@@ -221,10 +214,10 @@ def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Sta
     return "dead" if parts and parts[-1].status == "dead" else "stopped"
 
 
-def _success(records: Sequence[Record], last: RunRow | None) -> Rate:
+def _success(records: Sequence[Record], rollouts: Sequence[RunRow]) -> Rate:
     best = best_of(records)
     found = next((rate_of(one.success) for one in records if one.epoch == best), None)
-    return found or (NO_RATE if last is None else last.success)
+    return found or (rollouts[-1].success if rollouts else NO_RATE)
 
 
 def _named(config: Mapping[str, Any], name: str) -> str:

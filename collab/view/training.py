@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +15,18 @@ from collab.store.files import read_json
 from collab.view.answer import short
 from collab.view.beside import LEARNED
 from collab.view.desk import Desk
+from collab.view.labelled import Sums, added
 from collab.view.learned import policies_in_training, recorded_policy, untrained_policy
 from collab.view.links import trouble
-from collab.view.overview import epochs_of, graph_view, heat, tasks_of, with_differences
+from collab.view.overview import epochs_of, graph_view, heat, pair_causes, tasks_of, with_differences
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
 from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
-from collab.view.shapes.runs import PartRow
+from collab.view.shapes.runs import PartRow, RunRow
+from collab.view.spent import asked, paid, seconds_of, spending, unrecorded
+
+UNUSED = "rollout, not learned from"
+"""Part of an epoch: episodes beyond its steps, episodes that broke, and steps that never ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +36,10 @@ class _Played:
     epoch: EpochView | None
     """None before its first episode."""
     tasks: Sequence[TaskRate]
+    took: Sums
+    """Its agents' calls."""
+    spent: Sequence[Spending]
+    """By part, as a training has them: by the clock."""
     labellings: Sequence[str]
     labels: str | None
     """Labelling that its rewards rest on; None for none."""
@@ -50,13 +60,23 @@ def overview(desk: Desk, root: Root, labels: str | None) -> Overview:
     records, _ = records_of(root.path)
     known = {record.epoch: record for record in records}
     played = _played(desk, root, labels)
+    measured = _measured(desk, root)
     parts = part_rows(desk, root)
     numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
-    epochs = [_epoch(root, number, known.get(number), played.get(number), parts, labels) for number in numbers]
+    epochs = [
+        _spent(
+            _epoch(root, number, known.get(number), played.get(number), parts, labels),
+            known.get(number),
+            played.get(number),
+            measured.get(number, ()),
+        )
+        for number in numbers
+    ]
     return Overview(
         run=desk.row(root.id),
         labels=next((one.labels for one in played.values() if one.labels is not None), None),
         tasks=played[max(played)].tasks if played else (),
+        tasks_epoch=max(played, default=None),
         epochs=with_differences(epochs),
         best=best_of(records),
     )
@@ -91,10 +111,12 @@ def _played(desk: Desk, root: Root, labels: str | None) -> dict[int, _Played]:
 
 def _rollout(desk: Desk, part: Root, labels: str | None) -> _Played:
     with desk.opened(part.path) as run:
-        chosen = run.beside.chosen(labels, known=False)
+        chosen, took = run.beside.chosen(labels, known=False), paid(run.reader)
         return _Played(
-            epoch=next(iter(epochs_of(run, chosen)), None),
+            epoch=next(iter(epochs_of(part, run, chosen)), None),
             tasks=tasks_of(part, run.reader),
+            took=took,
+            spent=[spending("rollout", seconds_of(part.path), took), *asked(run, lambda episode: True, alone=True)],
             labellings=run.beside.labellings(),
             labels=chosen,
         )
@@ -128,9 +150,6 @@ def _epoch(
 
 def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
-    pairs = record.pairs
-    left = {"not judged": pairs.unjudged, "not tried": pairs.untried}
-    causes = {**pairs.refused, **pairs.failed, **{cause: count for cause, count in left.items() if count}}
     critic = epoch.rewards.critic if epoch.rewards else None
     agreement = record.agreement if epoch.agreement is None else epoch.agreement  # of all cells
     return replace(
@@ -141,24 +160,40 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
         rewards=heat(record.rewards, epoch.graph.agents if epoch.graph else (), critic),
         missing={short(cause): count for cause, count in record.missing.items()},
         agreement=agreement,
-        pairs={short(cause): count for cause, count in {**pairs.counts, **causes}.items()},
+        pairs=pair_causes(record.pairs),
         older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
         trained=[
             *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
         ],
-        spent=[
-            Spending(
-                part=short(part),
-                seconds=one.seconds,
-                calls=one.calls,
-                prompt_tokens=one.prompt_tokens,
-                completion_tokens=one.completion_tokens,
-                cost_usd=one.cost_usd or None,  # a record has 0 also where no price was told
-            )
-            for part, one in record.spent.items()
-        ],
     )
+
+
+def _measured(desk: Desk, root: Root) -> dict[int, list[RunRow]]:
+    """By epoch, the evaluations that can be read."""
+    found: dict[int, list[RunRow]] = {}
+    for part in desk.roots.parts(root):
+        row = desk.row(part.id)
+        if part.role == "evaluation" and row.unreadable is None:
+            found.setdefault(part.epoch, []).append(row)
+    return found
+
+
+def _spent(epoch: EpochView, record: Record | None, played: _Played | None, measured: Sequence[RunRow]) -> EpochView:
+    """The same epoch with what its parts took, by the clock: as its record says, else so far."""
+    if record is None:
+        sums = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in measured]
+        seconds = math.fsum(one.seconds for one in measured)
+        evaluation = [spending("evaluation", seconds, added(sums))] if measured else []
+        return replace(epoch, spent=[*(played.spent if played else ()), *evaluation])
+    known: dict[str, Sums] = {
+        # A record has 0 also where no price was told.
+        part: (one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd or None)
+        for part, one in record.spent.items()
+    }
+    told = [spending(short(part), record.spent[part].seconds, sums) for part, sums in known.items()]
+    rest = unrecorded(UNUSED, played.took, known["rollout"]) if played and "rollout" in known else ()
+    return replace(epoch, spent=[*told, *rest])
 
 
 def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:

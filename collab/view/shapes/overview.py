@@ -11,7 +11,7 @@ from collab.view.shapes.runs import PartRow, RunRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRate:
-    """Success of a task over the episodes that `RunRow.success` counts."""
+    """Success of a task over the episodes that count: those of `RunRow.success`, of a training those of its rollout."""
 
     name: str
     difficulty: str | None
@@ -77,10 +77,12 @@ class Spending:
     """What a part took."""
 
     part: str
-    """Of a training: "rollout", "critic", "adversary", "training", "evaluation"; of a run, and of an epoch that is not
-    over: "deliberation", "environment", and where they were asked "critic" (all of them), "adversary"."""
+    """Of a training: "rollout", "critic", "adversary", "training", "evaluation", "rollout, not learned from": beyond
+    its epoch's steps, broken, or never ended. Of a run: "deliberation", "environment", and "not recorded": calls of
+    steps that never ended and of replaced attempts. Where they were asked, "critic" (all of them) and "adversary"."""
     seconds: float | None
-    """None where it is not known."""
+    """By the clock; of deliberation and environment, added up over episodes, which run at the same time. None where it
+    is not known."""
     calls: int
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -96,8 +98,8 @@ class EpochView:
     over: bool
     """Whether its record is written; of a run, whether it is finished."""
     played: Rate | None
-    """Over the episodes that are over; of a finished epoch of a training, those that count for it. None where nothing
-    was played."""
+    """Over the episodes that are over; of a training those that count for it, here and below, once it is known which.
+    None where nothing was played."""
     measured: Rate | None
     """On held-out seeds after training; None where that was not measured."""
     steps: int
@@ -135,7 +137,9 @@ class Overview:
     """The labelling that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
     has it."""
     tasks: Sequence[TaskRate]
-    """Of a training: of its last rollout."""
+    """Of a training: of its last rollout, …"""
+    tasks_epoch: int | None = None
+    """… which is of this epoch; None for a run."""
     epochs: Sequence[EpochView]
     best: int | None
     """Epoch with the highest held-out success; None when none was measured."""

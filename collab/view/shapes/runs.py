@@ -36,17 +36,18 @@ class RunRow:
     """Episodes that are over; of a training, epochs."""
     broken: int
     success: Rate
-    """Over planned episodes; of the rollout of a training over those that are over, as its epochs count them. Of a
-    training: held-out success of its best epoch, else of its last rollout."""
+    """Of a finished run over planned episodes, of another over those that are over; of a training's rollout over those
+    that are learned from. Of a training: held-out success of its best epoch, else of its last rollout."""
     steps: int
     calls: int
     prompt_tokens: int | None
     completion_tokens: int | None
     cost_usd: float | None
     """Sums over the calls that tell, of agents, of all critics that judged it and adversaries that made pairs of it;
-    None where none does. Of a training: of its runs."""
+    None where none does. Calls of steps that never ended are among them. Of a training: of its runs."""
     seconds: float
-    """Of finished episodes, added up; of a training, of its parts, judging and training of finished epochs included."""
+    """By the clock, from the first to the last event of each process that worked on it; of a training, of its runs,
+    and judging, adversaries and training of finished epochs."""
     problems: int
     """Things that cannot be read."""
 
