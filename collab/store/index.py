@@ -11,7 +11,6 @@ is the first byte not indexed, committed with the rows it stands for, so the two
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
 import sqlite3
 import time
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.store import log, tables
+from collab.store import log, tables, trust
 from collab.store.events import BadLine, Record, decode
 from collab.store.log import Place
 
@@ -112,8 +111,11 @@ class Index:
     def commit_if_due(self) -> None:
         """Commit what is older than half a second; a reader in the way only delays it."""
         if time.monotonic() - self._committed >= _COMMIT_S:
-            with contextlib.suppress(sqlite3.OperationalError):
+            try:
                 self.connection.commit()
+            except sqlite3.OperationalError:
+                if not self.connection.in_transaction:  # a full disk took back rows that nobody would add again
+                    raise
             self._committed = time.monotonic()
 
     def save(self, directory: Path) -> Index:
@@ -204,30 +206,14 @@ def _consumed(connection: sqlite3.Connection) -> int:
 
 def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
     """Copy an index; False when there is none that fits the log of the run."""
-    if not path.is_file():
+    if not trust.is_plain(directory, path):
         return False
     try:
         with contextlib.closing(_connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
             source.execute("BEGIN")
-            source.execute("SELECT 1 FROM segments").fetchone()  # takes the lock or fails; backup would wait for ever
+            # Takes the lock or fails, where backup would wait for ever; any other table could be a view without end.
+            source.execute("SELECT 1 FROM sqlite_schema").fetchone()
             source.backup(into)
-        if into.execute("PRAGMA user_version").fetchone()[0] != tables.VERSION:
-            return False
-        if into.execute("PRAGMA quick_check").fetchone()[0] != "ok" or _schema(into) != _sound_schema():
-            return False
-        consumed = into.execute("SELECT name, consumed FROM segments").fetchall()
+        return trust.fits(directory, into)
     except (sqlite3.Error, UnicodeDecodeError):  # sqlite quotes a spoilt schema in its own message
         return False
-    return all(log.size(directory, name) >= end for name, end in consumed)
-
-
-def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """Every table and index as it was declared: one spoilt byte can rename a column without anything else to see."""
-    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
-
-
-@functools.cache
-def _sound_schema() -> list[tuple[str, ...]]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(tables.SCHEMA)
-        return _schema(connection)

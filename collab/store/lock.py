@@ -12,6 +12,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from collab.errors import UsageError
 from collab.store.manifest import now
@@ -66,10 +67,12 @@ class RunLock:
 def owner(directory: Path) -> Owner | None:
     """Who writes the run now; None when nobody does. Changes nothing."""
     try:
-        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
     except OSError:
         return None
     try:
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(descriptor) or Owner(pid=0, since="")

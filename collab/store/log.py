@@ -6,6 +6,7 @@ in which writers came, whatever their clocks said: log order is (segment name, o
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -63,7 +64,9 @@ def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Ite
 
 
 def read(directory: Path, place: Place) -> bytes:
-    """The bytes at a place."""
+    """The bytes at a place; OSError where they cannot be read, or no segment is called so: names lead nowhere else."""
+    if not _NAME.fullmatch(place.segment):
+        raise FileNotFoundError(errno.ENOENT, "no segment of a log", place.segment)
     with (directory / FOLDER / place.segment).open("rb") as file:
         file.seek(place.offset)
         return file.read(place.length)

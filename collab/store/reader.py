@@ -37,6 +37,7 @@ from collab.store.lock import owner
 from collab.store.log import Place
 from collab.store.manifest import FILE, DamagedHead, Manifest, read_manifest
 from collab.store.summary import COLUMNS, EpisodeSummary, Problem, Status, summarise
+from collab.store.trust import found_by
 from collab.types import Label, Spent, Step, Trajectory
 
 _T = TypeVar("_T")
@@ -150,8 +151,11 @@ class RunReader:
 
     def step(self, id: str, step: int) -> Step:
         """One step of an episode; UnknownName when there is none."""
-        sql = "SELECT segment, offset, length FROM steps JOIN episodes USING (key) WHERE trajectory = ? AND step = ?"
-        found = self._whole(lambda: [self._event(Place(*row), StepRecorded) for row in self.query(sql, id, step)])
+        sql = (
+            "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
+            " WHERE trajectory = ? AND step = ?"
+        )
+        found = self._whole(lambda: self._events(StepRecorded, sql, id, step))
         if not found:
             known = [one.id for one in self.episodes()]
             if id not in known:
@@ -172,24 +176,24 @@ class RunReader:
     def labels(self, trajectory: str | None = None) -> list[Label]:
         """Labels of one trajectory or of all, by trajectory and maker; the last by each maker."""
         sql = (
-            "SELECT segment, offset, length FROM labels WHERE trajectory = coalesce(?, trajectory)"
+            "SELECT segment, offset, length, trajectory, maker FROM labels WHERE trajectory = coalesce(?, trajectory)"
             " ORDER BY trajectory, maker"
         )
-        found = self._whole(lambda: [self._event(Place(*row), LabelRecorded) for row in self.query(sql, trajectory)])
+        found = self._whole(lambda: self._events(LabelRecorded, sql, trajectory))
         return [event.label for event in found]
 
     def spent(self) -> list[Spent]:
         """What each process that worked on the run told at its end, in log order."""
         sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
-        found = self._whole(lambda: [self._event(Place(*row), SpentRecorded) for row in self.query(sql)])
+        found = self._whole(lambda: self._events(SpentRecorded, sql))
         return [event.spent for event in found]
 
     # -------------------------------------------------------------------------------------- texts and pictures
 
     def prefix(self, hash: str) -> str:
         """A stored text by its SHA-256; UnknownName when the run has none."""
-        sql = "SELECT segment, offset, length FROM texts WHERE hash = ?"
-        found = self._whole(lambda: [self._event(Place(*row), TextRecorded) for row in self.query(sql, hash)])
+        sql = "SELECT segment, offset, length, hash FROM texts WHERE hash = ?"
+        found = self._whole(lambda: self._events(TextRecorded, sql, hash))
         if not found:
             raise UnknownName(f"{self.directory}: no text {hash[:80]!r}")
         return found[0].text
@@ -216,27 +220,25 @@ class RunReader:
             return read_manifest(self.directory)
         except DamagedHead as error:
             sql = "SELECT segment, offset, length FROM events WHERE type = 'run_started'"
-            found = self._whole(lambda: [self._event(Place(*row), RunStarted) for row in self.query(sql)])
+            found = self._whole(lambda: self._events(RunStarted, sql))
             if not found:
                 raise
             self._head_problem = Problem(file=FILE, line=None, reason=f"{error}; its copy in the log is used")
             return found[0].manifest
 
     def _trajectory(self, id: str, *, steps: bool = True) -> Trajectory:
-        rows = self.query(
-            "SELECT key, start_segment, start_offset, start_length, end_segment, end_offset, end_length FROM episodes"
-            " WHERE trajectory = ?",
-            id,
-        )
-        if not rows:
+        whole = "SELECT {0}_segment, {0}_offset, {0}_length, trajectory, attempt FROM episodes WHERE trajectory = ?"
+        found = self._events(EpisodeStarted, whole.format("start"), id)
+        if not found:
             raise UnknownName.of("episode", id, (row[0] for row in self.query("SELECT trajectory FROM episodes")))
-        key, *places = rows[0]
-        sql = "SELECT segment, offset, length FROM steps WHERE key = ? ORDER BY step"
-        places_of_steps = self.query(sql, key) if steps else []
-        start = self._event(Place(*places[:3]), EpisodeStarted)
-        played = tuple(self._event(Place(*row), StepRecorded).step for row in places_of_steps)
-        end = self._event(Place(*places[3:]), EpisodeFinished) if places[3] is not None else None
-        return _trajectory(start, played, end)
+        sql = (
+            "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
+            " WHERE trajectory = ? ORDER BY step"
+        )
+        played = tuple(event.step for event in self._events(StepRecorded, sql, id)) if steps else ()
+        ended = f"{whole.format('end')} AND end_segment IS NOT NULL"
+        end = next(iter(self._events(EpisodeFinished, ended, id)), None)
+        return _trajectory(found[0], played, end)
 
     def _whole(self, get: Callable[[], _T]) -> _T:
         """What `get` returns; when index and log disagree, the log is right and is indexed anew."""
@@ -248,12 +250,16 @@ class RunReader:
                 self.index = Index.load(self.directory, trust=False, spare=self._spare)
                 return get()
 
-    def _event(self, place: Place, kind: type[_E]) -> _E:
+    def _events(self, kind: type[_E], sql: str, *values: object) -> list[_E]:
+        """What stands where a query says: it selects segment, offset, length and then what `trust.found_by` tells."""
+        return [self._event(Place(*row[:3]), kind, row[3:]) for row in self.query(sql, *values)]
+
+    def _event(self, place: Place, kind: type[_E], asked: tuple[object, ...]) -> _E:
         try:
             event = decode(log.read(self.directory, place)).event
         except (OSError, BadLine):
             event = None
-        if not isinstance(event, kind):
+        if not isinstance(event, kind) or found_by(event) != asked:
             raise _Disagreement(f"{self.directory}/{log.FOLDER}/{place.segment}: changed while it was read; try again")
         return event
 

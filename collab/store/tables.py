@@ -88,7 +88,7 @@ def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str 
         case StepRecorded() | EpisodeResumed() | EpisodeFinished():
             return _continue(connection, record.event, place, record.time)
         case TextRecorded(hash=hash):
-            connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (_clean(hash), *_at(place)))
+            connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?, ?, ?)", (clean(hash), *_at(place)))
         case EpisodeStarted():
             _start(connection, record.event, place, record.time)
         case LabelRecorded(label=label):
@@ -103,7 +103,7 @@ def _continue(
     connection: sqlite3.Connection, event: StepRecorded | EpisodeResumed | EpisodeFinished, place: Place, time: str
 ) -> str | None:
     row = connection.execute(
-        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (_clean(event.trajectory),)
+        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (clean(event.trajectory),)
     ).fetchone()
     if row is None or row[1] < event.attempt:
         return f"the start of attempt {event.attempt} of episode {event.trajectory} is lost"
@@ -123,7 +123,7 @@ def _continue(
 
 def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, time: str) -> None:
     known = connection.execute(
-        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (_clean(event.trajectory),)
+        "SELECT key, attempt FROM episodes WHERE trajectory = ?", (clean(event.trajectory),)
     ).fetchone()
     connection.execute("SELECT ?, ?, ?", (event.attempt, event.epoch, event.episode))  # or nothing is deleted below
     if known is not None:
@@ -134,7 +134,7 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
             connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
     task = event.task
     values = {
-        "trajectory": _clean(event.trajectory),
+        "trajectory": clean(event.trajectory),
         "attempt": event.attempt,
         "state": "unfinished",
         "epoch": event.epoch,
@@ -165,7 +165,7 @@ def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, pl
         "score": outcome.score if outcome else None,
         "reason": _plain(outcome.reason) if outcome else None,
         "error": _plain(error.type) if error else None,
-        "error_message": _clean(error.message) if error else None,
+        "error_message": clean(error.message) if error else None,
         "error_step": error.step if error else None,
         "steps": event.steps,
         "seconds": event.seconds,
@@ -234,7 +234,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
 
 
 def _label(connection: sqlite3.Connection, label: Label, place: Place) -> None:
-    who = (_clean(label.trajectory), _clean(label.maker))
+    who = (clean(label.trajectory), clean(label.maker))
     for table in ("labels", "rewards", "pairs"):
         connection.execute(f"DELETE FROM {table} WHERE trajectory = ? AND maker = ?", who)
     connection.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?)", (*who, *_at(place)))
@@ -249,7 +249,7 @@ def _label(connection: sqlite3.Connection, label: Label, place: Place) -> None:
     connection.executemany(
         "INSERT INTO pairs VALUES (?, ?, ?, ?, ?)",
         [
-            (_clean(pair.id), _plain(pair.source), *who, pair.chosen[0].step if pair.chosen else None)
+            (clean(pair.id), _plain(pair.source), *who, pair.chosen[0].step if pair.chosen else None)
             for pair in label.pairs
         ],
     )
@@ -281,10 +281,10 @@ def _target(target: Target | None) -> list[str]:
     return [f"({target.x:g}, {target.y:g})"] if isinstance(target, Point) else [f"[{target.index}]"]
 
 
-def _clean(text: str) -> str:
-    """What SQLite can hold; equal for names of our own."""
+def clean(text: str) -> str:
+    """What SQLite can hold, as the tables keep it; equal for names of our own."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _plain(text: str | None) -> str | None:
-    return None if text is None else _clean(text[:_LONGEST])
+    return None if text is None else clean(text[:_LONGEST])

@@ -300,26 +300,29 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from conftest import begin, make_step
 from collab.errors import StoreFailure
+from collab.store import index
 from collab.store.run import RunStore
+index._COMMIT_S = float(sys.argv[3])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 writer = RunStore.open(Path(sys.argv[1])).writer()
 begin(writer, "OpenDoors/0")
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-index = 0
+number = 0
 try:
     while True:
-        writer.step("OpenDoors/0", make_step(index))
-        index += 1
+        writer.step("OpenDoors/0", make_step(number))
+        number += 1
 except StoreFailure as error:
-    print(index)
+    print(number)
     print(error)
     writer.close()
 """
 
 
-def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: SimpleNamespace) -> None:
+@pytest.mark.parametrize("pause_s", [0, 60], ids=["the index first", "the log first"])
+def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: SimpleNamespace, pause_s: int) -> None:
     """A real short write: the system takes a part of the line and refuses the rest."""
-    command = [sys.executable, "-c", NO_ROOM, str(store.path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", NO_ROOM, str(store.path), str(Path(__file__).parent), str(pause_s)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(told) == 2
     assert "cannot write: File too large" in told[1]

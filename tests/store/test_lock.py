@@ -102,3 +102,13 @@ def test_a_run_without_write_permission_can_be_read(store: RunStore, made: Simpl
     finally:
         for folder in folders:
             folder.chmod(stat.S_IRWXU)
+
+
+def test_a_pipe_by_the_name_of_the_lock_is_no_lock(store: RunStore) -> None:
+    os.mkfifo(store.path / "lock")
+    looked = threading.Thread(target=owner, args=(store.path,), daemon=True)
+    looked.start()
+    looked.join(10)
+    assert not looked.is_alive()
+    assert owner(store.path) is None
+    assert store.reader().status == "dead"
