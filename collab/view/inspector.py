@@ -118,7 +118,7 @@ class Inspector:
         """All that cannot be read."""
         root = self._desk.roots.find(id)
         if root.kind == "training":
-            own = [*runs.head_of(root.path)[1], *runs.records_of(root.path)[1], *runs.links_of(root.path)]
+            own = runs.problems_beside(root)
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._desk.roots.parts(root)
