@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import contextlib
 import threading
-import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli.output import note, say
 from collab.cli.view_export import Episode, Export, Labels, Most, write_report
+
+if TYPE_CHECKING:
+    from collab.view.guard import Gate
 
 RUNS = Path("runs")
 """Looked through where nothing is named."""
@@ -76,7 +77,7 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     from collab.view.guard import Gate, is_local
     from collab.view.server import listening, serve
 
-    with listening(host, port) as listener:
+    with listening(host, port) as listener, contextlib.ExitStack() as browser:
         gate = Gate(host, listener.getsockname()[1], open_to_all=open_to_all)
         if not is_local(host):
             may = "can read these runs" if open_to_all else "may try the token"
@@ -85,8 +86,8 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
         def ready() -> None:
             say(f"{gate.address}")
             note("serving until Ctrl-C" + ("" if open_to_all else "; the address works once, in one browser"))
-            if open_browser and _has_screen():  # beside the server: what is opened asks it at once
-                threading.Thread(target=webbrowser.open, args=(gate.address,), daemon=True).start()
+            if open_browser:
+                _open(gate, browser)
 
         try:
             serve(inspector, gate, listener, ready)
@@ -94,9 +95,16 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
             inspector.close()
 
 
-def _has_screen() -> bool:
-    """Whether a browser would open in a window of its own, not in this terminal."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+def _open(gate: Gate, until: contextlib.ExitStack) -> None:
+    """Open a browser where there is a screen."""
+    from collab.view.browser import has_screen, opened
+    from collab.view.spares import spare_folder
+
+    if has_screen():
+        try:
+            until.enter_context(opened(gate, spare_folder()))
+        except OSError as error:
+            note(f"no browser is opened ({spare_folder()}: {error.strerror or error}); open the address above")
 
 
 def _default() -> Path:

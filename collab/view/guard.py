@@ -49,6 +49,8 @@ class Gate:
         self.host, self.port = host, port
         self.token = None if open_to_all else secrets.token_urlsafe(32)
         """None where none is needed, or once it was exchanged."""
+        self.used = threading.Event()
+        """Set once the token was exchanged."""
         self.cookie = f"collab-view-{port}"
         self._session = None if open_to_all else secrets.token_urlsafe(32)
         self._mutex = threading.Lock()
@@ -76,6 +78,7 @@ class Gate:
             if self.token is None or not secrets.compare_digest(token.encode(), self.token.encode()):
                 return None
             self.token = None
+            self.used.set()
             return self._session
 
     def admits(self, cookies: str) -> bool:

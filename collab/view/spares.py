@@ -12,8 +12,9 @@ from pathlib import Path
 UNUSED_DAYS = 30
 """After which the index of a run at which nobody looked is deleted."""
 
-_NAME = re.compile(r"[0-9a-f]{64}\.sqlite|\.[0-9a-f]{64}\.sqlite\.[0-9a-f]+")
-"""An index, or what was left of one whose writing ended early: nothing else in the folder is ours."""
+_NAME = re.compile(r"[0-9a-f]{64}\.sqlite|\.[0-9a-f]{64}\.sqlite\.[0-9a-f]+|open-[0-9a-f]{16}\.html")
+"""An index, or what was left of one whose writing ended early; what leads a browser here (`collab.view.browser`), if
+its process was killed. Nothing else in the folder is ours."""
 _DAY_S = 24 * 60 * 60
 
 

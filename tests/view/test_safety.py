@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -175,30 +173,6 @@ def test_a_bug_is_one_line_of_json(inspector: Inspector, monkeypatch: pytest.Mon
     assert answer.status_code == 500
     assert answer.json()["error"].startswith("a bug of collab: KeyError")
     assert answer.headers["content-security-policy"] == POLICY
-
-
-@pytest.mark.parametrize("display", ["", ":0"])
-def test_a_browser_is_opened_beside_the_server_and_only_on_a_screen(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, display: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("DISPLAY", display)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
-    opened: queue.Queue[str] = queue.Queue()
-    answered = threading.Event()
-
-    def browser(address: str) -> bool:
-        opened.put(address)
-        return answered.wait(10)  # one in a terminal would block for ever
-
-    monkeypatch.setattr("webbrowser.open", browser)
-    monkeypatch.setattr("collab.view.server.serve", lambda inspector, gate, listener, ready: ready())
-    assert main(["view", str(recorded), "--port", "0"]) == 0
-    if display:
-        assert "token=" in opened.get(timeout=10)
-    answered.set()
-    assert opened.empty()
 
 
 # ------------------------------------------------------------------------------------------------- where paths lead
