@@ -104,6 +104,7 @@ class ModelCritic:
             prompt_tokens=found.tokens,
             completion_tokens=0,
             latency_s=found.seconds,
+            cost_usd=0.0,
         )
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which a tokenizer needs at least one; without them an empty one would be made up."""
+_BILL = 0.0
+"""USD per reply: what is computed here is billed by nobody."""
 
 
 class LocalModel:
@@ -145,6 +147,7 @@ class LocalModel:
             tokenizer=self.chat.fingerprint,
             logprobs=answer.logprobs,
             behaviour_logprobs=answer.behaviour_logprobs,
+            cost_usd=_BILL,
         )
         self.meter.answered(
             latency_s=time.perf_counter() - started,
@@ -171,6 +174,7 @@ class LocalModel:
             token_ids=True,
             adapters=True,
             counts_tokens=True,
+            knows_price=True,
             weights=self._weights(),
             notes=notes,
         )

@@ -108,6 +108,7 @@ class RewardModel:
         return Capabilities(
             seed=True,
             counts_tokens=True,
+            knows_price=True,  # computed here, and billed by nobody
             weights=await asyncio.to_thread(lambda: self.weights),
             notes=(f"device {head.device}, {kind}, {head.model.config.num_labels} labels",),
         )

@@ -123,7 +123,7 @@ def test_every_distinct_action_is_scored_once_for_all_who_proposed_it(case: Case
         logit = float(call.reply.removeprefix("logit "))
         assert score == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
         assert judgement.of(cells[0].cell).reason == call.reply
-        assert (call.model, call.completion_tokens, call.cost_usd) == (scorer.policy.base, 0, None)
+        assert (call.model, call.completion_tokens, call.cost_usd) == (scorer.policy.base, 0, 0.0)
         assert call.prompt_tokens == scorer.length(ScoringPrompts(TEXTS).state(case, 10), [prompt.segments[0].text])
     assert len({judgement.of(cells[0].cell).score for cells in proposed.values()}) == len(proposed)
 

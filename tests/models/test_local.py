@@ -347,6 +347,7 @@ def test_pictures_are_refused(checkpoint: Path) -> None:
 def test_probe_tells_what_is_there(checkpoint: Path) -> None:
     model = LocalModel(path=str(checkpoint))
     able = play(model, model.probe)
+    assert (able.counts_tokens, able.knows_price) == (True, True), "a limit in money fits, too"
     assert (able.logprobs, able.seed, able.token_ids, able.structured, able.images) == (True, True, True, False, False)
     assert "device cpu, float32, context 600 tokens" in able.notes[0]
 

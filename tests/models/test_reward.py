@@ -88,7 +88,7 @@ def test_it_counts_tells_its_weights_and_can_be_closed(folder: Path, copied: Pat
         model = RewardModel(path=str(folder))
         able = await model.probe()
         assert able.counts_tokens
-        assert not able.knows_price
+        assert able.knows_price
         assert able.weights == model.weights == RewardModel(path=str(copied)).weights
         assert able.notes == ("device cpu, float32, 2 labels",)
         assert await model.score(PROMPT, []) == []
