@@ -43,7 +43,8 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="NAME|a=X,b=Y|DIR@best",
-        help="The policy to begin with: agents files of kind local, or an epoch of a training (DIR@best, DIR@epoch3).",
+        help="The policy to begin with: agents files of kind local, or openai over a vLLM server here; or an epoch "
+        "of a training (DIR@best, DIR@epoch3).",
         rich_help_panel=options.PLAY,
     ),
 ]
@@ -115,7 +116,9 @@ def _asked(definitions: Library, agents: str | None, preset: str, **choices: Any
     from collab.marl.configure import configure
 
     if agents is None:
-        raise UsageError("--agents is missing: name the policy to begin with (an agents file of kind local)")
+        raise UsageError(
+            "--agents is missing: name the policy to begin with (an agents file of kind local, for example)"
+        )
     method = load_method(preset)
     return asyncio.run(configure(definitions, preset=preset, method=method, agents=agents, **choices))
 

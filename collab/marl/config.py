@@ -52,9 +52,19 @@ class Pairs(Definition):
     """The most pairs of one state; None for one per rewarded cell."""
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
+    anchors: int = Field(default=0, ge=0)
+    """Rewarded replies of a state, at most, that are learned beside pairs though they are in none: a row that compares
+    them with themselves, which the preference loss has no gradient for and its anchor has. Where agents disagree about
+    few states, the policy is held in all others by nothing else."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Pairs:
+        if not self.adversary and not self.contrast:
+            raise ValueError("adversary and contrast weigh 0, so there is no pair; give one of them a weight above 0")
+        return self
 
     def recipe(self, seed: int) -> Recipe:
-        """The same as the pairing takes it; ConfigError when both weights are 0."""
+        """The same as the pairing takes it."""
         return Recipe(
             sources=Sources(adversary=self.adversary, contrast=self.contrast),
             threshold=self.threshold,
@@ -143,6 +153,15 @@ class Method(Definition):
                 "lora.merge=true for whole checkpoints"
             )
         return recipe
+
+    @model_validator(mode="after")
+    def _anchored(self) -> Method:
+        if self.pairs.anchors and not (self.dpo.anchor and self.objective == "dpo"):
+            raise ValueError(
+                f"pairs.anchors: {self.pairs.anchors}, but with objective {self.objective} and dpo.anchor "
+                f"{self.dpo.anchor:g} nothing holds on to them; set pairs.anchors=0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole_epochs(self) -> Method:

@@ -13,6 +13,7 @@ from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ablated, check_settings
 from collab.marl.config import MarlConfig, Method, check_seeds
+from collab.marl.play import draw
 from collab.marl.policy import first_policy, trained_agents
 from collab.preferences.adversaries import adversary_asked
 from collab.resolve import with_prompts
@@ -77,7 +78,7 @@ async def configure(
     run = with_prompts(_planned(run, method), library)
     first_policy(run, method)
     critic = load_critic(library, method.critic)
-    return MarlConfig(
+    config = MarlConfig(
         preset=preset,
         ablation=ablation,
         method=method,
@@ -88,6 +89,8 @@ async def configure(
         critic_texts=critic_texts(library, critic),
         adversary=adversary_asked(library, method.adversary).told,
     )
+    draw(config, 1)  # a sampler that does not fit is found before anybody plays
+    return config
 
 
 def _planned(run: RunConfig, method: Method) -> RunConfig:

@@ -1,12 +1,20 @@
-"""Who may judge in a training: a critic whose last calibration is good enough for the method, or the oracle."""
+"""Who may judge in a training: a critic whose last calibration is good enough for the method, or the oracle.
+
+Whoever is asked in a training, critic and adversary, must be there before anything is played.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from collab.config import Budget
+from collab.credit.calibration_record import CalibrationRecord
 from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
+from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
+from collab.preferences.adversaries import opened_adversary
+from collab.preferences.parties import opened_critic
 
 
 async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
@@ -18,14 +26,14 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
 
     Raises:
         ConfigError: it has no calibration, or one that does not reach the method's `least_auc`; or it cannot be built.
-        RunFormatError: a calibration cannot be read.
+        RunFormatError: its calibration is needed and cannot be read.
     """
     if not config.method.is_judged:
         return f"not asked, objective {config.method.objective} learns from outcomes alone"
     name, kind, least = config.method.critic, config.critic.kind, config.method.least_auc
     bench = Bench.of(name, config.critic, config.critic_texts)
     try:
-        found = last_calibration(calibrations, bench.digest)
+        found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXACT)
     finally:
         await bench.close()
     if least is not None:
@@ -33,3 +41,31 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
     if found is not None:
         return f"calibrated {found.created}: {told(found)}"
     return "exact by construction" if kind in EXACT else f"no finished calibration of it in {calibrations}"
+
+
+def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
+    """The last one of a critic; one that cannot be read is none where none is needed."""
+    try:
+        return last_calibration(folder, digest)
+    except RunFormatError:
+        if needed:
+            raise
+        return None
+
+
+async def check_parties(config: MarlConfig, budget: Budget) -> None:
+    """Open whom the method asks, and close them again: what is wrong with them is found before a rollout is paid for.
+
+    Raises:
+        ConfigError: one cannot be built; its key is missing, for example.
+        UsageError: a limit is on something that one of them does not count.
+        ModelFailure: the server of one does not answer.
+    """
+    method, run = config.method, config.run
+    call_s = run.environment.limits.call_s
+    if method.is_judged:
+        async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
+            pass
+    if method.objective == "dpo":
+        async with opened_adversary(config.erring, budget, call_s):
+            pass

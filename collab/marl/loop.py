@@ -15,7 +15,7 @@ from collab.learn.prepare import check_device, check_installed, versions
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.epoch import measure_start, run_epoch
-from collab.marl.gate import admitted
+from collab.marl.gate import admitted, check_parties
 from collab.marl.grant import Grant, granted
 from collab.marl.hashing import run_hash
 from collab.marl.layout import MarlFolder
@@ -65,8 +65,9 @@ async def start(
         tell: takes what is known of the critic, in a line, before anything is begun.
 
     Raises:
-        UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
-            started.
+        UsageError: something does not fit, the critic may not judge, a limit is on what nobody counts, or `out` already
+            holds something; nothing was started.
+        ModelFailure: whom critic or adversary ask does not answer; nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     check_installed()
@@ -74,6 +75,7 @@ async def start(
     check_processes(config.method.processes, device, config.method.parallelism)
     grant, base = Grant(budget=budget or Budget(), device=device), base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
+    await check_parties(config, grant.budget)
     tell(f"critic {config.method.critic}: {calibration}")
     folder = MarlFolder(out)
     folder.create(

@@ -57,6 +57,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr"), "none is played twice"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
+        (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
+        (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
+        (("--agents", "scholar", "--set", "pairs.adversary=0", "--set", "pairs.contrast=0"), "weight above 0"),
         (("--resume", "nowhere"), "no marl.json"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
         (("--resume", "nowhere", "--anyway"), "leave out --anyway"),
@@ -87,6 +90,20 @@ def test_a_critic_that_nobody_calibrated_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_adversary_that_cannot_be_asked_is_refused(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is played for it to be asked about."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (library / "agents/mute.yaml").write_text("kind: rehearsal\n")
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
+    asked += ["--out", tmp_path / "run"]
+    assert "OPENAI_API_KEY" in refused(capsys, *asked, "--set", "adversary=openai")
+    said = refused(capsys, *asked, "--set", "adversary=mute", "--budget", "tokens=9")
+    assert "--budget tokens: agents file of the adversary does not count tokens" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_reward_model_that_is_not_there_is_refused(
     capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
 ) -> None:
@@ -109,7 +126,7 @@ def test_a_team_is_planned_trained_and_played(
     assert plan["episodes"] == 1 + 2 * 2
     assert plan["calls"] == {"low": 5 * 2, "high": 5 * 2 * 2}
     assert not Path(out).exists()
-    assert main([*train, "--out", out]) == 0
+    assert main([*train, "--out", out, "--budget", "usd=1"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [record["epoch"] for record in told["epochs"]] == [0, 1]
     assert main(["train-marl", "--resume", out, "--json"]) == 0

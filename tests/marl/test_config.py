@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,8 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
         ("older=1", "less than 1"),
         ("least_auc=1.1", "less than or equal to 1"),
         ("rerference=previous", "reference"),
+        ("pairs={adversary: 0, contrast: 0}", "above 0"),
+        ("pairs={anchors: 1} dpo.anchor=0", "nothing holds on to them; set pairs.anchors=0"),
         ("adversary={kind: llm}", "agent: openai"),
         ("adversary=sampler=0", "weight above 0"),
         ("adversary=sampler=often", "sampler=3,openai=1"),
@@ -48,7 +51,7 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
 )
 def test_what_does_not_fit_is_refused(setting: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        override(load_method("collab"), [setting])
+        override(load_method("collab"), re.split(r" (?=dpo)", setting))
 
 
 def test_an_unknown_preset_is_named_with_the_nearest() -> None:

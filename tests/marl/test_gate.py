@@ -11,7 +11,7 @@ from collab.credit.calibrate import Known, reliability
 from collab.credit.calibration import Calibration
 from collab.credit.calibration_record import CalibrationRecord, write_record
 from collab.critics import Bench
-from collab.errors import ConfigError
+from collab.errors import ConfigError, RunFormatError
 from collab.marl.config import MarlConfig
 from collab.marl.gate import admitted
 
@@ -74,6 +74,15 @@ def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Pa
 def test_what_was_measured_of_another_critic_says_nothing(configured, tmp_path: Path) -> None:
     folder = calibrate(tmp_path, configured("critic=critic-outcome"), 1.0)
     assert known(configured(), folder) == "exact by construction"
+
+
+def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configured, tmp_path: Path) -> None:
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt/calibration.json").write_text("{")
+    with pytest.raises(RunFormatError, match="spoilt"):
+        known(configured("critic=critic-outcome"), tmp_path)
+    assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
+    assert known(configured(), tmp_path) == "exact by construction"
 
 
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
