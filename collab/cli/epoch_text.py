@@ -23,7 +23,6 @@ def epoch_row(record: Record) -> Sequence[object]:
     from collab.marl.pace import epoch_seconds, total
 
     success, trained = record.success, list(record.trained.values())
-    rates = [rate for row in record.rewards.values() for rate in row if rate is not None]
     means = [_mean([getattr(one, name) for one in trained]) for name in ("loss", "margin", "accuracy", "logp_chosen")]
     asked = total(one for part, one in record.spent.items() if part != "training")
     seconds = epoch_seconds(record)
@@ -31,7 +30,7 @@ def epoch_row(record: Record) -> Sequence[object]:
         record.epoch,
         None if success is None else f"{success.value:.1%}",
         None if success is None else _interval(success),
-        f"{sum(rates) / len(rates):.0%}" if rates else None,
+        None if record.rewarded is None else f"{record.rewarded:.0%}",
         None if record.agreement is None else f"{record.agreement:.0%}",
         sum(one.pairs for one in record.rows.values()) if record.rows else None,
         *(None if value is None else f"{value:.3f}" for value in means),
@@ -48,6 +47,7 @@ def epoch_lines(record: Record) -> list[str]:
         *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
         *_rewards(record),
         *cause_lines("no score", record.missing),
+        *cause_lines("unasked", record.unasked),
         *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
         *count_lines(record.pairs),
         *(line for name, rows in record.rows.items() for line in _rows(name, rows)),
@@ -76,6 +76,8 @@ def _rewards(record: Record) -> list[str]:
 
 def _rows(name: str, rows: RowCounts) -> list[str]:
     lines = [f"left out {name}: {count} pairs: {why}" for why, count in rows.refused.items()]
+    if rows.anchors:
+        lines.append(f"anchors  {name}: {rows.anchors} rewarded replies in no pair are held on to")
     if rows.older:
         lines.append(f"older    {name}: {rows.older} rows of older epochs are mixed in")
     if rows.repeated:

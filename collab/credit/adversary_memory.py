@@ -30,6 +30,7 @@ from collab.store import log
 from collab.store.files import writing
 from collab.store.lock import RunLock
 from collab.store.manifest import find_manifest
+from collab.types import Spent
 
 FOLDER = "proposals"
 _NEXT_MOVE = "make the pairs again: what was answered is not asked again"
@@ -122,6 +123,8 @@ class RememberingAdversary:
     def __init__(self, adversary: Adversary, memory: ProposalMemory, *, options: Mapping[str, Any]) -> None:
         self._adversary, self._memory = adversary, memory
         self._options = json.dumps(options, sort_keys=True)
+        self.recalled: list[Spent] = []
+        """What the answers cost that were recalled, when they were given."""
 
     @property
     def name(self) -> str:
@@ -138,9 +141,13 @@ class RememberingAdversary:
         key = self._key(occasion)
         known = self._memory.recall(key)
         if known is not None:
-            return None if known.proposal is None else replace(known.proposal, spent=FREE)
+            return None if known.proposal is None else self._again(known.proposal)
         proposal = await self._adversary.propose(occasion)
         return self._memory.keep(Answered(occasion=key, proposal=proposal)).proposal
+
+    def _again(self, said: Proposal) -> Proposal:
+        self.recalled.append(said.spent)
+        return replace(said, spent=FREE)
 
     def _key(self, occasion: Occasion) -> str:
         space = occasion.case.space

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from collab.collector import Progress as Meter
@@ -16,6 +17,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Critic
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
+from collab.credit.negatives import total
 from collab.credit.pair_store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
 from collab.credit.pairing import Paired, Recipe, pair_up
 from collab.credit.pairs import Pairing
@@ -79,10 +81,11 @@ async def compared(
 async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Labels:
     """Have every step of a rollout judged that is not judged yet, and read the judgements.
 
-    A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training.
+    A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
+    more than half of all.
 
     Raises:
-        Halted: it stopped before its end.
+        Halted: it stopped before its end, or knows less than half of it.
         StoreFailure: the judgements cannot be written.
     """
     loop.begin("critic")
@@ -95,7 +98,18 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
                 loop.halt(told.stopped)
         finally:
             await suite.close()
-    return read_labels(out, NAME)
+    labels = read_labels(out, NAME)
+    loop.halt(_mostly_unjudged(labels))
+    return labels
+
+
+def _mostly_unjudged(labels: Labels) -> str | None:
+    """Why an epoch cannot be learned from, where a critic could be asked about less than half of it; else None."""
+    failed, judged = list(labels.failed.values()), len(labels.judged)
+    if len(failed) <= judged:
+        return None
+    steps = f"{len(failed)} of {len(failed) + judged} steps"
+    return f"the critic could not be asked about {steps}, the last: {failed[-1].message}"
 
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
@@ -153,7 +167,10 @@ async def _pair(
     meter, budget, call_s = Meter(planned=0), loop.left(), run.environment.limits.call_s
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
         async with opened_adversary(choice, budget, call_s) as adversary:
-            allowed = AllowedAdversary(adversary=adversary, budget=budget, meter=meter, stop=loop.stop)
+            allowed = AllowedAdversary(
+                adversary=adversary, budget=budget, meter=meter, stop=loop.stop, at_once=run.concurrency
+            )
+            remembering = RememberingAdversary(allowed, memory, options=choice.told)
             try:
                 made = await pair_up(
                     played,
@@ -161,7 +178,7 @@ async def _pair(
                     recipe,
                     space=suite.space,
                     prefix=reader.prefix,
-                    adversary=RememberingAdversary(allowed, memory, options=choice.told),
+                    adversary=remembering,
                     states=Rebuilder(suite),
                     concurrency=run.concurrency,
                 )
@@ -170,6 +187,7 @@ async def _pair(
             finally:
                 loop.spend(meter)
             who = label_of(adversary)
+        made = replace(made, spent=total([made.spent, *remembering.recalled]))  # by processes that died, too
         write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told)
 
 

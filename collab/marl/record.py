@@ -23,9 +23,11 @@ from collab.marl.summary import (
     Success,
     Trained,
     agreement,
+    reward_rate,
     reward_rates,
     spent_on_judging,
     spent_on_play,
+    unasked,
 )
 from collab.types import Trajectory
 
@@ -73,8 +75,10 @@ def record_of(
         played=Success.of(made.rollout),
         steps=sum(len(one.steps) for one in made.played),
         success=Success.of(made.report),
+        rewarded=reward_rate(judged, threshold),
         rewards=reward_rates(judged, graph.slots, graph.rounds, threshold) if judged else {},
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
+        unasked={} if made.labels is None else unasked(made.labels.failed.values()),
         agreement=agreement(made.played),
         pairs=PairCounts() if made.pairs is None else _counts(made.pairs.head),
         rows=dict(made.rows),

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from collab.config import Definition, validate
 from collab.credit.critic import Judgement
+from collab.credit.labels import Failed
 from collab.errors import RunFormatError
 from collab.evaluation import Report
 from collab.types import Trajectory
@@ -84,6 +85,9 @@ class RowCounts(Definition):
     """Of this epoch; where nothing is compared, its rewarded replies."""
     replies: list[tuple[int, int]] = Field(default_factory=list)
     """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
+    anchors: int = 0
+    """Rewarded replies in no pair that the loss holds on to beside them. Of their rows margin and accuracy are 0, so
+    that those of a training's mean are lower than those of its pairs."""
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
@@ -128,10 +132,15 @@ class Record(Definition):
     """Environment steps of the rollout that were learned from."""
     success: Success | None = None
     """On held-out seeds, after training; None for an epoch 0 that was not measured."""
+    rewarded: float | None = None
+    """Share of judged cells that were rewarded; None where none was judged, or in records that were written without
+    it."""
     rewards: dict[str, list[float | None]] = Field(default_factory=dict)
     """Agent → per round, the share of judged cells that were rewarded; None where none was judged."""
     missing: dict[str, int] = Field(default_factory=dict)
     """Cells without a score, by cause."""
+    unasked: dict[str, int] = Field(default_factory=dict)
+    """Steps about which the critic could not be asked, by cause; their cells are in no other count."""
     agreement: float | None = None
     """Share of parsed cells that proposed what was executed; None without any."""
     pairs: PairCounts = PairCounts()
@@ -191,6 +200,20 @@ def reward_rates(
             judged[one.cell] += one.score is not None
             rewarded[one.cell] += one.score is not None and one.score > threshold
     return {agent: [_share(rewarded, judged, (agent, round)) for round in range(rounds)] for agent in agents}
+
+
+def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
+    """Share of all judged cells with a score above the threshold; None where none was judged."""
+    scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
+    return sum(score > threshold for score in scores) / len(scores) if scores else None
+
+
+def unasked(failed: Iterable[Failed]) -> dict[str, int]:
+    """Cause → steps about which nobody could be asked: the class of the error, and what the last one said."""
+    found: dict[str, list[str]] = {}
+    for one in failed:
+        found.setdefault(one.error, []).append(one.message)
+    return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
 def agreement(trajectories: Iterable[Trajectory]) -> float | None:

@@ -27,9 +27,15 @@ class AllowedAdversary:
     """What was spent so far; counts on."""
     stop: asyncio.Event
     """Set from outside to end."""
+    at_once: int
+    """Calls in flight together where money or tokens are limited: so many are paid beyond a limit at most."""
     answered: int = 0
     _flying: int = 0
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _room: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = asyncio.Semaphore(self.at_once)
 
     @property
     def name(self) -> str:
@@ -48,6 +54,12 @@ class AllowedAdversary:
             Exhausted: nothing more may be asked, and nobody is being asked any more.
             ModelFailure: as the other raises it.
         """
+        if self.budget.usd is None and self.budget.tokens is None:
+            return await self._ask(occasion)
+        async with self._room:
+            return await self._ask(occasion)
+
+    async def _ask(self, occasion: Occasion) -> Proposal | None:
         why = "stopped on request" if self.stop.is_set() else self.meter.exceeded(self.budget)
         if why is not None:
             while self._flying:

@@ -205,7 +205,9 @@ class _Work:
         if choice is None:
             return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
         async with opened_adversary(choice, limits, self.call_s) as adversary:
-            asked = AllowedAdversary(adversary=adversary, budget=limits, meter=self.meter, stop=self.stop)
+            asked = AllowedAdversary(
+                adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
+            )
             self.progress.adversary = asked
             with ProposalMemory(self.wish.run) as memory:
                 remembering = RememberingAdversary(asked, memory, options=choice.told)

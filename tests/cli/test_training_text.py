@@ -45,8 +45,10 @@ FIRST = Record(
     played=Success(successes=20, episodes=40, low=0.352, high=0.648, broken=1),
     steps=310,
     success=Success(successes=76, episodes=200, low=0.316, high=0.449, broken=0),
+    rewarded=0.6,
     rewards={"ada": [0.5, 0.625], "ben": [None, 0.25]},
     missing={"the critic gave no score": 4},
+    unasked={"ModelFailure, the last: bad answered 500": 5},
     agreement=0.71,
     pairs=PairCounts(
         counts={"adversary": 30, "contrast": 10, "no worse cell": 5},
@@ -73,6 +75,7 @@ TOLD = [
     "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
     "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
     "no score 4: 4 the critic gave no score",
+    "unasked  5: 5 ModelFailure, the last: bad answered 500",
     "agreed   71% of what was proposed was done",
     "pairs    40: 30 adversary, 10 contrast",
     "no pair  5: 5 no worse cell",
@@ -132,9 +135,7 @@ def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str])
     show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
     lines = capsys.readouterr().out.splitlines()
     assert [f"epoch 1 | {line}" for line in TOLD] == lines[-len(TOLD) :]
-    assert lines[2].split() == (
-        "1 38.0% 31.6% - 44.9% 46% 71% 40 0.412 1.250 0.840 -12.500 95.0k 0.25 2:00".split()  # four rates, one unknown
-    )
+    assert lines[2].split() == ("1 38.0% 31.6% - 44.9% 60% 71% 40 0.412 1.250 0.840 -12.500 95.0k 0.25 2:00".split())
 
 
 def shown_by(progress: Progress) -> None:

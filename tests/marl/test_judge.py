@@ -13,6 +13,7 @@ import pytest
 
 from collab.api import resolved
 from collab.config import RunConfig, run_config
+from collab.credit.labelling import PATIENCE
 from collab.credit.labels import FOLDER, Labels
 from collab.credit.pair_store import pair_names, read_head
 from collab.errors import RunFormatError, UsageError
@@ -20,6 +21,7 @@ from collab.library import Library
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, compared, judge, judged, pair
 from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
+from collab.marl.loop_state import Halted
 from collab.marl.play import trajectories_of
 from collab.marl.row_store import COUNTS
 from collab.preferences.rebuild import rebuild
@@ -27,6 +29,7 @@ from collab.preferences.wish import Wish, sources_of
 from collab.resolve import with_prompts
 from collab.runs import start
 
+EVERY = list(range(60))
 OTHER_SAMPLER = "collab.credit.adversary_sampler:SamplerAdversary"
 """Another origin, though it says the same."""
 
@@ -145,6 +148,37 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     head = replace(labels.head, seed=labels.head.seed + 1)
     with pytest.raises(RunFormatError, match="asked in another way or with another seed"):
         asyncio.run(compared(loop, run, out, played, replace(labels, head=head)))
+
+
+def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """Fewer steps than make labelling give up, so every one of them fails."""
+    (run, _), played, mute = rehearsed, trajectories_of(epoch.rollout), tmp_path / "mute.yaml"
+    assert sum(len(one.steps) for one in played) < PATIENCE
+    mute.write_text(
+        f"kind: llm\noptions: {{model: {{kind: scripted, options: {{replies: [x], fail_calls: {EVERY}}}}}}}\n"
+    )
+    loop = process(configured(f"critic={mute}"), tmp_path)
+    with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps, the last: .*scripted"):
+        asyncio.run(judge(loop, run, epoch.rollout, played))
+
+
+def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """It dies between the adversary's answers and the pairs that are made of them."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    clumsy = tmp_path / "clumsy.yaml"
+    clumsy.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
+    config = configured(f"adversary={clumsy}", "pairs.contrast=0")
+    first, second = process(config, tmp_path), process(config, tmp_path)
+    labels = asyncio.run(judge(first, run, out, played))
+    spent = asyncio.run(pair(first, run, out, played, labels)).head.spent
+    assert spent.calls > 0
+    shutil.rmtree(out / "pairs")
+    assert asyncio.run(pair(second, run, out, played, labels)).head.spent == spent
+    assert second.tokens == 0, "and it paid for nothing itself"
 
 
 def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochFolder, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from collab.credit.critic import Judgement
-from collab.marl.summary import Record, Success, best_of, patience_is_over, reward_rates
+from collab.credit.labels import Failed
+from collab.marl.summary import Record, Success, best_of, patience_is_over, reward_rate, reward_rates, unasked
 from collab.types import CellRef, CellReward, RewardMatrix
 
 
@@ -49,3 +50,24 @@ def test_reward_rates_count_what_was_judged() -> None:
     rates = reward_rates(judged, ("ada", "ben"), 2, 0.5)
     assert rates == {"ada": [0.5, 0.0], "ben": [None, 1.0]}
     assert reward_rates(judged, ("ada", "ben"), 2, 0.7)["ben"] == [None, 0.5]
+
+
+def test_the_share_of_rewarded_cells_weighs_every_judged_cell_alike() -> None:
+    """Six of ten, though the mean over agents and rounds is a third."""
+    judged = [judgement(step, ada0=1.0 if step < 6 else 0.2) for step in range(9)]
+    judged.append(judgement(9, ada0=None, ben0=0.5))
+    assert reward_rates(judged, ("ada", "ben"), 1, 0.5) == {"ada": [6 / 9], "ben": [0.0]}
+    assert reward_rate(judged, 0.5) == 0.6
+    assert reward_rate([judgement(0, ada0=None)], 0.5) is None
+
+
+def test_what_could_not_be_asked_is_counted_by_cause_with_what_was_said_last() -> None:
+    def failed(step: int, error: str, message: str) -> Failed:
+        return Failed(trajectory="a/0", step=step, case="", error=error, message=message)
+
+    told = [
+        failed(0, "ModelFailure", "busy"),
+        failed(1, "EnvironmentFailure", "gone"),
+        failed(2, "ModelFailure", "500"),
+    ]
+    assert unasked(told) == {"ModelFailure, the last: 500": 2, "EnvironmentFailure, the last: gone": 1}
