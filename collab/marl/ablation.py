@@ -35,11 +35,11 @@ class Ablation:
 ABLATIONS: dict[str, Ablation] = {
     "no-cr": Ablation(
         description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
-        settings=("objective=trajectory-dpo",),
+        settings=("objective=trajectory-dpo", "pairs.anchors=0"),
     ),
     "rft": Ablation(
         description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
-        settings=("objective=rft",),
+        settings=("objective=rft", "pairs.anchors=0"),
     ),
     "no-edge-update": Ablation(
         description="one graph in every epoch, the declared one or one draw of it, instead of edges drawn anew",
@@ -67,7 +67,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "no-anchor": Ablation(
         description="plain DPO: nothing holds on to the likelihood of chosen replies",
-        settings=("dpo.anchor=0",),
+        settings=("dpo.anchor=0", "pairs.anchors=0"),
     ),
 }
 """By name, in the order in which they are listed."""

@@ -160,7 +160,7 @@ def _learned(config: MarlConfig, rolled: Range, cells: int) -> tuple[Range, Rang
     """
     method = config.method
     if method.objective != "trajectory-dpo":
-        pairs = Range(low=0, high=rolled.high * min(cells, method.pairs.cap or cells))
+        pairs = Range(low=0, high=rolled.high * min(cells, (method.pairs.cap or cells) + method.pairs.anchors))
         return pairs, pairs, 1.0
     episodes = method.epochs * (config.run.episodes // 2)
     return Range(low=0, high=episodes), Range(low=0, high=rolled.high * cells / 2), _ONCE_MORE

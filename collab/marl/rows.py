@@ -3,7 +3,8 @@
     made = rows_of(evidence, suite.space, Scribe.of(record, chats, config))
     made.rows["shared"], made.counts("shared", older=[])
 
-By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt;
+By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
+and behind these one per anchor, a rewarded reply that is in no pair, on both sides;
 "rft" a row per rewarded reply; "trajectory-dpo" a row per reply of both episodes of a pair, each under its own prompt.
 
 Rows stand in the order of the episodes: by task, episode, step, agent and round; of a pair of whole trajectories the
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collab.config import RunConfig
 from collab.credit.case import cases
@@ -26,7 +27,7 @@ from collab.envs.grammar import ActionSpace
 from collab.learn.examples import rows_digest
 from collab.marl.scribe import Lesson, Scribe
 from collab.marl.summary import RowCounts
-from collab.synth.rows import Row
+from collab.synth.rows import Level, Row
 from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
 
 WHOLE = "compares whole trajectories"
@@ -42,6 +43,8 @@ class Made:
     """Of pairs of whole trajectories: replies of the chosen and of the rejected side."""
     refused: dict[str, Counter[str]] = field(default_factory=dict)
     retokenised: Counter[str] = field(default_factory=Counter)
+    anchors: Counter[str] = field(default_factory=Counter)
+    """Rows by policy that compare a reply with itself."""
     unjudged: int = 0
     """Steps of which nobody said what in them is rewarded; 0 where pairs were made of judgements, which tell it."""
 
@@ -63,7 +66,8 @@ class Made:
         """
         replies, rows = self.replies[group], [*self.rows[group], *older]
         return RowCounts(
-            pairs=len(replies) or len(self.rows[group]),
+            pairs=len(replies) or len(self.rows[group]) - self.anchors[group],
+            anchors=self.anchors[group],
             replies=replies,
             older=len(older),
             refused=dict(self.refused[group]),
@@ -96,7 +100,11 @@ def rows_of(found: Evidence, space: ActionSpace, scribe: Scribe) -> Made:
     if scribe.config.method.objective == "trajectory-dpo" and found.pairs is not None:
         return trajectory_rows(found.pairs.pairs, scribe)
     if found.pairs is not None:
-        return pair_rows(found.pairs.pairs, scribe)
+        made = pair_rows(found.pairs.pairs, scribe)
+        if scribe.config.method.pairs.anchors:
+            assert found.labels is not None, "pairs of one state are made of judgements"
+            add_anchors(made, found.pairs.pairs, found.played, found.labels, space, scribe)
+        return made
     assert found.labels is not None, "what is not compared was judged"
     return rewarded_rows(found.played, found.labels, space, scribe)
 
@@ -111,6 +119,35 @@ def pair_rows(pairs: Iterable[PreferencePair], scribe: Scribe) -> Made:
         else:
             made.refused[group][WHOLE] += 1
     return made
+
+
+def add_anchors(
+    made: Made,
+    pairs: Iterable[PreferencePair],
+    played: Iterable[Trajectory],
+    labels: Labels,
+    space: ActionSpace,
+    scribe: Scribe,
+) -> None:
+    """Put rewarded replies that are in no pair behind the rows of pairs, of each state so many as the method says.
+
+    Args:
+        space: of the suite that was played in.
+    """
+    method, paired = scribe.config.method.pairs, {ref for pair in pairs for ref in pair.chosen}
+    for trajectory in played:
+        for case in cases(trajectory, space):
+            judgement = labels.of(case)
+            if judgement is None:
+                continue
+            step = JudgedStep.of(trajectory, judgement, method.threshold)
+            alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
+            drawn = _kept(step, alone, scribe.record.run.seed, method.anchors)
+            for cell in (cell for cell in alone if cell.cell in drawn):
+                group, rows = scribe.groups[cell.cell.agent], len(made.rows[scribe.groups[cell.cell.agent]])
+                ref = step.ref(cell.cell)
+                _add(made, group, scribe, replace(_lesson(ref, judgement, "preference", "anchor"), rejected=ref))
+                made.anchors[group] += len(made.rows[group]) - rows
 
 
 def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpace, scribe: Scribe) -> Made:
@@ -183,15 +220,20 @@ def _rewarded(trajectory: Trajectory, judgement: Judgement, scribe: Scribe) -> I
     cells = rewarded(step)
     kept = _kept(step, cells, scribe.record.run.seed, recipe.cap)
     for cell in cells:
-        call = judgement.call_of(cell.cell)
         if cell.cell in kept:
-            yield Lesson(
-                said=step.ref(cell.cell),
-                level="demonstration",
-                kind="rewarded",
-                teacher=judgement.rewards.critic,
-                asked=None if call is None else call.prompt,
-            )
+            yield _lesson(step.ref(cell.cell), judgement, "demonstration", "rewarded")
+
+
+def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Lesson:
+    """A reply that a critic rewarded."""
+    call = judgement.call_of(said.cell)
+    return Lesson(
+        said=said,
+        level=level,
+        kind=kind,
+        teacher=judgement.rewards.critic,
+        asked=None if call is None else call.prompt,
+    )
 
 
 def _kept(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:

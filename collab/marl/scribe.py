@@ -49,7 +49,7 @@ class Lesson:
     said: ReplyRef
     level: Level
     kind: str
-    """What it is: a pair's source, "rewarded", "solved" or "unsolved"."""
+    """What it is: a pair's source, "anchor", "rewarded", "solved" or "unsolved"."""
     rejected: ReplyRef | str | None = None
     """What it is preferred to: another cell's reply, or a text; None for nothing."""
     teacher: str

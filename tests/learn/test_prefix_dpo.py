@@ -1,5 +1,6 @@
 """Training over packed rows: TRL's losses, metrics and weights, whatever the division into micro-batches."""
 
+import math
 import os
 import random
 import subprocess
@@ -131,6 +132,18 @@ WAYS = {
     "checkpointing": {"gradient_checkpointing": True, "adapter": LoraConfig(**ADAPTER), "learning_rate": 1e-2},
     "plain": {"loss_type": ["sigmoid"], "loss_weights": [1.0]},
 }
+
+
+def test_what_is_compared_with_itself_is_held_by_the_anchor_alone(base: Path, tmp_path: Path) -> None:
+    """The preference loss is log 2 and has no gradient; what is left is the anchor's."""
+    data, states = pairs_of([3])
+    data = data.map(lambda row: {"rejected_ids": row["chosen_ids"]})
+    written = state_batches(states, 3, seed=0)
+    plain, _ = trained(Ours, base, tmp_path / "plain", data, written, **WAYS["plain"])
+    held, _ = trained(Ours, base, tmp_path / "held", data, written)
+    assert plain[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert plain[0]["grad_norm"] < 1e-4 < 1e-1 < held[0]["grad_norm"]
+    assert held[0]["rewards/margins"] == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from collab.learn.data import read_data
 from collab.library import Library
 from collab.marl.layout import MarlFolder
 from collab.marl.row_store import own_rows, store, stored, trajectory_rows_of
-from collab.marl.rows import WHOLE, pair_rows, rewarded_rows, trajectory_rows
+from collab.marl.rows import WHOLE, add_anchors, pair_rows, rewarded_rows, trajectory_rows
 from collab.marl.scribe import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
@@ -200,6 +200,22 @@ def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat:
     steps = sum(len(one.steps) for one in everything)
     capped = all_rows(played, chat, configured, "objective=rft", "pairs.cap=1").scribe
     assert len(rewarded_rows(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
+
+
+def test_rewarded_replies_in_no_pair_are_anchors(played: Record, chat: ChatTokenizer, configured) -> None:
+    """Ada's first reply is in a pair; of the two others that are rewarded in each state one is held on to."""
+    labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.8, ("ben", 0): None, ("ben", 1): 0.6})
+    scribe = all_rows(played, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
+    pairs = [pair(ref, cell) for ref, cell in cells(played) if cell.cell == ("ada", 0)]
+    made = pair_rows(pairs, scribe)
+    add_anchors(made, pairs, played.trajectories.values(), labels, SPACE, scribe)
+    rows, steps = made.rows["shared"], sum(len(one.steps) for one in played.trajectories.values())
+    assert [row.kind for row in rows] == ["adversary"] * len(pairs) + ["anchor"] * steps
+    assert all(row.level == "preference" and row.reply == row.rejected for row in rows[len(pairs) :])
+    first = {cell.prompt.suffix for _, cell in cells(played) if cell.cell == ("ada", 0)}
+    assert not first & {row.prompt.suffix for row in rows[len(pairs) :]}
+    counts = made.counts("shared", older=[])
+    assert (counts.pairs, counts.anchors) == (len(pairs), steps)
 
 
 def test_steps_that_nobody_judged_are_counted(played: Record, chat: ChatTokenizer, configured) -> None:
