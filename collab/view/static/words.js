@@ -41,6 +41,14 @@ export function isolated(text) {
   return `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "")}\u2069`;
 }
 
+/** Keys can scroll what scrolls: it takes the focus then, and only then. */
+const sizes = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    if (target.scrollHeight > target.clientHeight) target.setAttribute("tabindex", "0");
+    else if (target !== document.activeElement) target.removeAttribute("tabindex");
+  }
+});
+
 /**
  * A long text from outside with its line breaks; what is beyond the limit is shown when asked for.
  * @param {string | null | undefined} value
@@ -48,7 +56,8 @@ export function isolated(text) {
  */
 export function passage(value, { limit = LONG_TEXT, label } = {}) {
   const text = value ?? "";
-  const block = h("pre", { class: "passage", dir: "auto", "aria-label": label, role: label ? "group" : null });
+  const block = h("pre", { class: "passage scroll", dir: "auto", "aria-label": label, role: label ? "group" : null });
+  sizes.observe(block);
   if (text.length <= limit) {
     fill(block, text);
     return block;

@@ -79,6 +79,8 @@ def test_a_report_opens_from_a_file_without_a_network(recorded, opened, turn, st
     page.wait_for_selector("h1:has-text('step 2')")
     page.get_by_text("Exact prompt", exact=True).click()
     assert page.get_by_label("System", exact=True).inner_text()
+    assert faults(page) == []
+    page.set_viewport_size({"width": 1280, "height": 800})
     found = {}
     for place in ("#/", f"#/run/{run}", f"#/run/{run}/episodes", step_place(run, EPISODE, 1)):
         turn(page, place)
