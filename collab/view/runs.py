@@ -13,6 +13,7 @@ from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
+from collab.store.lock import FILE as LOCK
 from collab.store.lock import owner
 from collab.store.reader import RunReader
 from collab.view.answer import short
@@ -207,7 +208,7 @@ def _seconds(records: Sequence[Record], parts: Sequence[tuple[Root, RunRow]]) ->
 
 
 def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Status:
-    if owner(path) is not None:
+    if trouble(path, path / LOCK) is None and owner(path) is not None:
         return "running"
     if head.get("summary"):
         return "finished"

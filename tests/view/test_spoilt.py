@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
 import sqlite3
 import threading
@@ -18,6 +19,7 @@ from collab.errors import RunFormatError, UnknownName
 from collab.learn.folder import write_json
 from collab.marl.layout import MarlFolder
 from collab.store import index
+from collab.store.lock import FILE, RunLock
 from collab.store.run import RunStore
 from collab.types import Label
 from collab.view import overview, pool
@@ -25,6 +27,7 @@ from collab.view.inspector import Inspector
 from collab.view.labelled import Labelling
 from collab.view.paired import PairSet
 from collab.view.pool import Pool
+from collab.view.roots import Root
 from collab.view.shapes.episodes import EpisodeFilter
 
 
@@ -202,14 +205,14 @@ def test_the_numbers_of_a_run_are_counted_once_while_nothing_is_written(
     run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    count = overview._epoch
+    root, count = Root(id="hurt", path=run, kind="run"), overview._epoch
     monkeypatch.setattr(overview, "_epoch", lambda *given, **named: (counted.append(1), count(*given, **named))[1])
     with opened.opened(run) as one:
-        assert overview.epochs_of(one, "oracle") == overview.epochs_of(one, "oracle")
+        assert overview.epochs_of(root, one, "oracle") == overview.epochs_of(root, one, "oracle")
         assert len(counted) == 1
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-        overview.epochs_of(one, "oracle")
+        overview.epochs_of(root, one, "oracle")
     assert len(counted) == 2
 
 
@@ -244,6 +247,19 @@ def test_a_run_of_links_is_not_opened(recorded: Path, run: Path, inspect: Open, 
     (row,) = inspect(run).runs().runs
     assert row.steps == 0
     assert "out of the run" in (row.unreadable or "") or "neither a file" in (row.unreadable or "")
+
+
+@pytest.mark.parametrize("how", ["pipe", "link"])
+def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path, inspect: Open, how: str) -> None:
+    folder = MarlFolder(tmp_path / "runs" / "marl")
+    folder.path.mkdir(parents=True)
+    folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
+    os.mkfifo(folder.path / FILE) if how == "pipe" else (folder.path / FILE).symlink_to(tmp_path / FILE)
+    held = RunLock(tmp_path)
+    inspector, statuses = inspect(folder.path.parent), queue.Queue[list[str]]()
+    threading.Thread(target=lambda: statuses.put([row.status for row in inspector.runs().runs]), daemon=True).start()
+    assert statuses.get(timeout=30) == ["stopped"]
+    held.release()
 
 
 @pytest.mark.parametrize("place", ["labels/oracle", "labels/oracle/events", "pairs/{name}", "pairs/{name}/pairs.jsonl"])
