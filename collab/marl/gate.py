@@ -6,6 +6,7 @@ Whoever is asked in a training, critic and adversary, must be there before anyth
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from collab.config import Budget
 from collab.credit.calibration_record import CalibrationRecord
@@ -39,7 +40,7 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, anyway=anyway)
     if found is not None:
-        return f"calibrated {found.created}: {told(found)}"
+        return f"calibrated {found.created}: {told(found)}{_elsewhere(found, config)}"
     return "exact by construction" if kind in EXACT else f"no finished calibration of it in {calibrations}"
 
 
@@ -51,6 +52,22 @@ def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecor
         if needed:
             raise
         return None
+
+
+def _elsewhere(found: CalibrationRecord, config: MarlConfig) -> str:
+    """What to know of a calibration of a model at another address: it is known to be the same by its name alone."""
+    then, now = _address(found.config.get("critic")), _address(config.critic.model_dump(mode="json"))
+    if then == now:
+        return ""
+    return f"; measured of the model at {then}, asked is the one at {now}: take care that both are the same weights"
+
+
+def _address(critic: Any) -> str:
+    """Where the model of a critic is asked, in words."""
+    try:
+        return str(critic["options"]["model"]["options"]["base_url"])
+    except (LookupError, TypeError):
+        return "its usual address"
 
 
 async def check_parties(config: MarlConfig, budget: Budget) -> None:

@@ -201,6 +201,7 @@ def test_a_reply_is_written_as_policies_write_and_left_alone_where_it_cannot_be_
     wordy += '```json\n{"action_type":"navigate_home"}\n```\nThank you!'
     assert over_http(one, lambda body: wordy)[0].text == WRONG
     assert over_http(one, lambda body: "I cannot do that.")[0].text == "I cannot do that."
+    assert over_http(one, lambda body: wordy.replace("</think>", ""))[0].text == "", "a thought that never ends"
 
 
 def test_the_actions_are_listed_where_the_cells_own_rules_do_not(phone) -> None:  # type: ignore[no-untyped-def]

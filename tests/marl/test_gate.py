@@ -38,7 +38,7 @@ def calibrate(folder: Path, config: MarlConfig, auc: float) -> Path:
         critic=config.method.critic,
         label=bench.label,
         digest=bench.digest,
-        config={},
+        config={"critic": config.critic.model_dump(mode="json")},
         environment="fake[corridor]",
         environment_version="1",
         created="2026-01-01T00:00:00.000Z",
@@ -83,6 +83,29 @@ def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configured, tmp_path: 
         known(configured("critic=critic-outcome"), tmp_path)
     assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
     assert known(configured(), tmp_path) == "exact by construction"
+
+
+def test_a_model_at_another_address_is_told_beside_its_calibration(
+    configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+
+    def served(port: int) -> MarlConfig:
+        address = f"http://127.0.0.1:{port}/v1"
+        path = tmp_path / str(port) / "judge.yaml"
+        path.parent.mkdir()
+        options = f"{{model: mine, base_url: '{address}'}}"
+        path.write_text(f"kind: llm\noptions: {{model: {{kind: openai, options: {options}}}}}\n")
+        found: MarlConfig = configured(f"critic={path}")
+        return found
+
+    first, moved = served(8001), served(8002)
+    folder = calibrate(tmp_path / "measured", first, 0.9)
+    assert "take care" not in known(first, folder)
+    assert known(moved, folder).endswith(
+        "; measured of the model at http://127.0.0.1:8001/v1, asked is the one at http://127.0.0.1:8002/v1: take care "
+        "that both are the same weights"
+    )
 
 
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
