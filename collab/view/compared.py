@@ -54,8 +54,8 @@ def comparison(
         a=a[0],
         b=b[0],
         both=both,
-        only_a=len(first.keys() - second.keys()),
-        only_b=len(second.keys() - first.keys()),
+        only_a=[one for key, one in first.items() if key not in second],
+        only_b=[one for key, one in second.items() if key not in first],
         success_a=_rate([one.a for one in over]),
         success_b=_rate([one.b for one in over]),
     )

@@ -11,6 +11,7 @@ from collab.store.run import RunStore
 from collab.types import Action, ElementTarget
 from collab.view.compared import Trace, parting
 from collab.view.inspector import Inspector
+from collab.view.shapes.episodes import EpisodeFilter
 
 
 def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, tmp_path: Path) -> None:
@@ -25,8 +26,11 @@ def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, t
             writer.step(one.id, step)
     inspector = Inspector([recorded, store.path], spares=tmp_path / "spares")
     a, b = (next(row.id for row in inspector.runs().runs if row.path == str(path)) for path in (recorded, store.path))
-    (instance,) = inspector.compare(a, b).both
+    compared = inspector.compare(a, b)
+    (instance,) = compared.both
     assert (instance.a.id, instance.b.id, instance.diverged) == (one.id, one.id, 2)
+    others = {row.id for row in inspector.episodes(a, EpisodeFilter()).rows} - {one.id}
+    assert ({row.id for row in compared.only_a}, compared.only_b) == (others, [])
     pair = inspector.compare_episodes(a, b, one.id, one.id)
     assert (pair.diverged, pair.why, len(pair.steps)) == (2, "action", len(one.steps))
     assert (pair.steps[3].b, pair.steps[3].same_screen) == (None, None)

@@ -30,8 +30,8 @@ class Comparison:
     a: RunRow
     b: RunRow
     both: Sequence[Instance]
-    only_a: int
-    only_b: int
+    only_a: Sequence[EpisodeRow]
+    only_b: Sequence[EpisodeRow]
     """Instances without a counterpart; of episodes of one instance the last counts."""
     success_a: Rate
     success_b: Rate

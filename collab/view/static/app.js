@@ -7,6 +7,7 @@ import { button, fill, h, link } from "./dom.js";
 import { episodesPage } from "./episodes_page.js";
 import { findsPage } from "./finds_page.js";
 import { helpDialog } from "./help.js";
+import { focused } from "./keep.js";
 import { listenToKeys, setKeys } from "./keys.js";
 import { overviewPage } from "./overview_page.js";
 import { readPlace, runsPlace, searchPlace } from "./place.js";
@@ -105,7 +106,7 @@ function topBar(help) {
 function searched(event) {
   event.preventDefault();
   const run = runOfPlace();
-  if (run !== null) location.hash = searchPlace(run, words.value);
+  if (run !== null) location.hash = searchPlace(run, words.value, readPlace(location.hash).query.get("labels"));
 }
 
 /** The run that is looked at; null where none is. */
@@ -122,7 +123,7 @@ async function show() {
   main.setAttribute("aria-busy", "true");
   const page = await made(place);
   if (turn !== now.turn) return;
-  turnTo(page, place.page);
+  turnTo(page, place);
   main.removeAttribute("aria-busy");
 }
 
@@ -138,18 +139,21 @@ async function made(place) {
   }
 }
 
-/** @param {Page} page @param {string} name */
-function turnTo(page, name) {
-  const same = main.dataset.page === name;
+/** What one looks at in another way, or at the next of its kind, stays where it was on the screen, the focus on what had it. @param {Page} page @param {import("./place.js").Place} place */
+function turnTo(page, { page: name, parts }) {
+  const kind = JSON.stringify([name, parts[0]]);
+  const same = main.dataset.page === kind;
   const scroll = same ? scrollY : 0;
+  const [within, again] = [main.contains(document.activeElement), focused(main)];
   now.page = page;
-  main.dataset.page = name;
+  main.dataset.page = kind;
   document.title = `${page.title} · Collab`;
   fill(main, page.element);
   page.placed?.();
   scrollTo(0, scroll);
   fill(spoken, same && name === "step" ? page.title : null);
-  if (!same && document.activeElement === document.body) main.focus({ preventScroll: true });
+  if (same) again()?.focus({ preventScroll: true });
+  if (document.activeElement === document.body && (within || !same)) main.focus({ preventScroll: true });
   setKeys(page.keys);
   followPage(page);
 }

@@ -21,6 +21,9 @@ import { axisMarks, linear, wholeTicks } from "./scale.js";
  */
 
 const SIZE = { width: 360, height: 190, left: 46, right: 14, top: 12, bottom: 28 };
+/** Width of a letter beside an axis, about, and of the gaps around a word there. */
+const LETTER = 6;
+const GAPS = 10;
 const POINT_SHAPES = ["circle", "square", "diamond", "triangle"];
 
 /** @param {Series[]} series @param {ChartOptions} options */
@@ -49,12 +52,13 @@ function drawing(series, options) {
   const marks = options.kind === "share" ? axisMarks("share", 0, 1) : axisMarks(options.kind, Math.min(...ys), Math.max(...ys));
   const [left, right] = [Math.min(...xs), Math.max(...xs)];
   const alone = left === right;
-  const x = linear(alone ? left - 1 : left, alone ? right + 1 : right, SIZE.left + 8, SIZE.width - SIZE.right);
+  const margin = Math.max(SIZE.left, GAPS + LETTER * Math.max(...marks.map((mark) => mark.words.length)));
+  const x = linear(alone ? left - 1 : left, alone ? right + 1 : right, margin + 8, SIZE.width - SIZE.right);
   const y = linear(marks[0].at, marks[marks.length - 1].at, SIZE.height - SIZE.bottom, SIZE.top);
   return s(
     "svg",
     { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": inWords(series, options), class: "plot" },
-    marks.map((mark) => yTick(mark.words, y(mark.at))),
+    marks.map((mark) => yTick(mark.words, y(mark.at), margin)),
     wholeTicks(left, right).map((mark) =>
       s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark),
     ),
@@ -62,11 +66,11 @@ function drawing(series, options) {
   );
 }
 
-/** @param {string} words @param {number} y */
-function yTick(words, y) {
+/** @param {string} words @param {number} y @param {number} margin left of the axis */
+function yTick(words, y, margin) {
   return [
-    s("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y, y2: y, class: "grid" }),
-    s("text", { x: SIZE.left - 6, y, dy: "0.33em", "text-anchor": "end", class: "tick" }, words),
+    s("line", { x1: margin, x2: SIZE.width - SIZE.right, y1: y, y2: y, class: "grid" }),
+    s("text", { x: margin - 6, y, dy: "0.33em", "text-anchor": "end", class: "tick" }, words),
   ];
 }
 

@@ -1,17 +1,20 @@
 /** Two runs on equal instances, and one instance step by step, with the first step at which they part. */
 
 import { crumbs } from "./crumbs.js";
-import { getComparison, getEpisodePair, getStep, pictureSource } from "./data.js";
+import { getComparison, getEpisodePair, getRun, getStep, pictureSource } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { decimal, percent } from "./figures.js";
 import { outcomeOf } from "./filter.js";
+import { drawWhenFree, keeping } from "./keep.js";
 import { outcomeBadge, rateView } from "./outcome.js";
-import { comparePlace, overviewPlace, stepPlace } from "./place.js";
+import { comparePlace, episodePlace, overviewPlace, stepPlace } from "./place.js";
 import { drawnScreen, marksOf } from "./proposals.js";
 import { legend, stage } from "./stage.js";
 import { team } from "./agents.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
 import { plural, said } from "./words.js";
+
+const MOST_LONELY = 500;
 
 /** @param {import("./place.js").Place} place */
 export function comparePage(place) {
@@ -21,23 +24,53 @@ export function comparePage(place) {
 
 /** @param {string} a @param {string} b */
 async function runsCompared(a, b) {
-  const found = await getComparison(a, b);
-  const element = h(
-    "div",
-    null,
-    crumbs([]),
-    h("h1", null, "Two runs"),
-    h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
+  const element = h("div");
+  const choice = { order: { key: null, descending: false }, differing: false };
+  let title = "";
+  const draw = async () => {
+    const found = await getComparison(a, b);
+    const { only_a: onlyA, only_b: onlyB } = found;
+    title = `${found.a.path} and ${found.b.path}`;
+    const parts = () => [
+      crumbs([]),
+      h("h1", null, "Two runs"),
+      h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
+      h(
+        "p",
+        { class: "muted", role: "status" },
+        `${plural(found.both.length, "instance")} played by both`,
+        onlyA.length + onlyB.length > 0 && `; ${onlyA.length} only by A, ${onlyB.length} only by B`,
+        ". Success is over equal instances that are over in both.",
+      ),
+      found.both.length > 0 && instances(found, choice),
+      lonely("A", onlyA),
+      lonely("B", onlyB),
+    ];
+    keeping(element, () => fill(element, parts()));
+  };
+  await draw();
+  return { element, title, runs: [a, b], keys: {}, refresh: () => drawWhenFree(element, draw) };
+}
+
+/** Instances that one of them alone played. @param {string} letter @param {any[]} rows `EpisodeRow`s */
+function lonely(letter, rows) {
+  if (!rows.length) return null;
+  const line = (/** @type {any} */ row) =>
     h(
-      "p",
-      { class: "muted", role: "status" },
-      `${plural(found.both.length, "instance")} played by both`,
-      found.only_a + found.only_b > 0 && `; ${found.only_a} only by A, ${found.only_b} only by B`,
-      ". Success is over equal instances that are over in both.",
-    ),
-    instances(found),
+      "li",
+      null,
+      link(episodePlace(row.run, row.id), null, said(row.task)),
+      h("span", { class: "muted" }, ` seed ${row.seed} `),
+      outcomeBadge(row),
+    );
+  const more = rows.length - MOST_LONELY;
+  return h(
+    "details",
+    null,
+    h("summary", null, `${plural(rows.length, "instance")} that only ${letter} played`),
+    h("ul", null, rows.slice(0, MOST_LONELY).map(line)),
+    more > 0 && h("p", { class: "muted" }, `and ${plural(more, "more instance")}, left out here`),
   );
-  return { element, title: "Compare", runs: [a, b], keys: {} };
 }
 
 /** @param {string} letter @param {any} run @param {any} success */
@@ -60,10 +93,8 @@ function runCard(letter, run, success) {
   );
 }
 
-/** @param {any} found a `Comparison` */
-function instances(found) {
-  let order = { key: /** @type {string | null} */ (null), descending: false };
-  let differing = false;
+/** @param {any} found a `Comparison` @param {{order: import("./table.js").Order, differing: boolean}} choice */
+function instances(found, choice) {
   const holder = h("div");
   const columns = [
     {
@@ -95,23 +126,23 @@ function instances(found) {
     },
   ];
   const sorted = (/** @type {string} */ key) => {
-    order = nextOrder(order, key);
+    choice.order = nextOrder(choice.order, key);
     draw();
   };
   const shown = () =>
-    found.both.filter((/** @type {any} */ one) => !differing || outcomeOf(one.a) !== outcomeOf(one.b));
+    found.both.filter((/** @type {any} */ one) => !choice.differing || outcomeOf(one.a) !== outcomeOf(one.b));
   const draw = () =>
     redraw(holder, () =>
       sortableTable(
         "Instances that both played",
         columns,
-        sortedRows(shown(), columns, order),
-        order,
+        sortedRows(shown(), columns, choice.order),
+        choice.order,
         sorted,
       ),
     );
   const toggled = (/** @type {Event} */ event) => {
-    differing = /** @type {HTMLInputElement} */ (event.target).checked;
+    choice.differing = /** @type {HTMLInputElement} */ (event.target).checked;
     draw();
   };
   draw();
@@ -119,7 +150,7 @@ function instances(found) {
     h(
       "label",
       { class: "inline" },
-      h("input", { type: "checkbox", events: { change: toggled } }),
+      h("input", { type: "checkbox", id: "differing", checked: choice.differing, events: { change: toggled } }),
       "only where the outcomes differ",
     ),
     holder,
@@ -133,26 +164,37 @@ function stepsOf(row) {
 
 /** @param {string} a @param {string} b @param {string} episodeA @param {string} episodeB */
 async function episodesCompared(a, b, episodeA, episodeB) {
-  const pair = await getEpisodePair(a, b, episodeA, episodeB);
-  const screens = h("div", { class: "two sides" });
+  const [element, screens] = [h("div"), h("div", { class: "two sides" })];
+  const [{ run: runA }, { run: runB }] = await Promise.all([getRun(a), getRun(b)]);
+  let pair = await getEpisodePair(a, b, episodeA, episodeB);
+  let chosen = pair.diverged ?? pair.steps[0]?.step;
   const show = async (/** @type {number} */ step) => {
+    chosen = step;
     const row = pair.steps.find((/** @type {any} */ one) => one.step === step);
-    fill(screens, ...(await Promise.all([oneSide("A", pair.a, row?.a), oneSide("B", pair.b, row?.b)])));
+    const sides = await Promise.all([oneSide("A", runA, pair.a, row?.a), oneSide("B", runB, pair.b, row?.b)]);
+    if (step !== chosen) return;
+    keeping(screens, () => fill(screens, sides));
     for (const control of element.querySelectorAll("[data-step]"))
       control.setAttribute("aria-pressed", String(control.getAttribute("data-step") === String(step)));
   };
-  const element = h(
-    "div",
-    null,
-    crumbs([["Two runs", comparePlace(a, b)]]),
-    h("h1", null, said(pair.a.task, 80), h("span", { class: "muted" }, ` seed ${pair.a.seed}`)),
-    h("p", { class: "lead" }, said(pair.a.goal, 300)),
-    h("p", { class: "note", role: "status" }, parting(pair)),
-    h("div", { class: "compared" }, stepsTable(pair, show), screens),
-  );
-  const start = pair.diverged ?? pair.steps[0]?.step;
-  if (start !== undefined) await show(start);
-  return { element, title: `${pair.a.task}, compared`, runs: [a, b], keys: {} };
+  const draw = async () => {
+    const parts = () => [
+      crumbs([[`${runA.path} and ${runB.path}`, comparePlace(a, b)]]),
+      h("h1", null, said(pair.a.task, 80), h("span", { class: "muted" }, ` seed ${pair.a.seed}`)),
+      h("p", { class: "lead" }, said(pair.a.goal, 300)),
+      h("p", { class: "note", role: "status" }, parting(pair)),
+      h("div", { class: "compared" }, stepsTable(pair, show), screens),
+    ];
+    keeping(element, () => fill(element, parts()));
+    if (chosen !== undefined) await show(chosen);
+  };
+  const refresh = async () => {
+    pair = await getEpisodePair(a, b, episodeA, episodeB);
+    chosen ??= pair.diverged ?? pair.steps[0]?.step;
+    await draw();
+  };
+  await draw();
+  return { element, title: `${pair.a.task}, compared`, runs: [a, b], keys: {}, refresh };
 }
 
 /** @param {any} pair an `EpisodePair` */
@@ -236,9 +278,10 @@ function sideCell(step) {
   ];
 }
 
-/** One step of one of them. @param {string} letter @param {any} row an `EpisodeRow` @param {any} found a `StepRow`, or null */
-async function oneSide(letter, row, found) {
-  const heading = h("h2", null, h("span", { class: "tag" }, letter), " ", outcomeBadge(row));
+/** One step of one of them. @param {string} letter @param {any} run a `RunRow` @param {any} row an `EpisodeRow` @param {any} found a `StepRow`, or null */
+async function oneSide(letter, run, row, found) {
+  const name = link(overviewPlace(run.id), null, said(run.path, 80));
+  const heading = [h("h2", null, h("span", { class: "tag" }, letter), " ", name), h("p", null, outcomeBadge(row))];
   if (!found) return h("section", { class: "panel" }, heading, h("p", { class: "muted" }, "It has no such step."));
   const step = await getStep(row.run, row.id, found.step, null);
   const agents = team(step.agents);

@@ -11,7 +11,7 @@ export function crumbs(steps) {
     h(
       "ol",
       null,
-      [["Runs", "#/"], ...steps].map(([name, place]) => h("li", null, link(place, null, said(name, 60)))),
+      [["Runs", "#/"], ...steps].map(([name, place]) => h("li", null, link(place, null, said(name, 120)))),
     ),
   );
 }

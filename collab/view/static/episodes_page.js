@@ -1,14 +1,18 @@
 /** The episodes of a run: filtered, sorted, page by page. */
 
+import { shareBar } from "./bars.js";
 import { crumbs } from "./crumbs.js";
 import { getEpisodes } from "./data.js";
-import { fill, h, link, property } from "./dom.js";
+import { fill, h, link } from "./dom.js";
 import { decimal, duration, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
+import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { outcomeBadge } from "./outcome.js";
-import { episodePlace, episodesPlace, overviewPlace } from "./place.js";
+import { episodePlace, episodesPlace } from "./place.js";
 import { sortableTable } from "./table.js";
+import { trailTo } from "./trail.js";
+import { isNarrowed } from "./walk.js";
 import { isolated, plural, said } from "./words.js";
 
 const PAGE_SIZE = 200;
@@ -23,24 +27,27 @@ const OUTCOMES_BY_NAME = [
 export async function episodesPage(place) {
   const [id] = place.parts;
   const filters = Object.fromEntries(place.query);
+  const { labels = null, ...wanted } = filters;
   const body = h("div");
+  const way = trailTo(id, labels);
   const draw = async () => {
-    const found = await getEpisodes(id, { ...filters, limit: PAGE_SIZE });
+    const found = await getEpisodes(id, { ...wanted, limit: PAGE_SIZE });
     const parts = () => [filterForm(id, filters, found), under(id, filters, found), episodeTable(id, filters, found)];
     keeping(body, () => fill(body, parts()));
   };
-  await draw();
+  const [{ view, trail }] = await Promise.all([way, draw()]);
   const element = h(
     "div",
     null,
-    crumbs([[id, overviewPlace(id)]]),
+    crumbs(trail),
     h("h1", null, "Episodes"),
-    findLinks(id),
+    findLinks(id, labels),
+    heldNote(id, "the others are in the run"),
     body,
   );
   return {
     element,
-    title: `Episodes of ${id}`,
+    title: `Episodes of ${view.run.path}`,
     runs: [id],
     keys: {},
     refresh: () => drawWhenFree(body, draw),
@@ -83,7 +90,8 @@ function filterForm(id, filters, found) {
   );
   form.addEventListener("change", () => {
     const values = Object.fromEntries([...form.elements].filter((one) => one.name).map((one) => [one.name, one.value]));
-    location.hash = episodesPlace(id, { ...values, sort: filters.sort, descending: filters.descending });
+    const { labels, sort, descending } = filters;
+    location.hash = episodesPlace(id, { ...values, labels, sort, descending });
   });
   return form;
 }
@@ -114,30 +122,36 @@ function facet(name, key, values, chosen) {
   );
 }
 
-/** How many there are, and the way to the others. @param {string} id @param {Record<string, string>} filters @param {any} found */
+/** How many there are, and the way to the others. @param {string} id @param {Record<string, any>} filters @param {any} found */
 function under(id, filters, found) {
   const { offset, rows, total } = found;
+  const { labels, sort, descending, offset: _, ...narrowing } = filters;
   const at = (/** @type {number} */ from) => episodesPlace(id, { ...filters, offset: from || "" });
+  const before = Math.min(offset, PAGE_SIZE * Math.ceil(total / PAGE_SIZE)) - PAGE_SIZE;
   return h(
     "div",
     { class: "under-filters" },
     h(
       "p",
       { class: "muted", role: "status" },
-      total === 0
-        ? "No episode fits."
-        : `${plural(total, "episode")}${rows.length < total ? `, ${offset + 1} to ${offset + rows.length} shown` : ""}`,
+      total === 0 ? "No episode fits." : `${plural(total, "episode")}${range(offset, rows.length, total)}`,
     ),
-    Object.keys(filters).some((key) => key !== "sort" && key !== "descending") &&
-      link(episodesPlace(id), null, "Clear filters"),
+    Object.values(narrowing).some(Boolean) &&
+      link(episodesPlace(id, { labels, sort, descending }), null, "Clear filters"),
     h(
       "nav",
       { "aria-label": "Pages" },
-      offset > 0 && link(at(Math.max(0, offset - PAGE_SIZE)), null, "← before"),
+      offset > 0 && link(at(Math.max(0, before)), null, "← before"),
       " ",
       offset + rows.length < total && link(at(offset + PAGE_SIZE), null, "after →"),
     ),
   );
+}
+
+/** Which of them are shown. @param {number} offset @param {number} shown @param {number} total */
+function range(offset, shown, total) {
+  if (shown === total) return "";
+  return shown === 0 ? `, none behind the first ${offset}` : `, ${offset + 1} to ${offset + shown} shown`;
 }
 
 /** @param {string} id @param {Record<string, string>} filters @param {any} found */
@@ -147,32 +161,33 @@ function episodeTable(id, filters, found) {
     const descending = order.key === key ? !order.descending : false;
     location.hash = episodesPlace(id, { ...filters, offset: "", sort: key, descending });
   };
-  return sortableTable("Episodes", EPISODE_COLUMNS, found.rows, order, sorted);
+  return sortableTable("Episodes", [nameColumn(id, filters), ...EPISODE_COLUMNS], found.rows, order, sorted);
 }
 
-/** A share as a small bar and a number. @param {number | null} share */
-function shareView(share) {
-  return [property(h("span", { class: "share", "aria-hidden": "true" }), "--share", share ?? 0), percent(share)];
-}
-
-/** @type {import("./table.js").Column[]} */
-const EPISODE_COLUMNS = [
-  {
+/** @param {string} id @param {Record<string, string>} filters @returns {import("./table.js").Column} */
+function nameColumn(id, { offset, ...filters }) {
+  const list = isNarrowed(filters) ? episodesPlace(id, filters) : null;
+  const from = (/** @type {any} */ row) => list ?? (row.run === id ? null : episodesPlace(id, filters));
+  return {
     name: "Episode",
     key: "task",
     heads: true,
     show: (row) => [
-      link(episodePlace(row.run, row.id), { class: "run-link" }, said(row.id, 80)),
+      link(episodePlace(row.run, row.id, { labels: filters.labels, from: from(row) }), { class: "run-link" }, said(row.id, 80)),
       h("small", { class: "muted under" }, said(row.goal, 140)),
     ],
-  },
+  };
+}
+
+/** @type {import("./table.js").Column[]} */
+const EPISODE_COLUMNS = [
   {
     name: "Outcome",
     show: (row) => [outcomeBadge(row), row.error && h("small", { class: "under" }, said(row.error, 60))],
   },
   { name: "Score", key: "score", kind: "number", show: (row) => decimal(row.score) },
   { name: "Steps", key: "steps", kind: "number", show: (row) => row.steps },
-  { name: "Agreement", key: "agreement", kind: "number", show: (row) => shareView(row.agreement) },
+  { name: "Agreement", key: "agreement", kind: "number", show: (row) => [shareBar(row.agreement), percent(row.agreement)] },
   { name: "Entropy", key: "entropy", kind: "number", show: (row) => decimal(row.entropy) },
   { name: "Ties", kind: "number", show: (row) => row.ties },
   { name: "No action", kind: "number", show: (row) => row.failures },

@@ -1,14 +1,17 @@
 /** Steps that are worth looking at: the three jumps. */
 
 import { crumbs } from "./crumbs.js";
-import { getFinds, getRun } from "./data.js";
-import { h, link } from "./dom.js";
+import { getFinds } from "./data.js";
+import { fill, h, link } from "./dom.js";
+import { heldNote } from "./held.js";
+import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
-import { findsPlace, overviewPlace, stepPlace } from "./place.js";
+import { findsPlace, stepPlace } from "./place.js";
+import { trailTo } from "./trail.js";
 import { plural, said } from "./words.js";
 
 /** @type {Record<string, [string, string]>} */
-const KINDS_OF_FINDS = {
+export const KINDS_OF_FINDS = {
   "first-wrong": [
     "First wrong step",
     "Of every episode that was not solved, the first step that the critic does not reward.",
@@ -35,27 +38,28 @@ export async function findsPage(place) {
   const [id, kind = "first-wrong"] = place.parts;
   const [name, meaning] = KINDS_OF_FINDS[kind] ?? [kind, ""];
   const labels = place.query.get("labels");
-  const [view, found] = await Promise.all([getRun(id), getFinds(id, kind, labels)]);
-  const element = h(
-    "div",
-    null,
-    crumbs([[id, overviewPlace(id, labels)]]),
-    h(
-      "div",
-      { class: "title-line" },
-      h("h1", null, name),
-      labelsChoice(view.labellings, found.labels, (other) => findsPlace(id, kind, other)),
-    ),
-    h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
-    findLinks(id, labels),
-    h("p", { class: "muted", role: "status" }, told(found)),
-    h(
-      "ol",
-      { class: "found" },
-      found.rows.map((/** @type {any} */ row) => h("li", null, findLine(row, found.labels))),
-    ),
-  );
-  return { element, title: name, runs: [], keys: {} };
+  const along = { labels, from: findsPlace(id, kind, labels) };
+  const element = h("div");
+  const draw = async () => {
+    const [{ view, trail }, found] = await Promise.all([trailTo(id, labels), getFinds(id, kind, labels)]);
+    const choice = labelsChoice(view.labellings, found.labels, (other) => findsPlace(id, kind, other));
+    const parts = () => [
+      crumbs(trail),
+      h("div", { class: "title-line" }, h("h1", null, name), choice),
+      h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
+      findLinks(id, labels),
+      heldNote(id, "steps of the others are not listed"),
+      h("p", { class: "muted", role: "status" }, told(found)),
+      h(
+        "ol",
+        { class: "found" },
+        found.rows.map((/** @type {any} */ row) => h("li", null, findLine(row, along))),
+      ),
+    ];
+    keeping(element, () => fill(element, parts()));
+  };
+  await draw();
+  return { element, title: name, runs: [id], keys: {}, refresh: () => drawWhenFree(element, draw) };
 }
 
 /** @param {any} found a `Finds` */
@@ -64,11 +68,11 @@ function told(found) {
   return found.rows.length ? plural(found.rows.length, "step") : "No such step.";
 }
 
-/** @param {any} row a `Find` @param {string | null} labels */
-function findLine(row, labels) {
+/** @param {any} row a `Find` @param {import("./place.js").Along} along */
+function findLine(row, along) {
   return [
     link(
-      stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, labels }),
+      stepPlace(row.run, row.episode, row.step, { agent: row.agent, round: row.round, ...along }),
       null,
       said(row.episode, 100),
       ` step ${row.step}`,

@@ -35,8 +35,8 @@ function isChoosing(holder) {
   return focus !== null && holder.contains(focus) && focus.matches("select, input:not([type=checkbox])");
 }
 
-/** How what has the focus is found again. @param {Element} holder @returns {() => any} */
-function focused(holder) {
+/** How what has the focus is found again, by its id or by what it is called. @param {Element} holder @returns {() => any} */
+export function focused(holder) {
   const focus = document.activeElement;
   if (focus === null || !holder.contains(focus)) return () => null;
   const { id } = focus;
@@ -49,8 +49,8 @@ function focused(holder) {
 /** @param {Element} element */
 function nameOf(element) {
   return (
-    element.getAttribute("href") ??
     element.getAttribute("aria-label") ??
+    element.getAttribute("href") ??
     `${nameOfRegion(element)} ${withoutNumbers(element.textContent)}`
   );
 }

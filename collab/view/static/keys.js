@@ -40,7 +40,7 @@ function isBusy(event) {
 /** What the keys do, for people: key and meaning. */
 export const KEY_NAMES = [
   ["← →", "the step before, the next step"],
-  ["↑ ↓", "the episode before, the next episode"],
+  ["↑ ↓", "the episode before, the next episode: of the list that one came from, else of the run"],
   ["1 … 9", "look at an agent; again: its next round"],
   ["0", "look at no agent"],
   ["/", "search"],

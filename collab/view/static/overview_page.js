@@ -2,17 +2,19 @@
 
 import { tiles } from "./bars.js";
 import { crumbs } from "./crumbs.js";
-import { getOverview, getProblems, getRun, heldOf } from "./data.js";
+import { getOverview, getProblems, getRun } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { epochSection } from "./epoch.js";
 import { amount, decimal, duration, isKnown, moment, money, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
 import { graphsOverEpochs } from "./graphs_panel.js";
+import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
 import { rateView, statusBadge } from "./outcome.js";
 import { episodesPlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
+import { partName, trailTo } from "./trail.js";
 import { trends } from "./trends.js";
 import { passage, plural, said } from "./words.js";
 
@@ -34,9 +36,9 @@ export async function overviewPage(place) {
   /** @type {Choice} */
   const choice = { labels, epoch: null, order: { key: null, descending: false } };
   const draw = async () => {
-    const [view, found] = await Promise.all([getRun(id), getOverview(id, labels)]);
-    const problems = found.run.problems > 0 ? await getProblems(id) : null;
-    keeping(body, () => fill(body, ...sections(id, view, found, problems, choice)));
+    const asked = [trailTo(id, labels), getOverview(id, labels), getProblems(id)];
+    const [{ view, trail }, found, { problems }] = await Promise.all(asked);
+    keeping(body, () => fill(body, ...sections({ id, view, trail, found, problems, choice })));
   };
   await draw();
   return {
@@ -60,39 +62,37 @@ function unreadablePage(view) {
   return { element, title: view.run.path, runs: [], keys: {} };
 }
 
-/** @param {string} id @param {any} view a `RunView` @param {any} found an `Overview` @param {any} problems a `Problems`, or null @param {Choice} choice */
-function sections(id, view, found, problems, choice) {
+/** @param {{id: string, view: any, trail: [string, string][], found: any, problems: any[], choice: Choice}} told a `RunView`, an `Overview`, `Problem`s */
+function sections({ id, view, trail, found, problems, choice }) {
   const { run } = found;
   const epochs = found.epochs;
   return [
-    head(id, view, found),
-    headlines(run, epochs),
+    head(id, view, trail, found, choice.labels),
+    headlines(run, epochs, found.best),
     findLinks(id, choice.labels),
     epochs.length > 1 && trends(epochs, run.kind === "training"),
     epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),
     graphsOverEpochs(epochs),
-    tasksSection(id, found.tasks, choice),
-    problems && problemsSection(problems),
+    tasksSection(id, found.tasks, found.tasks_epoch, choice),
+    problems.length > 0 && problemsSection(problems),
     about(view),
   ];
 }
 
-/** @param {string} id @param {any} view @param {any} found */
-function head(id, view, found) {
+/** @param {string} id @param {any} view @param {[string, string][]} trail @param {any} found @param {string | null} labels */
+function head(id, view, trail, found, labels) {
   const { run } = found;
-  const trail = /** @type {[string, string][]} */ ([]);
-  if (view.training) trail.push([view.training, overviewPlace(view.training)]);
   return h(
     "header",
     null,
-    crumbs(trail),
+    crumbs(trail.slice(0, -1)),
     h(
       "div",
       { class: "title-line" },
       h("h1", null, said(run.path, 120)),
       statusBadge(run.status),
-      labelsChoice(view.labellings, found.labels, (labels) => overviewPlace(id, labels)),
-      link(episodesPlace(id), { class: "action" }, "Episodes"),
+      labelsChoice(view.labellings, found.labels, (other) => overviewPlace(id, other)),
+      link(episodesPlace(id, { labels }), { class: "action" }, "Episodes"),
     ),
     h(
       "p",
@@ -106,27 +106,19 @@ function head(id, view, found) {
       said(run.graph),
       ` · seed ${run.seed} · begun ${moment(run.created)} UTC`,
     ),
-    heldNote(id),
+    heldNote(id, "the numbers here are of all of them"),
     run.privileged &&
       h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
   );
 }
 
-/** What a report lacks, for its numbers are of all. @param {string} id */
-function heldNote(id) {
-  const held = heldOf(id);
-  if (!held) return null;
-  const told = `This report holds ${held.episodes} of ${held.of} episodes; the numbers here are of all of them.`;
-  return h("p", { class: "note" }, told);
-}
-
-/** @param {any} run @param {any[]} epochs */
-function headlines(run, epochs) {
+/** @param {any} run @param {any[]} epochs @param {number | null} best */
+function headlines(run, epochs, best) {
   const last = epochs[epochs.length - 1];
   const tokens = isKnown(run.prompt_tokens) ? run.prompt_tokens + (run.completion_tokens ?? 0) : null;
   const planned = run.planned === null ? "" : ` of ${amount(run.planned)}`;
   return tiles([
-    ["success", rateView(run.success), null],
+    ["success", rateView(run.success), countedOver(run, best)],
     [
       run.kind === "training" ? "epochs" : "episodes",
       `${amount(run.done)}${planned}`,
@@ -141,12 +133,21 @@ function headlines(run, epochs) {
     ],
     ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
     ["cost", money(run.cost_usd), null],
-    ["time", duration(run.seconds), run.kind === "training" ? "of its parts, added up" : "of its episodes, added up"],
+    ["time", duration(run.seconds), "by the clock"],
   ]);
 }
 
-/** @param {string} id @param {any[]} tasks @param {Choice} choice */
-function tasksSection(id, tasks, choice) {
+/** Over which episodes success is, where that is not all that a run planned. @param {any} run @param {number | null} best epoch */
+function countedOver(run, best) {
+  const { episodes } = run.success;
+  if (!episodes) return null;
+  if (run.kind === "training") return best === null ? "of its last rollout" : `on held-out seeds after epoch ${best}`;
+  if (episodes < run.done) return `of the ${amount(episodes)} that are learned from`;
+  return run.status !== "finished" && `of ${amount(episodes)} that are over`;
+}
+
+/** @param {string} id @param {any[]} tasks @param {number | null} epoch of the rollout that they are of; null for a run @param {Choice} choice */
+function tasksSection(id, tasks, epoch, choice) {
   if (!tasks.length) return null;
   const holder = h("div");
   const sorted = (/** @type {string} */ key) => {
@@ -158,7 +159,7 @@ function tasksSection(id, tasks, choice) {
       name: "Task",
       key: "name",
       heads: true,
-      show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name }), null, said(task.name)),
+      show: (/** @type {any} */ task) => link(episodesPlace(id, { task: task.name, labels: choice.labels }), null, said(task.name)),
     },
     tasks.some((task) => task.difficulty !== null) && {
       name: "Difficulty",
@@ -180,13 +181,13 @@ function tasksSection(id, tasks, choice) {
   return h(
     "section",
     { class: "panel", "aria-labelledby": "tasks-title" },
-    h("h2", { id: "tasks-title" }, "Tasks"),
+    h("h2", { id: "tasks-title" }, epoch === null ? "Tasks" : `Tasks of the rollout of epoch ${epoch}`),
     holder,
   );
 }
 
-/** @param {any} problems */
-function problemsSection({ problems }) {
+/** @param {any[]} problems */
+function problemsSection(problems) {
   const where = (/** @type {any} */ one) => (one.line === null ? one.file : `${one.file}, line ${one.line}`);
   return h(
     "section",
@@ -221,7 +222,7 @@ function about(view) {
           "ul",
           null,
           view.parts.map((/** @type {any} */ part) =>
-            h("li", null, link(overviewPlace(part.id), null, `epoch ${part.epoch}, ${part.role}, seed ${part.seed}`)),
+            h("li", null, link(overviewPlace(part.id), null, partName(part))),
           ),
         ),
       ),

@@ -6,14 +6,16 @@ import { stepPlace } from "./place.js";
 import { cutPassage, plural, said } from "./words.js";
 
 /** @typedef {import("./agents.js").Agent} Agent */
+/** @typedef {import("./place.js").Along} Along */
 
 const MOST_PAIRS = 12;
 
 /**
  * @param {any} step a `StepView` @param {Agent[]} agents
  * @param {{agent: string, round: number} | null} cell only its pairs; null: of the whole step
+ * @param {Along} along
  */
-export function pairsPanel(step, agents, cell) {
+export function pairsPanel(step, agents, cell, along) {
   const ofCell = (/** @type {any} */ pair) =>
     cell === null ||
     [...pair.chosen, ...pair.rejected].some(
@@ -34,19 +36,20 @@ export function pairsPanel(step, agents, cell) {
           : `None of this cell; ${plural(step.pairs.length, "pair")} of the step.`,
       ),
     pairs.length > 0 && h("p", { class: "muted" }, `${plural(pairs.length, "pair")} in the set `, said(set)),
-    pairs.slice(0, MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents)),
+    pairs.slice(0, MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents, along)),
     pairs.length > MOST_PAIRS &&
       h(
         "details",
         null,
         h("summary", null, `${plural(pairs.length - MOST_PAIRS, "more pair")}`),
-        pairs.slice(MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents)),
+        pairs.slice(MOST_PAIRS).map((/** @type {any} */ pair) => pairCard(pair, step, agents, along)),
       ),
   );
 }
 
-/** @param {any} pair a `PairView` @param {any} step @param {Agent[]} agents */
-function pairCard(pair, step, agents) {
+/** @param {any} pair a `PairView` @param {any} step @param {Agent[]} agents @param {Along} along */
+function pairCard(pair, step, agents, along) {
+  const replies = (/** @type {any[]} */ all) => all.map((reply) => replyWords(reply, step, agents, along));
   const made = [pair.source, pair.adversary && `by ${pair.adversary}`, pair.critic && `judged by ${pair.critic}`]
     .filter(Boolean)
     .join(" · ");
@@ -57,25 +60,24 @@ function pairCard(pair, step, agents) {
     h(
       "dl",
       null,
-      side("better", "▲", pair.chosen, step, agents),
-      pair.synthetic ? madeUp(pair) : side("worse", "▽", pair.rejected, step, agents),
+      side("better", "▲", replies(pair.chosen)),
+      pair.synthetic ? madeUp(pair) : side("worse", "▽", replies(pair.rejected)),
     ),
   );
 }
 
-/** @param {string} name @param {string} sign @param {any[]} replies @param {any} step @param {Agent[]} agents */
-function side(name, sign, replies, step, agents) {
-  const told = replies.slice(0, 3).map((reply) => replyWords(reply, step, agents));
+/** @param {string} name @param {string} sign @param {Element[]} replies */
+function side(name, sign, replies) {
   return h(
     "div",
     null,
     h("dt", null, `${sign} ${name}`),
-    h("dd", null, told, replies.length > 3 && ` and ${replies.length - 3} more`),
+    h("dd", null, replies.slice(0, 3), replies.length > 3 && ` and ${replies.length - 3} more`),
   );
 }
 
-/** @param {any} reply a `ReplyKey` @param {any} step @param {Agent[]} agents */
-function replyWords(reply, step, agents) {
+/** @param {any} reply a `ReplyKey` @param {any} step @param {Agent[]} agents @param {Along} along */
+function replyWords(reply, step, agents, along) {
   const agent = agents.find((one) => one.name === reply.agent);
   const here = reply.episode === step.episode && reply.step === step.step;
   const cell = here
@@ -87,7 +89,7 @@ function replyWords(reply, step, agents) {
     { class: "reply" },
     agent ? nameplate(agent) : said(reply.agent),
     " ",
-    link(stepPlace(step.run, reply.episode, reply.step, reply), null, where),
+    link(stepPlace(step.run, reply.episode, reply.step, { ...reply, ...along }), null, where),
     cell?.action && [" ", said(cell.action.words)],
   );
 }

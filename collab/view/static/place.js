@@ -6,7 +6,7 @@
  *     #/run/RUN/episodes?task=…                             episodes
  *     #/run/RUN/finds/KIND?labels=…                         steps worth looking at
  *     #/run/RUN/search?q=…                                  what was searched for
- *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells
+ *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells; from=… is the list it was in
  *     #/compare/RUN/RUN[/EPISODE/EPISODE]                   two runs, or an instance that both played
  */
 
@@ -57,8 +57,23 @@ export function queryText(values) {
   return kept.length ? `?${kept.map(([name, value]) => `${name}=${encoded(String(value))}`).join("&")}` : "";
 }
 
-/** Whose scores are shown; the first labelling's where none is named. @param {string | null} labels */
-const labelled = (labels) => (labels === null ? "" : `?labels=${encoded(labels)}`);
+/**
+ * What goes along from step to step: whose scores are shown, the first labelling's where none is named, and the address
+ * of the list that was followed there.
+ * @typedef {{labels?: string | null, from?: string | null}} Along
+ */
+
+/** @param {Along} along */
+function alongText({ labels, from }) {
+  const kept = [
+    typeof labels === "string" && `labels=${encoded(labels)}`,
+    from && `from=${encoded(from)}`,
+  ].filter(Boolean);
+  return kept.length ? `?${kept.join("&")}` : "";
+}
+
+/** @param {string | null} labels */
+const labelled = (labels) => alongText({ labels });
 
 export const runsPlace = () => "#/";
 
@@ -72,20 +87,21 @@ export const episodesPlace = (run, filters = {}) => `#/run/${encoded(run)}/episo
 export const findsPlace = (run, kind, labels = null) =>
   `#/run/${encoded(run)}/finds/${encoded(kind)}${labelled(labels)}`;
 
-/** @param {string} run @param {string} q */
-export const searchPlace = (run, q) => `#/run/${encoded(run)}/search${queryText({ q })}`;
+/** @param {string} run @param {string} q @param {string | null} [labels] */
+export const searchPlace = (run, q, labels = null) => `#/run/${encoded(run)}/search${queryText({ q, labels })}`;
 
-/** An episode, at its first step. @param {string} run @param {string} episode */
-export const episodePlace = (run, episode) => `#/run/${encoded(run)}/episode/${encoded(episode)}`;
+/** An episode, at its first step. @param {string} run @param {string} episode @param {Along} [along] */
+export const episodePlace = (run, episode, along = {}) =>
+  `#/run/${encoded(run)}/episode/${encoded(episode)}${alongText(along)}`;
 
 /**
  * A step, or one of its cells.
  * @param {string} run @param {string} episode @param {number} step
- * @param {{agent?: string | null, round?: number | null, labels?: string | null}} [cell]
+ * @param {{agent?: string | null, round?: number | null} & Along} [cell]
  */
-export function stepPlace(run, episode, step, { agent = null, round = null, labels = null } = {}) {
+export function stepPlace(run, episode, step, { agent = null, round = null, ...along } = {}) {
   const cell = agent === null || round === null ? "" : `/${encoded(agent)}/${round + 1}`;
-  return `#/run/${encoded(run)}/episode/${encoded(episode)}/${step}${cell}${labelled(labels)}`;
+  return `#/run/${encoded(run)}/episode/${encoded(episode)}/${step}${cell}${alongText(along)}`;
 }
 
 /** @param {string} a @param {string} b @param {string} [episodeA] @param {string} [episodeB] */

@@ -7,9 +7,9 @@ import { stepPlace } from "./place.js";
 /**
  * @param {any} episode an `EpisodeView`
  * @param {number} current
- * @param {string | null} labels as the address names them
+ * @param {import("./place.js").Along} along
  */
-export function stepRail(episode, current, labels) {
+export function stepRail(episode, current, along) {
   const wrong = firstWrong(episode);
   return h(
     "nav",
@@ -18,7 +18,7 @@ export function stepRail(episode, current, labels) {
       "ol",
       null,
       episode.steps.map((/** @type {any} */ step) =>
-        h("li", null, tick(episode.row, step, current, labels, step.step === wrong)),
+        h("li", null, tick(episode.row, step, current, along, step.step === wrong)),
       ),
     ),
     episode.missing.length > 0 && h("p", { class: "note" }, `Steps ${episode.missing.join(", ")} cannot be read.`),
@@ -37,8 +37,8 @@ function firstWrong(episode) {
   return episode.steps.find((/** @type {any} */ step) => isKnown(step.score) && step.score <= 0.5)?.step ?? null;
 }
 
-/** @param {any} row @param {any} step a `StepRow` @param {number} current @param {string | null} labels @param {boolean} wrong */
-function tick(row, step, current, labels, wrong) {
+/** @param {any} row @param {any} step a `StepRow` @param {number} current @param {import("./place.js").Along} along @param {boolean} wrong */
+function tick(row, step, current, along, wrong) {
   const signs = [
     wrong && ["✗", "first wrong step"],
     step.overruled && ["!", "the vote overruled the best proposal"],
@@ -52,7 +52,7 @@ function tick(row, step, current, labels, wrong) {
     ...signs.map(([, words]) => words),
   ].filter(Boolean);
   const here = link(
-    stepPlace(row.run, row.id, step.step, { labels }),
+    stepPlace(row.run, row.id, step.step, along),
     {
       class: "tick",
       "aria-current": step.step === current ? "step" : null,

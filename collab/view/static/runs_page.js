@@ -1,6 +1,6 @@
 /** All runs: sorted, filtered, two of them picked to be compared. */
 
-import { getRuns } from "./data.js";
+import { getRuns, isReport } from "./data.js";
 import { h, link } from "./dom.js";
 import { amount, duration, isKnown, moment, money } from "./figures.js";
 import { rateView, statusBadge } from "./outcome.js";
@@ -75,7 +75,7 @@ function table(runs, draw) {
     choice.order = nextOrder(choice.order, key);
     draw();
   };
-  const columns = [pickColumn(draw), ...COLUMNS];
+  const columns = canCompare(runs) ? [pickColumn(draw), ...COLUMNS] : COLUMNS;
   return [
     h(
       "div",
@@ -85,7 +85,7 @@ function table(runs, draw) {
         { class: "muted", role: "status" },
         `${plural(shown.length, "run")}${shown.length < runs.length ? ` of ${runs.length}` : ""}`,
       ),
-      compareLink(runs),
+      canCompare(runs) && compareLink(runs),
     ),
     runs.length === 0
       ? h("p", { class: "note" }, "No run was named, and none was found.")
@@ -97,6 +97,11 @@ function table(runs, draw) {
 function isWanted(run) {
   const words = `${run.path}\n${run.environment}\n${run.graph}\n${run.agents}\n${run.command}`.toLowerCase();
   return words.includes(choice.words) && (!choice.status || run.status === choice.status);
+}
+
+/** Whether there are two to be compared: a report holds one. @param {any[]} runs */
+function canCompare(runs) {
+  return !isReport() && runs.filter((run) => !run.unreadable).length > 1;
 }
 
 /** @param {any[]} runs */

@@ -13,12 +13,11 @@ import { passage, said } from "./words.js";
 /**
  * @param {any} step a `StepView`
  * @param {Agent[]} agents
- * @param {number} round that is looked at
- * @param {string | null} chosen agent that is looked at
+ * @param {{round: number, chosen: string | null, along: import("./place.js").Along}} at round and agent that are looked at
  * @param {(agent: string, round: number) => void} picked
  * @param {(round: number) => void} turned to another round
  */
-export function talkPanel(step, agents, round, chosen, picked, turned) {
+export function talkPanel(step, agents, { round, chosen, along }, picked, turned) {
   const cells = cellsOf(step);
   const words = Object.fromEntries(
     agents.map((agent) => [agent.name, cellWords(cells.get(cellKey(agent.name, round)))]),
@@ -49,7 +48,7 @@ export function talkPanel(step, agents, round, chosen, picked, turned) {
       "details",
       { class: "heard" },
       h("summary", null, `Messages read in round ${round + 1}`),
-      heardList(step, cells, agents, round),
+      heardList(step, cells, agents, { round, along }),
     ),
   );
 }
@@ -89,8 +88,8 @@ function rounds(count, chosen, turned) {
   );
 }
 
-/** @param {any} step @param {Map<string, any>} cells @param {Agent[]} agents @param {number} round */
-function heardList(step, cells, agents, round) {
+/** @param {any} step @param {Map<string, any>} cells @param {Agent[]} agents @param {{round: number, along: import("./place.js").Along}} at */
+function heardList(step, cells, agents, { round, along }) {
   const readers = agents.map((agent) => ({
     agent,
     messages: step.messages.filter((/** @type {any} */ one) => one.round === round && one.hearer === agent.name),
@@ -105,20 +104,20 @@ function heardList(step, cells, agents, round) {
         h("dt", null, nameplate(agent), " read"),
         messages.length === 0
           ? h("dd", { class: "muted" }, "nothing")
-          : messages.map((/** @type {any} */ one) => heardEntry(one, step, cells)),
+          : messages.map((/** @type {any} */ one) => heardEntry(one, step, cells, along)),
       ),
     ),
   );
 }
 
-/** @param {any} message @param {any} step @param {Map<string, any>} cells */
-function heardEntry(message, step, cells) {
+/** @param {any} message @param {any} step @param {Map<string, any>} cells @param {import("./place.js").Along} along */
+function heardEntry(message, step, cells, along) {
   const cell = cells.get(cellKey(message.speaker, message.said));
   const own = message.speaker === message.hearer;
   const place = stepPlace(step.run, step.episode, step.step, {
     agent: message.speaker,
     round: message.said,
-    labels: null,
+    ...along,
   });
   return h(
     "dd",
