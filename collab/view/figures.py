@@ -219,9 +219,10 @@ def _spent(overview: Overview, note: str) -> Iterator[Figure]:
         told = [count for count in (one.prompt_tokens, one.completion_tokens) if count is not None]
         return sum(told) if told else None
 
+    clock = "Seconds by part" if overview.run.kind == "training" else "Seconds by part, added up over episodes"
     measures: tuple[tuple[str, str, Callable[[Spending], float | None]], ...] = (
         ("tokens", "Tokens by part", tokens),
-        ("seconds", "Seconds by part", lambda one: one.seconds),
+        ("seconds", clock, lambda one: one.seconds),
     )
     for name, title, of in measures:
         counts = [

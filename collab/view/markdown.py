@@ -81,14 +81,22 @@ def _success(view: RunView, overview: Overview) -> Iterator[str]:
     yield f"{_rate(run.success)}: % {_counted(view, overview)} [95 % Wilson interval] (episodes)."
     yield ""
     if overview.tasks:
+        if overview.tasks_epoch is not None:
+            yield f"By task, of the rollout of epoch {overview.tasks_epoch}: played to be learned from, not held out."
+            yield ""
         rows = ((safe(one.name), safe(one.difficulty or DASH), _rate(one.success)) for one in overview.tasks)
         yield from table(("task", "difficulty", "success"), rows)
 
 
 def _counted(view: RunView, overview: Overview) -> str:
     """Over which episodes `RunRow.success` is."""
-    if overview.run.kind == "training":
+    run = overview.run
+    if run.kind == "training":
         return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
+    if run.status != "finished":
+        planned = "" if run.planned is None else f" of {run.planned} planned"
+        rest = "" if run.success.episodes == run.done else ", and count for its epoch"
+        return f"over the episodes that are over ({run.done}{planned}){rest}"
     return "over planned episodes" if view.training is None else "over the episodes that are over"
 
 
@@ -176,7 +184,9 @@ def _spent(epochs: Sequence[EpochView]) -> Iterator[str]:
         return
     yield "## Cost"
     yield ""
-    yield "Over all epochs; a dash where a part or a model does not tell."
+    parallel = any(part.part == "deliberation" for one in epochs for part in one.spent)
+    clock = "; seconds are added up over episodes, which run at the same time" if parallel else ""
+    yield f"Over all epochs{clock}; a dash where a part or a model does not tell."
     yield ""
     rows = [(safe(name), *_sums([part for one in epochs for part in one.spent if part.part == name])) for name in names]
     yield from table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from collab.credit.pair_store import FILE, FOLDER, read_head
+from collab.credit.pair_store import FILE, FOLDER, HEAD, read_head
 from collab.errors import CollabError
 from collab.store.summary import Problem
 from collab.types import PreferencePair
@@ -53,7 +53,7 @@ class PairSet:
             self._trouble(None, error)
 
     def fits(self) -> bool:
-        """Whether its file is the one that was read."""
+        """Whether its files are those that were read."""
         return self._state == stored_state(*self._made)
 
     def of(self, trajectory: str, step: int) -> Iterator[PreferencePair]:
@@ -119,12 +119,12 @@ class PairSet:
 
 
 def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
-    """Says which file a set is in, and as it is now; None where there is none."""
+    """Says which files a set is in, and as they are now; None where one of them is not there."""
     try:
-        stat = (run / FOLDER / name / FILE).stat()
+        stats = [(run / FOLDER / name / file).stat() for file in (FILE, HEAD)]
     except OSError:
         return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    return tuple(told for stat in stats for told in (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 def adversary_of(run: Path, name: str) -> Sums:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collab.errors import RunFormatError
-from collab.store import lock, log
+from collab.store import lock, log, manifest
 from collab.store.index import Index
 from collab.store.reader import RunReader
 from collab.view import links
@@ -34,7 +34,7 @@ _MOST = 600_000
 
 def disk_state(directory: Path) -> str:
     """Says in few bytes what is on the disk and who writes it: equal texts, nothing has changed; reads no run."""
-    parts = [f"{one}={_size(one)}" for one in _growing(directory)]
+    parts = [f"{one}={_stamp(one)}" for one in _growing(directory)]
     owner = None if links.trouble(directory, directory / lock.FILE) else lock.owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -48,6 +48,7 @@ class Opened:
 
     def __init__(self, directory: Path, spare: Path) -> None:
         links.check(directory)
+        self._head = _stamp(directory / manifest.FILE)
         self.reader = _sound(RunReader(directory, spare=spare), spare)
         use(spare)
         self.users = 0
@@ -67,8 +68,10 @@ class Opened:
         return self._beside
 
     def fits(self) -> bool:
-        """Whether the log still begins as it was read, and lies in the run."""
+        """Whether head and log still begin as they were read, and lie in the run."""
         links.check(self.reader.directory)
+        if self._head != _stamp(self.reader.directory / manifest.FILE):
+            return False
         known = self.reader.query("SELECT name, consumed FROM segments")
         return all(log.size(self.reader.directory, name) >= consumed for name, consumed in known)
 
@@ -196,14 +199,17 @@ def _sound(reader: RunReader, spare: Path) -> RunReader:
 
 
 def _growing(directory: Path) -> Iterator[Path]:
-    """Files that grow while a run is made, judged and paired."""
+    """Files that grow, or are made anew under their name, while a run is made, judged and paired."""
+    yield directory / manifest.FILE
     yield from (directory / log.FOLDER / name for name in log.segments(directory))
     yield from sorted(directory.glob(f"labels/*/{log.FOLDER}/*.jsonl"))
-    yield from sorted(directory.glob("pairs/*/pairs.json"))
+    yield from sorted(directory.glob("pairs/*/pairs.json*"))
 
 
-def _size(path: Path) -> int:
+def _stamp(path: Path) -> tuple[int, int]:
+    """When it was written and how long it is; equal for equal content, as far as the clock can tell."""
     try:
-        return path.stat().st_size
+        stat = path.stat()
     except OSError:
-        return -1
+        return -1, -1
+    return stat.st_mtime_ns, stat.st_size

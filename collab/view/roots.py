@@ -4,9 +4,10 @@
     roots.top()                 # runs and trainings, as named or found in the folders that were named
     roots.find("first-3fa9c1b2d0").path
 
-A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `marl.json`. An id
-is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No
-link leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
+A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `marl.json`. A log
+in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An id is
+the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No link
+leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from collab.store import log
 from collab.store.manifest import FILE as RUN
 from collab.view.links import trouble
 
+_BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
+"""Of an event with which a process begins to write a run."""
+_LOOK = 1 << 20
+"""Bytes at the beginning of a segment in which it is looked for: its first line may be spoilt, or be what is lost."""
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _DIGITS = 10
 _LONGEST = 60
@@ -103,17 +108,33 @@ def _found(folder: Path) -> Iterator[Root]:
     """Runs and trainings at or below a folder, sorted by path."""
     for at, folders, files in os.walk(folder):
         path = Path(at)
-        kind = _kind(folders, files)
+        kind = _kind(path, folders, files)
         if kind is not None:
             yield Root(id=_id(path, path.resolve().name), path=path, kind=kind)
             folders.clear()
         folders[:] = sorted(name for name in folders if name not in _INSIDE and not name.startswith("."))
 
 
-def _kind(folders: Sequence[str], files: Sequence[str]) -> Literal["run", "training"] | None:
+def _kind(path: Path, folders: Sequence[str], files: Sequence[str]) -> Literal["run", "training"] | None:
     if TRAINING in files:
         return "training"
-    return "run" if RUN in files or log.FOLDER in folders else None
+    return "run" if RUN in files or (log.FOLDER in folders and _was_run(path)) else None
+
+
+def _was_run(path: Path) -> bool:
+    """Whether a folder without a head has the log of a run: journals of syntheses lie in such folders, too."""
+    if trouble(path, path / log.FOLDER) is not None:
+        return False
+    segments = (path / log.FOLDER / name for name in log.segments(path))
+    return any(trouble(path, segment) is None and _BEGINNING.search(_first(segment)) for segment in segments)
+
+
+def _first(segment: Path) -> bytes:
+    try:
+        with segment.open("rb") as file:
+            return file.read(_LOOK)
+    except OSError:
+        return b""
 
 
 def _parts(training: Root) -> Iterator[Root]:

@@ -364,6 +364,7 @@ def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, t
     (pairs,) = (run / "pairs").glob("*/pairs.jsonl")
     pairs.write_bytes(b"[]\n" + pairs.read_bytes())
     (tmp_path / "runs" / "empty" / "events").mkdir(parents=True)
+    (tmp_path / "runs" / "empty" / "run.json").write_text("{")
     inspector = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
     left, empty = inspector.runs().runs
     assert (left.unreadable, left.done) == (None, 3)

@@ -100,7 +100,8 @@ function rewards(epoch) {
 /** @param {any[]} parts `Spending`s */
 function spending(parts) {
   if (!parts.length) return null;
-  const head = ["part", "time", "calls", "prompt tokens", "reply tokens", "cost"];
+  const parallel = parts.some((part) => part.part === "deliberation");
+  const head = ["part", parallel ? "time, over episodes" : "time", "calls", "prompt tokens", "reply tokens", "cost"];
   const row = (/** @type {any} */ part) =>
     h(
       "tr",
@@ -153,13 +154,13 @@ function trainedPolicy(one) {
         "div",
         { class: "charts" },
         lineChart([{ name: "loss", points: points("loss") }], {
-          title: "Loss",
+          title: "Loss by step",
           xName: "step",
           kind: "number",
           show: (value) => decimal(value, 3),
         }),
         lineChart([{ name: "margin", points: points("margin") }], {
-          title: "DPO margin",
+          title: "DPO margin by step",
           xName: "step",
           kind: "number",
           show: (value) => decimal(value, 3),

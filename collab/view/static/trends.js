@@ -42,7 +42,7 @@ export function trends(epochs, trained) {
     ),
     lineChart(
       spentSeries(epochs, (part) => part.seconds),
-      { title: "Time by part", kind: "time", show: duration },
+      { title: trained ? "Time by part" : "Time by part, added up over episodes", kind: "time", show: duration },
     ),
   ].filter(Boolean);
   const isDrawn = (/** @type {any} */ chart) => chart.querySelector(".plot") !== null;

@@ -1,0 +1,190 @@
+"""Which episodes, calls and seconds are counted: of a run that is not over, and of a rollout that played too much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.learn.folder import write_json
+from collab.marl import school
+from collab.marl.layout import MarlFolder
+from collab.marl.step_budget import planned_order
+from collab.marl.summary import Record, Spending
+from collab.store.reader import RunReader
+from collab.view.inspector import Inspector
+from collab.view.markdown import report
+from collab.view.overview import pair_causes
+from collab.view.spent import seconds_of
+
+Open = Callable[[Path], Inspector]
+
+
+def lines_of(run: Path) -> tuple[Path, list[dict[str, Any]]]:
+    (path,) = (run / "events").iterdir()
+    return path, [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+@pytest.fixture
+def run(recorded: Path, tmp_path: Path) -> Path:
+    """A copy to be changed."""
+    return Path(shutil.copytree(recorded, tmp_path / "runs" / "run"))
+
+
+@pytest.fixture
+def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
+    """A training whose epochs have as many steps as the first episode of its rollout; that episode."""
+    folder = MarlFolder(tmp_path / "marl")
+    rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
+    first = planned_order(rollout)[0]
+    with RunReader(rollout) as reader:
+        (steps,) = [one.steps for one in reader.episodes() if one.id == first]
+    library = school.write_library(tmp_path / "library", Path("checkpoints/none"))
+    config = asyncio.run(school.small_training(library, f"steps={steps}"))
+    head = {"config": config.model_dump(mode="json"), "created": "2026-11-22T00:00:00.000Z"}
+    folder.write(head)
+    return folder.path, first
+
+
+def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(budgeted: tuple[Path, str], inspect: Open) -> None:
+    path, first = budgeted
+    inspector = inspect(path)
+    row = inspector.runs().runs[0]
+    rollout = inspector.run(row.id).parts[0].id
+    with RunReader(path / "epochs" / "1" / "rollout") as reader:
+        votes = reader.query(
+            "SELECT count(*), avg(agreement), avg(entropy) FROM steps JOIN episodes USING (key) WHERE trajectory = ?",
+            first,
+        )[0]
+        solved = sum(one.outcome is not None and one.outcome.success for one in reader.episodes() if one.id == first)
+        steps = reader.query("SELECT count(*) FROM steps")[0][0]
+    assert steps > votes[0]
+    for id in (row.id, rollout):
+        found = inspector.overview(id)
+        (epoch,) = found.epochs
+        assert (epoch.steps, epoch.agreement, epoch.entropy) == votes
+        assert epoch.played is not None
+        assert (epoch.played.successes, epoch.played.episodes) == (solved, 1)
+        assert [(one.name, one.success.episodes) for one in found.tasks] == [(first.partition("/")[0], 1)]
+    assert inspector.row(rollout).success.episodes == 1
+    assert (inspector.row(rollout).done, inspector.row(rollout).steps) == (3, steps), "all of it was played"
+    assert inspector.overview(row.id).tasks_epoch == 1
+    text = report(inspector.run(row.id), inspector.overview(row.id))
+    assert "By task, of the rollout of epoch 1: played to be learned from, not held out." in text
+
+
+def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
+    budgeted: tuple[Path, str], inspect: Open
+) -> None:
+    path, _ = budgeted
+    spent = {"rollout": Spending(seconds=3.0, calls=2)}
+    record = Record(epoch=1, version=1, weights={}, spent=spent, hash="")
+    write_json(MarlFolder(path).epoch(1).record, record.model_dump(mode="json"))
+    inspector = inspect(path)
+    row = inspector.runs().runs[0]
+    parts = {one.part: one.calls for one in inspector.overview(row.id).epochs[0].spent}
+    assert parts == {"rollout": 2, "rollout, not learned from": row.calls - 2}
+    assert row.seconds == 3.0, "as its record says"
+
+
+def test_success_of_a_run_that_is_not_over_is_of_what_is_over(run: Path, inspect: Open) -> None:
+    path, lines = lines_of(run)
+    ends = [place for place, line in enumerate(lines) if line["type"] == "episode_finished"]
+    last = lines[ends[-1]]["trajectory"]
+    finished = inspect(run.parent).runs().runs[0]
+    assert (finished.status, finished.success.episodes) == ("finished", 3)
+    write_lines(path, [line for place, line in enumerate(lines) if place < ends[-1] or line["type"] == "text"])
+    (run / "index.sqlite").unlink()
+    inspector = inspect(run.parent)
+    row = inspector.runs().runs[0]
+    assert (row.status, row.done, row.planned, row.success.episodes) == ("dead", 2, 3, 2)
+    overview = inspector.overview(row.id)
+    assert sum(one.success.episodes for one in overview.tasks) == 2
+    assert overview.epochs[0].played == row.success
+    assert all(one.success.episodes for one in overview.tasks), f"{last} is no failure yet"
+    assert "% over the episodes that are over (2 of 3 planned) [95 % Wilson" in report(inspector.run(row.id), overview)
+
+
+def test_time_goes_by_the_clock_and_not_by_what_ran_at_the_same_time(run: Path, inspect: Open) -> None:
+    _, lines = lines_of(run)
+    begin, end = (datetime.fromisoformat(lines[place]["time"]) for place in (0, -1))
+    inspector = inspect(run)
+    row = inspector.runs().runs[0]
+    assert row.seconds == (end - begin).total_seconds()
+    text = report(inspector.run(row.id), inspector.overview(row.id))
+    assert "seconds are added up over episodes, which run at the same time" in text
+
+
+def test_the_time_between_two_processes_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    begun = datetime.fromisoformat("2026-11-20T12:00:00.000Z")
+
+    def event(seconds: float, filling: str = "") -> str:
+        time = (begun + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+        head = f'{{"format_version":"1.1","type":"note","seq":0,"time":"{time}","writer":"1"'
+        return head + f',"text":"{filling}"}}\n'
+
+    long = "x" * (1 << 19)
+    (tmp_path / "events" / "0001-aa.jsonl").write_text("spoilt\n" + event(0) + event(4) + event(7, long) + '{"half')
+    (tmp_path / "events" / "0002-bb.jsonl").write_text(event(1000) + event(1002.5))
+    (tmp_path / "events" / "0003-cc.jsonl").write_text("nothing\n")
+    (tmp_path / "events" / "0004-dd.jsonl").write_text(event(9) + event(8))
+    assert seconds_of(tmp_path) == 9.5
+
+
+def test_calls_of_steps_that_never_ended_were_paid_for(run: Path, inspect: Open) -> None:
+    path, lines = lines_of(run)
+    (spent,) = [line["spent"] for line in lines if line["type"] == "spent"]
+    recorded = spent["calls"]
+    spent |= {"calls": recorded + 5, "prompt_tokens": 700, "cost_usd": 0.25}
+    write_lines(path, lines)
+    (run / "index.sqlite").unlink()
+    inspector = inspect(run)
+    row = inspector.runs().runs[0]
+    assert (row.calls, row.prompt_tokens, row.completion_tokens, row.cost_usd) == (recorded + 5, 700, None, 0.25)
+    parts = {one.part: one for one in inspector.overview(row.id).epochs[0].spent}
+    assert (parts["deliberation"].calls, parts["not recorded"].calls) == (recorded, 5)
+    assert parts["not recorded"].cost_usd == 0.25
+    write_lines(path, [line for line in lines if line["type"] != "spent"])
+    assert inspect(run).runs().runs[0].calls == recorded, "a process that told nothing: what it recorded"
+
+
+def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: Path, inspect: Open) -> None:
+    folder = MarlFolder(tmp_path / "marl")
+    rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
+    (head,) = (rollout / "pairs").glob("*/pairs.json")
+    told = json.loads(head.read_text())
+    source = next(iter(told["counts"]))
+    counts = {
+        "counts": {source: 4, "no source had anything worse": 1},
+        "refused": {"leads to the same state": 101},
+        "failed": {"ModelFailure": 2, source: 1},
+        "unjudged": 3,
+        "untried": 0,
+    }
+    write_json(head, told | counts)
+    record = Record.model_validate({"epoch": 1, "version": 1, "weights": {}, "pairs": counts, "hash": ""})
+    write_json(folder.epoch(1).record, record.model_dump(mode="json"))
+    folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
+    inspector = inspect(folder.path)
+    id = inspector.ids()[0]
+    expected = {
+        source: 5,
+        "no source had anything worse": 1,
+        "leads to the same state": 101,
+        "ModelFailure": 2,
+        "not judged": 3,
+    }
+    assert pair_causes(record.pairs) == expected
+    for one in (id, inspector.run(id).parts[0].id):
+        assert inspector.overview(one).epochs[0].pairs == expected

@@ -1,0 +1,122 @@
+"""What cannot be read is counted where runs are listed, and what is no run is not listed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.learn.folder import write_json
+from collab.marl.layout import MarlFolder
+from collab.view.inspector import Inspector
+
+Open = Callable[[Path], Inspector]
+
+
+@pytest.fixture
+def training(recorded: Path, tmp_path: Path) -> MarlFolder:
+    folder = MarlFolder(tmp_path / "runs" / "marl")
+    for number in (1, 2):
+        shutil.copytree(recorded, folder.epoch(number).rollout)
+    folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
+    return folder
+
+
+def test_a_training_counts_all_that_cannot_be_read_of_it(training: MarlFolder, tmp_path: Path, inspect: Open) -> None:
+    """A head that is no head, a spoilt judgement, a link out of it and a measure that is none."""
+    (training.epoch(1).rollout / "run.json").write_text('{"format_version": "9.0"}')
+    (words,) = (training.epoch(2).rollout / "labels" / "oracle" / "events").iterdir()
+    words.write_bytes(b"nonsense\n" + words.read_bytes())
+    (tmp_path / "elsewhere").mkdir()
+    (training.path / "epochs" / "3").symlink_to(tmp_path / "elsewhere")
+    training.epoch(2).training("shared").mkdir()
+    (training.epoch(2).training("shared") / "metrics.jsonl").write_text('{"step": 1}\n')
+    inspector = inspect(training.path)
+    row = inspector.runs().runs[0]
+    told = inspector.problems(row.id).problems
+    assert [one.file.split("/")[1] for one in told] == ["3", "2", "1", "2"]
+    assert row.problems == len(told)
+    assert [inspector.row(part.id).problems for part in inspector.run(row.id).parts] == [1], "the other is unreadable"
+
+
+def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
+    training: MarlFolder, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = training.epoch(1).training("shared")
+    folder.mkdir()
+    good = [{"step": step, "loss": 1 / step, "margin": 0.5, "tokens": 10 * step} for step in (1, 2, 3)]
+    spoilt = [
+        *(b'{"step": "x", "loss": 1}', b'{"step": null, "loss": 1}', b'{"step": 1e999, "loss": 1}'),
+        *(b'{"step": true, "loss": 1}', b'{"step": 3, "loss": NaN}', b'{"step": 3, "loss": 1, "margin": "a"}'),
+        *(b'{"step": 3, "loss": \xff}', b"[" * 100_000, b"7", b'{"step": 3}', b""),
+    ]
+    lines = [json.dumps(good[0]).encode(), *spoilt, *(json.dumps(one).encode() for one in good[1:])]
+    (folder / "metrics.jsonl").write_bytes(b"\n".join(lines) + b'\n{"step": 4, "lo')
+    inspector = inspect(training.path)
+    row = inspector.runs().runs[0]
+    (policy,) = inspector.overview(row.id).epochs[0].trained
+    assert [(one.step, one.loss, one.margin) for one in policy.measures] == [
+        (1, 1.0, 0.5),
+        (2, 0.5, 0.5),
+        (3, 1 / 3, 0.5),
+    ]
+    assert (policy.steps, policy.tokens) == (3, 30)
+    told = inspector.problems(row.id).problems
+    assert {one.file for one in told} == {"epochs/1/training/metrics.jsonl"}
+    assert [one.line for one in told] == list(range(2, 2 + len(spoilt)))
+    assert row.problems == len(spoilt)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["report", str(training.path), "--figures", str(tmp_path / "plots")]) == 0
+
+
+def test_a_journal_of_a_synthesis_is_no_run_and_a_run_without_a_head_is_one(recorded: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "rows" / "events"
+    journal.mkdir(parents=True)
+    (journal / "0001-aa.jsonl").write_text('{"unit":"walk/0","rows":[]}\n')
+    (tmp_path / "rows" / "synth.json").write_text("{}")
+    (tmp_path / "empty" / "events").mkdir(parents=True)
+    (tmp_path / "outward").mkdir()
+    (tmp_path / "outward" / "events").symlink_to(recorded / "events")
+    headless = Path(shutil.copytree(recorded, tmp_path / "headless"))
+    (headless / "run.json").unlink()
+    (log,) = (headless / "events").iterdir()
+    log.write_bytes(b"spoilt\n" + log.read_bytes())
+    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    assert [Path(row.path).name for row in inspector.runs().runs] == ["headless"]
+    assert inspector.runs().runs[0].done == 3
+    inspector.close()
+
+
+def test_what_is_made_anew_at_the_same_length_is_read_anew(recorded: Path, tmp_path: Path, inspect: Open) -> None:
+    run = Path(shutil.copytree(recorded, tmp_path / "runs" / "run"))
+    inspector = inspect(run)
+    id = inspector.ids()[0]
+    before = inspector.overview(id).epochs[0].pairs
+    (head,) = (run / "pairs").glob("*/pairs.json")
+    content = json.loads(head.read_text())
+    old = content["counts"]["adversary"]
+    new = old - 1
+    assert len(str(old)) == len(str(new))
+    size = head.stat().st_size
+    head.write_text(head.read_text().replace(f'"adversary": {old}', f'"adversary": {new}'))
+    assert head.stat().st_size == size
+    after = inspector.overview(id).epochs[0].pairs
+    assert (before["adversary"], after["adversary"]) == (old, new)
+    assert inspector.row(id).seed != "4711"
+    write_json(run / "run.json", json.loads((run / "run.json").read_text()) | {"seed": 4711})
+    assert inspector.row(id).seed == "4711"
+    (run / "run.json").write_text("{")
+    assert (inspector.row(id).seed, inspector.row(id).problems) != ("4711", 0), "the copy in the log, and a problem"
+
+
+def test_whose_word_is_unknown_is_refused_for_trainings_too(
+    training: MarlFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for path in (training.path, training.epoch(1).rollout):
+        assert main(["report", str(path), "--labels", "nonsense"]) == 2
+        assert "nonsense" in capsys.readouterr().err
