@@ -135,14 +135,11 @@ function pickColumn(draw) {
   };
 }
 
-/** @param {any} run */
+/** How many are over, of how many; what they are where they are no episodes, and the broken ones, below. @param {any} run */
 function progress(run) {
-  const noun = run.kind === "training" ? "epoch" : "episode";
-  const told =
-    run.planned === null
-      ? plural(run.done, noun)
-      : `${run.done}/${run.planned}${run.kind === "training" ? " epochs" : ""}`;
-  return [told, run.broken > 0 && h("small", { class: "done-word" }, ` ${run.broken} broken`)];
+  const under = [run.kind === "training" && (run.planned === 1 ? "epoch" : "epochs"), run.broken > 0 && `${run.broken} broken`];
+  const told = under.filter(Boolean).map((one) => h("small", { class: "muted under" }, one));
+  return [run.planned === null ? amount(run.done) : `${run.done}/${run.planned}`, told];
 }
 
 /** @param {any} run */
@@ -165,10 +162,11 @@ function tokens(run) {
   return isKnown(run.prompt_tokens) ? run.prompt_tokens + (run.completion_tokens ?? 0) : null;
 }
 
-/** The day, and the time below it. @param {any} run */
+/** The day, with its year where that is not this one, and the time below it. @param {any} run */
 function updated(run) {
   const [day, time] = moment(run.updated ?? run.created).split(" ");
-  return [day, time && h("small", { class: "muted under" }, `${time} UTC`)];
+  const short = day.startsWith(`${new Date().getUTCFullYear()}-`) ? day.slice(5) : day;
+  return [h("span", { title: day }, short), time && h("small", { class: "muted under" }, `${time} UTC`)];
 }
 
 /** @type {import("./table.js").Column[]} */
