@@ -77,7 +77,8 @@ def test_the_overview_counts_what_was_said_and_judged(
     assert told == reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
     assert epoch.rewards.critic == labels.head.critic
     assert epoch.missing == labels.missing
-    assert epoch.pairs == read_pairs(recorded, pair_names(recorded)[-1]).head.counts
+    head = read_pairs(recorded, pair_names(recorded)[-1]).head
+    assert epoch.pairs == {**head.counts, **head.refused}
     assert epoch.graph is not None
     assert list(epoch.graph.edges) == list(steps[0].matrix.edges)
     assert sorted(agent for layer in epoch.graph.layers for agent in layer) == sorted(steps[0].matrix.agents)
