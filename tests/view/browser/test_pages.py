@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from collab.view.shapes.episodes import EpisodeFilter
+
 pytestmark = pytest.mark.browser
 
 EPISODE = "ContactsAddContact/0"
@@ -37,6 +39,10 @@ def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, opened, step_
     name = next(agent for agent in step.agents if agent != kept.agent)
     page.keyboard.press(str(step.agents.index(name) + 1))
     assert page.evaluate("location.hash") == step_place(run, EPISODE, 1, f"/{name}/{kept.round + 1}")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector("h1:has-text('step 0')")
+    assert page.evaluate("document.activeElement.id") == f"cell {name} {kept.round}"
+    assert page.locator(".crumbs li").all_inner_texts() == ["Runs", inspector.row(run).path, "Episodes"]
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
@@ -61,6 +67,32 @@ def test_a_cell_has_an_address_that_shows_its_exact_words(team, opened, turn, st
     assert page.get_by_label("Task, history and screen").text_content().startswith(whole.shared[:500])
     assert page.locator(".talk .message").count() == len(step.edges)
     assert page.locator(".pair").count() == len([one for one in step.pairs if one.id in cell.pairs])
+    turn(page, step_place(run, EPISODE, 1, "/zoe/9"))
+    page.get_by_text("There is no cell of zoe in round 9.").wait_for()
+    page.keyboard.press("1")
+    page.get_by_text("There is no cell of zoe").wait_for(state="detached")
+
+
+def test_up_and_down_follow_the_list_that_one_came_from(team, opened, turn):
+    address, inspector, run = team
+    listed = inspector.episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
+    page = opened(address)
+    turn(page, f"#/run/{run}/episodes?q=a&offset=500")
+    page.get_by_text(f"{len(listed)} episodes, none behind the first 500").wait_for()
+    turn(page, f"#/run/{run}/episodes?q=a&sort=task&descending=true")
+    page.locator("main a.run-link").first.click()
+    for row in listed:
+        page.wait_for_selector(f"h1:has-text('{row.id}')")
+        page.keyboard.press("ArrowDown")
+    page.get_by_role("link", name="Episodes, filtered").click()
+    page.wait_for_selector("a.run-link")
+    assert page.locator("main a.run-link").all_inner_texts() == [row.id for row in listed]
+    first, *others = inspector.search(run, "a").rows
+    turn(page, f"#/run/{run}/search?q=a")
+    page.locator(".found a").first.click()
+    page.wait_for_selector(f"h1:has-text('{first.episode}')")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector(f"h1:has-text('{next(row.episode for row in others if row.episode != first.episode)}')")
 
 
 @pytest.mark.parametrize(
@@ -144,6 +176,45 @@ def test_a_text_that_was_asked_for_whole_stays_so_when_it_is_drawn_again(team, o
     assert 0 < cut < 9000
 
 
+def test_numbers_are_rounded_before_they_are_told(team, opened):
+    page = opened(team[0])
+    given = {
+        "duration": [0.9997, 59.97, 119.6, 3599.7],
+        "amount": [9_999, 999_960, 1_234_567],
+        "percent": [0, 1e-17, 1 / 1500, 1e-5, 0.5, 263 / 264, 1],
+        "precise": [-0.00041234, -12.345, -0.0, -1e-9],
+        "decimal": [-0.001, 0.5],
+    }
+    told = page.evaluate(
+        """async (given) => {
+          const figures = await import("/static/figures.js");
+          const tell = ([name, values]) => [name, values.map((value) => figures[name](value))];
+          return Object.fromEntries(Object.entries(given).map(tell));
+        }""",
+        given,
+    )
+    assert told == {
+        "duration": ["1.0 s", "1 min 0 s", "2 min 0 s", "1 h 0 min"],
+        "amount": ["9,999", "1.0M", "1.2M"],
+        "percent": ["0%", "0%", "0.1%", "<0.1%", "50%", "99.6%", "100%"],
+        "precise": ["-0.000412", "-12.3", "0", "-1e-9"],
+        "decimal": ["0.00", "0.50"],
+    }
+
+
+@pytest.mark.slow
+def test_lines_that_cannot_be_read_are_told_on_the_page(recorded, serving, opened, turn, tmp_path):
+    run = tmp_path / "spoilt"
+    shutil.copytree(recorded, run)
+    spoilt = next((run / "labels").glob("*/events/*.jsonl"))
+    spoilt.write_bytes(b"{}\n" + spoilt.read_bytes())
+    address, inspector = serving(run)
+    page = opened(address)
+    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    page.get_by_role("heading", name="What cannot be read").wait_for()
+    assert spoilt.name in page.locator(".problems").inner_text()
+
+
 @pytest.mark.slow
 def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, step_place, command, tmp_path):
     run = tmp_path / "judged"
@@ -166,3 +237,11 @@ def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, st
         page.wait_for_function("labels => location.hash.endsWith('labels=' + labels)", arg=other)
         page.wait_for_selector("main:not([aria-busy]) h1")
         assert page.get_by_label("critic").input_value() == other
+    turn(page, step_place(id, EPISODE, 1, f"?labels={other}"))
+    page.get_by_text("Messages read in round").click()
+    links = page.locator("main a[href*='/episode/']").evaluate_all("all => all.map((one) => one.getAttribute('href'))")
+    assert [link for link in links if f"labels={other}" not in link] == []
+    assert all(page.locator(where).count() for where in (".heard a", ".pair a"))
+    page.keyboard.press("ArrowUp")
+    page.wait_for_selector(f"h1:not(:has-text('{EPISODE}'))")
+    assert page.locator("#labels").input_value() == other
