@@ -40,7 +40,7 @@ def test_what_cannot_be_divided_is_one_line(settings: list[str], said: str, conf
 def test_two_processes_train_a_team(schooled, tmp_path: Path, monkeypatch) -> None:
     """One epoch, played and judged here, trained by others, measured here again."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    result = asyncio.run(start(schooled("epochs=1", "processes=2"), tmp_path / "run", device="cpu"))
+    result = asyncio.run(start(schooled("epochs=1", "episodes=8", "processes=2"), tmp_path / "run", device="cpu"))
     assert result.summary is not None
     record = result.records[1]
     assert record.rows["shared"].pairs > 1
