@@ -138,14 +138,17 @@ def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
 
 
 def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
-    """Cells that a rewarded one can be set against, by agent and round; those that heard the same, where there are any.
+    """Cells that a rewarded one can be set against, by agent and round.
 
     Their action parsed, their reward is exactly 0 (a missing one is none), and no rewarded cell proposed the same.
+    Where there are any, those that heard the same; or else those that the rewarded one heard, for saying once more what
+    one was told is the mistake that lies nearest under its prompt.
     """
     good = rewarded_actions(step)
     worse = tuple(cell for cell in _with_reward(step, 0) if cell.action not in good)
     alike = tuple(cell for cell in worse if heard_alike(chosen, cell))
-    return alike or worse
+    heard = tuple(cell for cell in worse if cell.cell in chosen.heard)
+    return alike or heard or worse
 
 
 def heard_alike(one: Utterance, other: Utterance) -> bool:

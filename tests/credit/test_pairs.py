@@ -172,6 +172,15 @@ def test_a_contrast_of_cells_that_heard_the_same_comes_first_and_the_others_are_
     assert (len(made.pairs), made.off_context) == (2, 1)
 
 
+def test_what_a_cell_was_told_is_held_against_it_before_what_it_never_heard() -> None:
+    """Ben heard in the second round what he himself had said, which is wrong, and not what Ada says now."""
+    said = {A0: (7, 1.0), B0: (3, 0.0), A1: (4, 0.0), B1: (7, 1.0)}
+    step = judged(said, heard={A1: (A0,), B1: (B0,)})
+    assert [one.cell for one in contrasts(step, step.matrix[B1])] == [B0]
+    silent = judged(said | {B0: (7, 1.0)}, heard={A1: (A0,), B1: (B0,)})
+    assert [one.cell for one in contrasts(silent, silent.matrix[B1])] == [A1]
+
+
 def test_a_mix_leaves_to_the_other_source_what_one_has_nothing_for() -> None:
     unanimous = judged({A0: (7, 1.0), B0: (7, 1.0)}, negatives={A0: 5, B0: 4})
     assert pair(unanimous, MIX, seed=0).counts == {"adversary": 2}
