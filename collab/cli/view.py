@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 """Looked through where nothing is named."""
+_WARM_S = 3.0
+"""Seconds, at most, that the address waits for runs that are being opened: the first page would wait as long."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -73,7 +75,8 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
     from collab.view.inspector import Inspector
 
     inspector = Inspector(runs)
-    threading.Thread(target=inspector.warm, daemon=True).start()  # while what serves is loaded
+    warming = threading.Thread(target=inspector.warm, daemon=True)
+    warming.start()  # while what serves is loaded
     from collab.view.guard import Gate, is_local
     from collab.view.server import listening, serve
 
@@ -84,6 +87,7 @@ def _serve(runs: list[Path], host: str, port: int | None, *, open_browser: bool,
             note(f"everybody who reaches {host}:{gate.port} {may}")
 
         def ready() -> None:
+            warming.join(_WARM_S)
             say(f"{gate.address}")
             note("serving until Ctrl-C" + ("" if open_to_all else "; the address works once, in one browser"))
             if open_browser:

@@ -241,6 +241,12 @@ def decode(line: bytes) -> Record:
     return Record(format_version=version, type=name, seq=seq, time=time, writer=writer, event=event, data=data)
 
 
+def prepare() -> None:
+    """Build what reads events, which the first one to be read would have to wait for."""
+    for name in TYPES:
+        _adapter(name)
+
+
 @cache
 def _adapter(name: str) -> TypeAdapter[Event]:
     return TypeAdapter(TYPES[name])

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import collab
 from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.store import events
 from collab.types import Observation
-from collab.view import compared, finds, overview, runs, training
+from collab.view import compared, finds, overview, runs, screens, training
 from collab.view.answer import SHORT, short
 from collab.view.cells import cell_whole
 from collab.view.compared import Trace
@@ -59,7 +60,9 @@ class Inspector:
         self._desk = Desk(paths, spares or spare_folder())
 
     def warm(self) -> None:
-        """Open the runs that were named themselves, and a step of each, so that who asks first need not wait for it."""
+        """Load what reads runs, open those that were named and a step of each: who asks first need not wait for it."""
+        events.prepare()
+        screens.prepare()
         for root in self._desk.roots.named():
             with contextlib.suppress(*UNREADABLE), self._desk.opened(root.path) as run:  # who asks is told why
                 for episode, step in run.reader.query(_FIRST):

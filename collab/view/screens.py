@@ -112,6 +112,11 @@ def picture(directory: Path, hash: str) -> bytes:
     return content
 
 
+def prepare() -> None:
+    """Load what draws, which the first screen would have to wait for."""
+    import collab.envs.phone.screen  # noqa: F401
+
+
 def can_draw(observation: Observation) -> bool:
     """Whether a screen can be drawn from its elements alone."""
     from collab.envs.phone.screen import RENDERER
