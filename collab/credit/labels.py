@@ -106,6 +106,11 @@ def labellings(run: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
+def read_label_head(run: Path, name: str) -> LabelHead:
+    """What a labelling tells of itself; RunFormatError when it cannot be read."""
+    return _head_in(_directory(run, name))
+
+
 def read_labels(run: Path, name: str) -> Labels:
     """A labelling as it is now, also while it is being written.
 

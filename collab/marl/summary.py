@@ -173,7 +173,7 @@ def read_record(path: Path) -> Record:
     """An epoch's record; RunFormatError when it cannot be read."""
     try:
         return validate(Record, json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}") from None
 
 

@@ -44,7 +44,7 @@ def read_json(path: Path, absent: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunFormatError(absent) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}") from None
 
 

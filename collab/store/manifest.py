@@ -121,7 +121,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedHead(f"{path}: not JSON: {error}") from None
     if not isinstance(content, dict):
         raise DamagedHead(f"{path}: holds {type(content).__name__}, not an object")

@@ -29,7 +29,7 @@ def read_versioned(path: Path, kind: TypeAdapter[ContentT], *, readable: int, ab
         raise RunFormatError(absent or f"{path}: cannot be read: {error.strerror}") from None
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: not JSON: {error}") from None
     if isinstance(content, dict) and content.get("format") not in (None, readable):
         raise RunFormatError(f"{path}: written in format {content['format']!r}, this version reads {readable}")

@@ -16,13 +16,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from collab.credit import pair_store
 from collab.credit.critic import Judgement
 from collab.credit.labels import FILE as LABELS_HEAD
 from collab.credit.labels import FOLDER as LABELS
-from collab.credit.labels import labellings
+from collab.credit.labels import labellings, read_label_head
 from collab.errors import CollabError, UnknownName
 from collab.store.reader import RunReader
 from collab.store.summary import Problem
@@ -197,9 +198,25 @@ class Beside:
         self.read()
         with self._mutex:
             labels = [one for part in self._labels.values() for one in part.problems]
-            return [*self._outward, *labels, *(one for part in self._pairs.values() for one in part.problems)]
+            pairs = [one for part in self._pairs.values() for one in part.problems]
+            outward, (labelled, paired) = list(self._outward), self._there
+        return [*outward, *self._heads(labelled, paired), *labels, *pairs]
 
     # --------------------------------------------------------------------------------------------- inside
+
+    def _heads(self, labelled: Iterable[str], paired: Iterable[str]) -> list[Problem]:
+        """Heads that cannot be read: without one nobody knows who judged, or why there is no pair."""
+        run, found = self._reader.directory, []
+        heads: list[tuple[str, Callable[[Path, str], object]]] = [
+            *((f"{LABELS}/{name}/{LABELS_HEAD}", read_label_head) for name in labelled),
+            *((f"{pair_store.FOLDER}/{name}/{pair_store.HEAD}", pair_store.read_head) for name in paired),
+        ]
+        for file, read in heads:
+            try:
+                read(run, file.split("/")[1])
+            except (CollabError, OSError, ArithmeticError) as error:
+                found.append(Problem(file=file, line=None, reason=str(error)))
+        return found
 
     def _here(self, folder: str, names: Iterable[str], head: str) -> list[str]:
         """The names in a folder whose head lies in the run, sorted."""

@@ -21,7 +21,7 @@ from collab.view.shapes.runs import RunRow
 
 _T = TypeVar("_T")
 
-UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError)
+UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError, ArithmeticError, RecursionError)
 """What a run raises of which nothing can be told."""
 
 _TRAINING = ("epochs/*/epoch.json", *LOGS)

@@ -60,10 +60,13 @@ class Inspector:
         self._desk = Desk(paths, spares or spare_folder())
 
     def warm(self) -> None:
-        """Load what reads runs, open those that were named and a step of each: who asks first need not wait for it."""
+        """Load what reads runs, open those that were named, or a folder's newest, and a step of each.
+
+        Who asks first need not wait for it.
+        """
         events.prepare()
         screens.prepare()
-        for root in self._desk.roots.named():
+        for root in self._desk.roots.named() or self._desk.roots.newest():
             with contextlib.suppress(*UNREADABLE), self._desk.opened(root.path) as run:  # who asks is told why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it

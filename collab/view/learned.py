@@ -20,7 +20,7 @@ _MEASURES = 200
 LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
 """Where they are in a training."""
 _NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
-_FARTHEST = 1 << 53
+MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
 
@@ -127,7 +127,7 @@ def _unfit(line: Any) -> str | None:
     if not isinstance(line, dict):
         return "is no object"
     step = line.get("step")
-    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _FARTHEST:
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST:
         return f"step is {short(repr(step))}, no number of a step"
     for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
         if _number(value) is None:
@@ -151,5 +151,9 @@ def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
 
 def _number(value: Any) -> float | None:
     """None where it is none, or no finite one."""
-    is_one = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    is_one = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < (math.inf if isinstance(value, float) else MOST)
+    )
     return value if is_one else None

@@ -84,6 +84,11 @@ class Roots:
         """The runs among the paths themselves."""
         return [root for root in self.top() if root.kind == "run" and root.path in self._paths]
 
+    def newest(self) -> list[Root]:
+        """The run that was begun or ended last, by the time of its folder; none where there are trainings only."""
+        there = [root for root in self.top() if root.kind == "run"]
+        return sorted(there, key=_changed)[-1:]
+
     def parts(self, training: Root) -> list[Root]:
         """The runs of a training as they are now: by epoch, rollout first, then evaluations by name."""
         found = list(_parts(training))
@@ -135,6 +140,13 @@ def _first(segment: Path) -> bytes:
             return file.read(_LOOK)
     except OSError:
         return b""
+
+
+def _changed(root: Root) -> float:
+    try:
+        return root.path.stat().st_mtime
+    except OSError:  # removed meanwhile
+        return 0.0
 
 
 def _parts(training: Root) -> Iterator[Root]:

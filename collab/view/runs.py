@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collab.config import validate
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
+from collab.marl.config import MarlConfig
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
 from collab.store.lock import FILE as LOCK
@@ -18,8 +20,8 @@ from collab.store.lock import owner
 from collab.store.reader import RunReader
 from collab.view.answer import short
 from collab.view.counted import report_in
-from collab.view.labelled import added, told_sum
-from collab.view.learned import problems_in_metrics
+from collab.view.labelled import added, first_line, told_sum
+from collab.view.learned import MOST, problems_in_metrics
 from collab.view.links import trouble, troubles
 from collab.view.pool import Opened
 from collab.view.roots import Root
@@ -170,7 +172,10 @@ def records_of(training: Path) -> tuple[list[Record], list[Problem]]:
         if trouble(training, path) is not None:
             continue
         try:
-            records.append(read_record(path))
+            record = read_record(path)
+            if not _is_told(record.model_dump()) or str(record.epoch) != path.parent.name:
+                raise RunFormatError(f"{path}: cannot be read: a number in it is none that an epoch can have")
+            records.append(record)
         except CollabError as error:
             problems.append(Problem(file=str(path.relative_to(training)), line=None, reason=str(error)))
     return sorted(records, key=lambda one: one.epoch), problems
@@ -185,7 +190,29 @@ def links_of(training: Path) -> list[Problem]:
 def problems_beside(training: Root) -> list[Problem]:
     """All that cannot be read of a training, beside what is in its runs."""
     path = training.path
-    return [*head_of(path)[1], *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
+    return [*head_of(path)[1], *_plan_of(path), *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
+
+
+def _plan_of(training: Path) -> list[Problem]:
+    """Why nobody knows which episodes a training learns from; empty where it is known."""
+    head, told = head_of(training)
+    if told:
+        return []
+    try:
+        validate(MarlConfig, head["config"], FILE)
+    except (CollabError, LookupError, TypeError, ValueError) as error:
+        reason = f"{first_line(error)}; its rollouts are told by all that was played in them"
+        return [Problem(file=FILE, line=None, reason=reason)]
+    return []
+
+
+def _is_told(value: Any) -> bool:
+    """Whether all counts in it are such that can be added up and drawn."""
+    if isinstance(value, Mapping):
+        return all(_is_told(one) for one in value.values())
+    if isinstance(value, list | tuple):
+        return all(_is_told(one) for one in value)
+    return not isinstance(value, int) or abs(value) < MOST
 
 
 def config_text(root: Root, reader: RunReader | None) -> str:

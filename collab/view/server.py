@@ -65,7 +65,7 @@ def serve(inspector: Inspector, gate: Gate, listener: socket.socket, ready: Call
         while not server.started and not running.done():
             await asyncio.sleep(0.02)
         if server.started:
-            ready()
+            await asyncio.to_thread(ready)  # requests are answered meanwhile
         await running
 
     with contextlib.suppress(KeyboardInterrupt):  # the signal that stopped it is given again when all is closed

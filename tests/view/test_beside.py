@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -104,7 +105,23 @@ def test_runs_that_were_named_are_opened_before_anybody_asks(
     monkeypatch.setattr("collab.view.beside.read_labelling", None)
     assert inspector.overview(inspector.ids()[0]).labels == "oracle"
     inspector.close()
-    Inspector([recorded.parent], spares=tmp_path).warm()  # opens none: that would take its time for each
+
+
+def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would take their time, each."""
+    for name, at in (("old", 1), ("new", 3), ("older", 2)):
+        shutil.copytree(recorded, tmp_path / "runs" / name)
+        os.utime(tmp_path / "runs" / name, (at, at))
+    inspector = Inspector([tmp_path / "runs"], spares=tmp_path)
+    inspector.warm()
+    monkeypatch.setattr("collab.view.pool.RunReader", None)
+    shown = {}
+    for root in inspector._desk.roots.top():
+        with contextlib.suppress(TypeError):
+            shown[root.path.name] = inspector.overview(root.id).labels
+    assert shown == {"new": "oracle"}
 
 
 # ----------------------------------------------------------------------------------------------------------- whose word

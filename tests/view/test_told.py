@@ -37,9 +37,10 @@ def test_a_training_counts_all_that_cannot_be_read_of_it(training: MarlFolder, t
     (training.epoch(2).training("shared") / "metrics.jsonl").write_text('{"step": 1}\n')
     inspector = inspect(training.path)
     row = inspector.runs().runs[0]
-    told = inspector.problems(row.id).problems
+    method, *told = inspector.problems(row.id).problems
+    assert method.file == "marl.json", "it has none"
     assert [one.file.split("/")[1] for one in told] == ["3", "2", "1", "2"]
-    assert row.problems == len(told)
+    assert row.problems == 1 + len(told)
     assert [inspector.row(part.id).problems for part in inspector.run(row.id).parts] == [1], "the other is unreadable"
 
 
@@ -65,12 +66,36 @@ def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
         (3, 1 / 3, 0.5),
     ]
     assert (policy.steps, policy.tokens) == (3, 30)
-    told = inspector.problems(row.id).problems
+    told = inspector.problems(row.id).problems[1:]
     assert {one.file for one in told} == {"epochs/1/training/metrics.jsonl"}
     assert [one.line for one in told] == list(range(2, 2 + len(spoilt)))
-    assert row.problems == len(spoilt)
+    assert row.problems == 1 + len(spoilt)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["report", str(training.path), "--figures", str(tmp_path / "plots")]) == 0
+
+
+def test_heads_and_records_that_are_none_are_told_and_the_others_shown(
+    training: MarlFolder, recorded: Path, tmp_path: Path, inspect: Open
+) -> None:
+    """Nested too deeply, cut in half, counted beyond all reason: each is a line among the problems."""
+    shutil.copytree(recorded, tmp_path / "runs" / "whole")
+    shutil.copytree(recorded, tmp_path / "runs" / "deep")
+    (tmp_path / "runs" / "deep" / "run.json").write_text("[" * 100_000)
+    (training.epoch(1).rollout / "labels" / "oracle" / "label.json").write_text('{"critic": "ora')
+    training.epoch(1).record.write_text("[" * 100_000)
+    training.epoch(2).record.write_text('{"epoch": 1' + "0" * 400 + "}")
+    inspector = inspect(tmp_path / "runs")
+    rows = {row.path.rsplit("/", 1)[-1]: row for row in inspector.runs().runs}
+    assert rows.keys() == {"whole", "deep", "marl"}
+    assert rows["whole"].problems == 0
+    told = {one.file for one in inspector.problems(rows["marl"].id).problems}
+    assert told >= {
+        "marl.json",
+        "epochs/1/epoch.json",
+        "epochs/2/epoch.json",
+        "epochs/1/rollout/labels/oracle/label.json",
+    }
+    assert rows["marl"].problems == len(inspector.problems(rows["marl"].id).problems)
 
 
 def test_a_journal_of_a_synthesis_is_no_run_and_a_run_without_a_head_is_one(recorded: Path, tmp_path: Path) -> None:
