@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError, ArithmeticError, RecursionError)
 """What a run raises of which nothing can be told."""
 
-_TRAINING = ("epochs/*/epoch.json", *LOGS)
+_TRAINING = ("epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
 """Files of a training that grow or appear, beside its runs."""
 
 

@@ -14,7 +14,7 @@ import { plural, said } from "./words.js";
 export const KINDS_OF_FINDS = {
   "first-wrong": [
     "First wrong step",
-    "Of every episode that was not solved, the first step that the critic does not reward.",
+    "Of every episode that ended unsolved, the first step that the critic does not reward.",
   ],
   overruled: ["Vote overruled the best proposal", "Steps that are not rewarded, although some cell is."],
   disagrees: [
