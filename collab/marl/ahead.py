@@ -114,7 +114,7 @@ async def _follow(loop: Loop, run: RunConfig, out: Path, suite: Suite, over: asy
     steps, many, budget = loop.config.method.steps, run.concurrency, loop.left()
     async with asking(loop, run, out, budget) as (critic, writer):
         with RunStore.open(out).reader() as reader:
-            pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else planned_order(out))
+            pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else planned_order(reader))
             last = False
             while not last and told.stopped is None:
                 last = over.is_set()

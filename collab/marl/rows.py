@@ -144,10 +144,9 @@ def add_anchors(
             alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
             drawn = _kept(step, alone, scribe.record.run.seed, method.anchors)
             for cell in (cell for cell in alone if cell.cell in drawn):
-                group, rows = scribe.groups[cell.cell.agent], len(made.rows[scribe.groups[cell.cell.agent]])
-                ref = step.ref(cell.cell)
-                _add(made, group, scribe, replace(_lesson(ref, judgement, "preference", "anchor"), rejected=ref))
-                made.anchors[group] += len(made.rows[group]) - rows
+                group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)
+                lesson = replace(_lesson(ref, judgement, "preference", "anchor"), rejected=ref)
+                made.anchors[group] += _add(made, group, scribe, lesson)
 
 
 def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpace, scribe: Scribe) -> Made:
@@ -193,13 +192,15 @@ def trajectory_rows(pairs: Iterable[PreferencePair], scribe: Scribe) -> Made:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _add(made: Made, group: str, scribe: Scribe, lesson: Lesson) -> None:
+def _add(made: Made, group: str, scribe: Scribe, lesson: Lesson) -> bool:
+    """Put a reply among the rows, or count why not; whether it is one."""
     row, again = scribe.row(lesson)
     made.retokenised[group] += again
     if isinstance(row, Row):
         made.rows[group].append(row)
-    else:
-        made.refused[group][row] += 1
+        return True
+    made.refused[group][row] += 1
+    return False
 
 
 def _preferred(pair: PreferencePair) -> Lesson:

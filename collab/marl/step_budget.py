@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +26,10 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import training_of
 from collab.report import report_of
 from collab.resolve import plan_episodes
-from collab.runs import stored_config
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
+from collab.store.summary import EpisodeSummary
 from collab.types import Trajectory
 
 _LOOK_S = 0.1
@@ -102,7 +102,7 @@ def counted_names(reader: RunReader, steps: int | None) -> tuple[str, ...] | Non
     Raises:
         ConfigError: the configuration of the run is spoilt.
     """
-    return None if steps is None else belonging(_lengths(reader), _order(reader), steps)
+    return None if steps is None else belonging(_lengths(reader.episodes()), planned_order(reader), steps)
 
 
 def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
@@ -140,7 +140,7 @@ def report_of_counted(reader: RunReader, steps: int | None) -> Report:
 def has_enough(out: Path, steps: int) -> bool:
     """Whether a run that was begun has all episodes that belong to it."""
     with RunStore.open(out).reader() as reader:
-        return belonging(_lengths(reader), planned_order(out), steps) is not None
+        return counted_names(reader, steps) is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,30 +186,24 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
             await asyncio.sleep(_LOOK_S)
         if not asked.is_set():
             with RunStore.open(out).reader() as reader:
-                order = planned_order(out)
-                while not asked.is_set() and belonging(_lengths(reader), order, steps) is None:
-                    ending.wanted = frozenset(wanted(_so_far(reader), order, steps))
+                order = planned_order(reader)
+                while not asked.is_set():
+                    episodes = reader.episodes()
+                    if belonging(_lengths(episodes), order, steps) is not None:
+                        break
+                    so_far = {one.id: one.steps for one in episodes if one.state != "failed"}
+                    ending.wanted = frozenset(wanted(so_far, order, steps))
                     await asyncio.sleep(_LOOK_S)
                     reader.refresh()
     finally:
         ending.stop.set()
 
 
-def _lengths(reader: RunReader) -> dict[str, int]:
-    return {
-        one.id: one.steps if one.state == "finished" else 0 for one in reader.episodes() if one.state != "unfinished"
-    }
+def _lengths(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
+    return {one.id: one.steps if one.state == "finished" else 0 for one in episodes if one.state != "unfinished"}
 
 
-def _so_far(reader: RunReader) -> dict[str, int]:
-    return {one.id: one.steps for one in reader.episodes() if one.state != "failed"}
-
-
-def planned_order(out: Path) -> list[str]:
-    """All episodes that a run is to play, by name; RunFormatError when it cannot be read."""
-    return [episode.id for episode in plan_episodes(stored_config(out))]
-
-
-def _order(reader: RunReader) -> list[str]:
+def planned_order(reader: RunReader) -> list[str]:
+    """All episodes that a run is to play, by name; ConfigError where its configuration is spoilt."""
     config = validate(RunConfig, reader.manifest.config, f"{reader.directory}/{FILE}")
     return [episode.id for episode in plan_episodes(config)]

@@ -130,7 +130,7 @@ def _unfit(line: Any) -> str | None:
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST:
         return f"step is {short(repr(step))}, no number of a step"
     for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
-        if _number(value) is None:
+        if not _is_number(value):
             return f"{name} is {short(repr(value))}, no finite number"
     return None if line.get("loss") is not None else "tells no loss"
 
@@ -149,11 +149,8 @@ def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Measure]:
     ]
 
 
-def _number(value: Any) -> float | None:
-    """None where it is none, or no finite one."""
-    is_one = (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) < (math.inf if isinstance(value, float) else MOST)
-    )
-    return value if is_one else None
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite one that can be drawn."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST

@@ -190,14 +190,13 @@ def links_of(training: Path) -> list[Problem]:
 def problems_beside(training: Root) -> list[Problem]:
     """All that cannot be read of a training, beside what is in its runs."""
     path = training.path
-    return [*head_of(path)[1], *_plan_of(path), *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
+    head, told = head_of(path)
+    plan = told or _plan_of(head)
+    return [*plan, *records_of(path)[1], *links_of(path), *problems_in_metrics(path)]
 
 
-def _plan_of(training: Path) -> list[Problem]:
+def _plan_of(head: Mapping[str, Any]) -> list[Problem]:
     """Why nobody knows which episodes a training learns from; empty where it is known."""
-    head, told = head_of(training)
-    if told:
-        return []
     try:
         validate(MarlConfig, head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:

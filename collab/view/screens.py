@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -114,7 +115,7 @@ def picture(directory: Path, hash: str) -> bytes:
 
 def prepare() -> None:
     """Load what draws, which the first screen would have to wait for."""
-    import collab.envs.phone.screen  # noqa: F401
+    importlib.import_module("collab.envs.phone.screen")
 
 
 def can_draw(observation: Observation) -> bool:

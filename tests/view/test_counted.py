@@ -46,8 +46,8 @@ def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
     """A training whose epochs have as many steps as the first episode of its rollout; that episode."""
     folder = MarlFolder(tmp_path / "marl")
     rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
-    first = planned_order(rollout)[0]
     with RunReader(rollout) as reader:
+        first = planned_order(reader)[0]
         (steps,) = [one.steps for one in reader.episodes() if one.id == first]
     library = school.write_library(tmp_path / "library", Path("checkpoints/none"))
     config = asyncio.run(school.small_training(library, f"steps={steps}"))
