@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import FusedCausalLMOutput
 
+from collab.errors import ConfigError
+
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 """Makes what a pass is computed within."""
 _SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
@@ -34,6 +36,31 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
             reference) would lose it here, and one that is sharded never had it; autocast gives it back.
     """
     model.forward = MethodType(_forward_over(model.forward, is_plain(model), context), model)
+
+
+def temper(model: Any, temperature: float) -> None:
+    """Divide the logits of a causal LM by a temperature, wherever they are computed.
+
+    A reply that was sampled at a temperature came from a policy whose logits are divided by it; that policy is trained
+    where its probabilities are taken in the same way, and no other. The weights stay what they are.
+
+    Args:
+        model: the innermost causal LM, whatever else is done with it later.
+
+    Raises:
+        ConfigError: its logits are more than a product, so dividing what they are computed from divides not them.
+    """
+    if temperature == 1:
+        return
+    head = model.get_output_embeddings()
+    if not is_plain(model) or getattr(head, "bias", None) is not None:
+        raise ConfigError(f"temperature {temperature:g}: the logits of {type(model).__name__} are more than a product")
+
+    def divide(module: Any, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state / temperature
+        return output
+
+    model.base_model.register_forward_hook(divide)
 
 
 def is_plain(model: Any) -> bool:

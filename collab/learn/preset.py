@@ -113,6 +113,10 @@ class Recipe(Definition):
     """Steps whose rows are sorted by length together, so that little is padded; 1 sorts within a step only."""
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     """What is computed in; with "bfloat16" weights and optimizer keep the type of `weights` (autocast)."""
+    temperature: float = Field(default=1.0, gt=0)
+    """What logits are divided by before probabilities are taken. Replies sampled at a temperature came from the policy
+    whose logits are divided by it; with the same number here that policy is trained (as DistRL evaluates its policies
+    under the transform that was sampled from), with 1 another one."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """What the weights are held in while training. Weights that are trained should be "float32": what an optimizer
     adds is smaller than bfloat16 can tell from nothing. An adapter is float32 whatever its base is."""

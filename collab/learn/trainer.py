@@ -17,7 +17,7 @@ from collab.learn.base import load_tokenizer, load_weights
 from collab.learn.batches import collate_examples, collate_pairs, positions
 from collab.learn.examples import Example, Pair
 from collab.learn.folder import RunFolder
-from collab.learn.head import score_labels_only
+from collab.learn.head import score_labels_only, temper
 from collab.learn.memory import bound_caches
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
 from collab.learn.sharded import check_split, computing, shard_as_said
@@ -73,11 +73,14 @@ def _made(
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
     recipe, base = prepared.task.recipe, prepared.base
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
+    temper(model, recipe.temperature)
     items: Sequence[Any] = prepared.encoded.items
     if not isinstance(recipe, DpoRecipe):
         return sft_trainer(model, tokenizer, items, recipe, options)
     with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
     reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
+    if reference is not None:
+        temper(reference, recipe.temperature)
     if prepared.trajectories is not None:
         return trajectory_trainer(model, reference, tokenizer, prepared, recipe, options)
     return dpo_trainer(model, reference, tokenizer, items, recipe, options)

@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from collab.learn.head import score_labels_only
+from collab.errors import ConfigError
+from collab.learn.head import score_labels_only, temper
 
 IDS = torch.tensor([[5, 9, 40, 41, 42, 7], [8, 3, 60, 61, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -80,3 +81,23 @@ def test_generation_is_as_before(model) -> None:
     add_fused_lm_head(model, outputs=OUTPUTS)
     score_labels_only(model)
     torch.testing.assert_close(model(input_ids=IDS).logits, expected)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_temperature_divides_logits_wherever_they_are_computed(ours: bool, model) -> None:
+    expected = (model(input_ids=IDS).logits / 1.5).log_softmax(-1)
+    temper(model, 1.5)
+    torch.testing.assert_close(model(input_ids=IDS).logits.log_softmax(-1), expected)
+    add_fused_lm_head(model, outputs=OUTPUTS)
+    if ours:
+        score_labels_only(model)
+    found = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, fused_lm_head=True)
+    wanted = expected[:, :-1].gather(-1, IDS[:, 1:, None])[..., 0]
+    torch.testing.assert_close(found.log_probs, wanted * found.label_mask, atol=1e-5, rtol=1e-5)
+
+
+def test_logits_that_are_more_than_a_product_have_no_temperature(model) -> None:
+    model.config.final_logit_softcapping = 30.0
+    temper(model, 1.0)
+    with pytest.raises(ConfigError, match=r"temperature 1\.5: the logits of Qwen2ForCausalLM are more than a product"):
+        temper(model, 1.5)
