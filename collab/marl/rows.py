@@ -135,18 +135,13 @@ def add_anchors(
         space: of the suite that was played in.
     """
     method, paired = scribe.config.method.pairs, {ref for pair in pairs for ref in pair.chosen}
-    for trajectory in played:
-        for case in cases(trajectory, space):
-            judgement = labels.of(case)
-            if judgement is None:
-                continue
-            step = JudgedStep.of(trajectory, judgement, method.threshold)
-            alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
-            drawn = _kept(step, alone, scribe.record.run.seed, method.anchors)
-            for cell in (cell for cell in alone if cell.cell in drawn):
-                group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)
-                lesson = replace(_lesson(ref, judgement, "preference", "anchor"), rejected=ref)
-                made.anchors[group] += _add(made, group, scribe, lesson)
+    for step in filter(None, _judged(played, labels, space, method.threshold)):
+        alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
+        drawn = _kept(step, alone, scribe.record.run.seed, method.anchors)
+        for cell in (cell for cell in alone if cell.cell in drawn):
+            group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)
+            lesson = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
+            made.anchors[group] += _add(made, group, scribe, lesson)
 
 
 def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpace, scribe: Scribe) -> Made:
@@ -158,14 +153,12 @@ def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpa
         space: of the suite that was played in.
     """
     made = Made.of(scribe)
-    for trajectory in played:
-        for case in cases(trajectory, space):
-            judgement = labels.of(case)
-            if judgement is None:
-                made.unjudged += 1
-                continue
-            for lesson in _rewarded(trajectory, judgement, scribe):
-                _add(made, scribe.groups[lesson.said.cell.agent], scribe, lesson)
+    for step in _judged(played, labels, space, scribe.config.method.pairs.threshold):
+        if step is None:
+            made.unjudged += 1
+            continue
+        for lesson in _rewarded(step, scribe):
+            _add(made, scribe.groups[lesson.said.cell.agent], scribe, lesson)
     return made
 
 
@@ -214,15 +207,23 @@ def _preferred(pair: PreferencePair) -> Lesson:
     )
 
 
-def _rewarded(trajectory: Trajectory, judgement: Judgement, scribe: Scribe) -> Iterator[Lesson]:
+def _judged(
+    played: Iterable[Trajectory], labels: Labels, space: ActionSpace, threshold: float
+) -> Iterator[JudgedStep | None]:
+    """The steps of a rollout, in its order; None for one that nobody judged."""
+    for trajectory in played:
+        for case in cases(trajectory, space):
+            judgement = labels.of(case)
+            yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
+
+
+def _rewarded(step: JudgedStep, scribe: Scribe) -> Iterator[Lesson]:
     """What of a step is learned."""
-    recipe = scribe.config.method.pairs
-    step = JudgedStep.of(trajectory, judgement, recipe.threshold)
     cells = rewarded(step)
-    kept = _kept(step, cells, scribe.record.run.seed, recipe.cap)
+    kept = _kept(step, cells, scribe.record.run.seed, scribe.config.method.pairs.cap)
     for cell in cells:
         if cell.cell in kept:
-            yield _lesson(step.ref(cell.cell), judgement, "demonstration", "rewarded")
+            yield _lesson(step.ref(cell.cell), step.judgement, "demonstration", "rewarded")
 
 
 def _lesson(said: ReplyRef, judgement: Judgement, level: Level, kind: str) -> Lesson:

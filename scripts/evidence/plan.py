@@ -79,6 +79,8 @@ class Plan:
     """Which epoch of a training is measured: the best on the held-out seed, or the last."""
     common: tuple[str, ...] = ()
     """Options of every command."""
+    play: tuple[str, ...] = ()
+    """Settings of every run, e.g. "agents.*.sampling.temperature=1.5": how all teams play, in training and after it."""
 
 
 def settings(**values: object) -> tuple[str, ...]:

@@ -68,7 +68,9 @@ def command(plan: Plan, unit: Unit, work: Path) -> list[str]:
     """
     arm, phase, before = arm_of(plan, unit), phase_of(plan, unit), needs(plan, unit)
     agents = plan.agents if before is None else f"{work / before.name}@{plan.played}"
-    head = [phase.kind, *plan.common, *phase.options]
+    prefix = "" if phase.kind == "eval" else "run."  # where a training knows them
+    play = [word for setting in plan.play for word in ("--set", prefix + setting)]
+    head = [phase.kind, *plan.common, *play, *phase.options]
     tail = ["--agents", agents, "--out", str(work / unit.name)]
     if phase.kind == "eval":
         return [*head, "--graph", arm.graph, *tail]
