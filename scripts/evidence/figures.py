@@ -177,16 +177,17 @@ def seed_table(plan: Plan, records: Records) -> list[str]:
     """Every training by itself: the chosen epoch, and success on new seeds."""
     heads = ["run seed", *(str(seed) for seed in plan.seeds)]
     arms = [name for name, arm in plan.arms.items() if arm.method is not None]
-    rows = [[plan.arms[arm].told, *(_training(records, arm, seed) for seed in plan.seeds)] for arm in arms]
+    rows = [[plan.arms[arm].told, *(_training(plan, records, arm, seed) for seed in plan.seeds)] for arm in arms]
     return table(heads, rows)
 
 
-def _training(records: Records, arm: str, seed: int) -> str:
+def _training(plan: Plan, records: Records, arm: str, seed: int) -> str:
     training = records.get(Unit(arm=arm, seed=seed, phase="train"))
     played = records.get(Unit(arm=arm, seed=seed, phase="new-seeds"))
     if training is None:
         return MISSING
-    told = f"epoch {training.best}, {training.steps} steps"
+    epoch = training.best if plan.played == "best" else training.epochs[-1].epoch
+    told = f"epoch {epoch}, {training.steps} steps"
     return f"{told}: {MISSING if played is None else show_rate(report([played], [None]).planned)}"
 
 

@@ -127,7 +127,7 @@ class UnitRecord(Definition):
     measured: Measured | None = None
     """Of an evaluation."""
     best: int | None = None
-    """Of a training: the epoch that is played."""
+    """Of a training: its best epoch on the held-out seeds."""
     epochs: list[EpochNumbers] = Field(default_factory=list)
     """Of a training."""
 

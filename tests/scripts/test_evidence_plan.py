@@ -48,11 +48,11 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
         graph = "team"
         if ablation is not None:
             method, graph = ablated(method, ablation, graph=graph)
-        method = override(method, given(words, "--set"))
+        method = override(method, [one for one in given(words, "--set") if not one.startswith("run.")])
         assert graph == plan.arms[unit.arm].graph
         assert method.critic == "critic-oracle"
         assert method.adversary == override(load_method("collab"), ["adversary=sampler"]).adversary
-        told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out))
+        told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out), method.dpo.temperature)
     for phase in plan.phases:
         assert len({told[unit] for unit in trained if unit.phase == phase}) <= 1, "arms have equal budgets"
 
@@ -63,37 +63,35 @@ def test_every_ablation_is_an_arm_unless_the_full_method_is_like_it() -> None:
 
 
 def test_evaluations_of_a_place_play_the_same_instances_for_every_arm() -> None:
-    for phase in ("new-seeds", "unseen-tasks", "pages"):
+    for phase in ("new-seeds", "new-seeds-cold", "unseen-tasks", "pages"):
         asked = [command(PLAN, unit, WORK) for unit in queue(PLAN) if unit.phase.removesuffix("-continued") == phase]
         alike = {
             tuple(option(words, name) for name in ("--env", "--split", "--tasks", "--episodes", "--seeds"))
             for words in asked
         }
         ((*_, episodes, seeds),) = alike
-        assert seeds == "30,31,32"
-        assert 3 * int(episodes or 0) >= 300
+        assert seeds == "30,31,32,40,41"
+        assert 5 * int(episodes or 0) >= 300
 
 
 def test_what_matters_most_comes_first_and_trainings_before_what_plays_them() -> None:
     names = [unit.name for unit in queue(PLAN)]
-    assert names[:4] == [
-        "untrained-team/new-seeds",
-        "untrained-team/unseen-tasks",
-        "full/seed-0/train",
-        "full/seed-0/new-seeds",
-    ]
+    assert names[:2] == ["untrained-team/new-seeds", "untrained-team/unseen-tasks"]
+    first = names.index("full/seed-0/train")
+    assert all(name.startswith("untrained-") for name in names[:first])
+    assert names[first + 1] == "full/seed-0/new-seeds"
     places = {unit: place for place, unit in enumerate(queue(PLAN))}
     assert all(places[before] < places[unit] for unit in places if (before := needs(PLAN, unit)))
     assert all(phase_of(PLAN, unit).minutes <= 40 for unit in places)
 
 
-def test_a_trained_team_is_played_by_its_best_epoch_and_gone_on_with_from_there() -> None:
+def test_a_trained_team_is_played_as_it_was_last_and_gone_on_with_from_there() -> None:
     words = command(PLAN, Unit(arm="full", seed=1, phase="new-seeds"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/train@best"
+    assert option(words, "--agents") == "runs/tables/full/seed-1/train@last"
     words = command(PLAN, Unit(arm="full", seed=1, phase="continual"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/train@best"
+    assert option(words, "--agents") == "runs/tables/full/seed-1/train@last"
     words = command(PLAN, Unit(arm="full", seed=1, phase="new-seeds-continued"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/continual@best"
+    assert option(words, "--agents") == "runs/tables/full/seed-1/continual@last"
     assert option(command(PLAN, Unit(arm="untrained-team", seed=None, phase="pages"), WORK), "--agents") == "pocket"
 
 
@@ -105,3 +103,12 @@ def test_pages_are_those_of_the_rule() -> None:
     splits = json.loads((root() / "docs" / "splits" / "mobile-miniwob.json").read_text(encoding="utf-8"))
     trained = next(set(split["tasks"]) for split in splits if split["split"] == "train")
     assert [page for page in PAGES if page in trained & SOLVED] == list(TRAINED_PAGES)
+
+
+def test_all_teams_sample_alike_and_are_trained_as_what_sampled() -> None:
+    trained = command(PLAN, Unit(arm="full", seed=0, phase="train"), WORK)
+    played = command(PLAN, Unit(arm="full", seed=0, phase="new-seeds"), WORK)
+    assert [f"run.{one}" for one in given(played, "--set")] == [one for one in given(trained, "--set") if "run." in one]
+    assert {"run.agents.*.sampling.temperature=1.5", "dpo.temperature=1.5"} <= set(given(trained, "--set"))
+    cold = given(command(PLAN, Unit(arm="full", seed=0, phase="new-seeds-cold"), WORK), "--set")
+    assert cold == [*given(played, "--set"), "agents.*.sampling.temperature=0.3"]
