@@ -550,7 +550,7 @@ class PreferencePair:
     id: str
     """SHA-256 of what is preferred to what, and where it was said; whoever judged it does not enter."""
     source: str
-    """"adversary", "contrast" or "trajectory"."""
+    """"adversary", "contrast", "correction" or "trajectory"."""
     chosen: tuple[ReplyRef, ...]
     rejected: tuple[ReplyRef, ...]
     """Empty when the rejected reply was synthesised: then `synthetic` holds it."""
@@ -560,13 +560,23 @@ class PreferencePair:
     policy: PolicyRef | None = None
     """Who said the chosen side; None when its replies are of several policies."""
     prompt: str | None = None
-    """`PromptRef.hash` of the input that both sides answer, which is the chosen cell's own; None for whole
-    trajectories, whose replies each answer their own."""
+    """`PromptRef.hash` of the input that both sides answer, which is that of `answered`; None for whole trajectories,
+    whose replies each answer their own."""
     critic: str | None = None
     """Who judged its sides, as in `RewardMatrix.critic`; None when the outcome alone decided."""
     calls: tuple[str, ...] = ()
     """Calls of the critic in which its sides were judged, each once, by the SHA-256 of what was asked; empty for
     critics that ask no model."""
+
+    @property
+    def answered(self) -> ReplyRef | None:
+        """The reply whose input both sides answer and whose agent learns; None for whole trajectories.
+
+        It is the rejected one of a correction, and the chosen one of any other pair.
+        """
+        if self.source == "trajectory" or len(self.chosen) != 1:
+            return None
+        return (self.rejected if self.source == "correction" else self.chosen)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

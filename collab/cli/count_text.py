@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead
     from collab.marl.summary import PairCounts
 
-SOURCES = ("adversary", "contrast", "trajectory")
+SOURCES = ("adversary", "contrast", "correction", "trajectory")
 
 
 def count_lines(counts: PairHead | PairCounts) -> list[str]:
@@ -22,7 +22,7 @@ def count_lines(counts: PairHead | PairCounts) -> list[str]:
         *cause_lines("failed", counts.failed),
     ]
     if counts.off_context:
-        lines.append(f"context  {counts.off_context} of the contrasts are off-context")
+        lines.append(f"context  {counts.off_context} pairs are off-context")
     if counts.unjudged:
         lines.append(f"unjudged {counts.unjudged} steps")
     if counts.untried:

@@ -42,7 +42,7 @@ def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) 
         letters: by which it is known here.
         sides: None where it is one of whole trajectories, or what it is about is not there any more.
     """
-    where, single = pair.chosen[0], len(pair.chosen) == 1
+    where, single = pair.answered or pair.chosen[0], pair.answered is not None
     row = {
         "id": pair.id,
         "short": letters,
@@ -183,7 +183,7 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
 
 
 def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
-    pair, (where,) = told.pair, told.pair.chosen
+    pair, where = told.pair, told.pair.answered or told.pair.chosen[0]
     say(f"pair     {pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy
@@ -207,7 +207,9 @@ def _judged(pair: PreferencePair, side: Side) -> str:
 
 def _context(told: Explained) -> str:
     if told.off_context:
-        return "off-context: the worse side was said after hearing other messages; both are trained under the better's"
+        other, own = ("better", "worse") if told.pair.source == "correction" else ("worse", "better")
+        heard = f"the {other} side was said after hearing other messages"
+        return f"off-context: {heard}; both are trained under the {own}'s"
     return "both sides answer the same input" if told.rejected.cell is None else "both sides heard the same messages"
 
 
@@ -222,8 +224,7 @@ def _line(line: str) -> str:
 
 def _recipe(head: PairHead) -> str:
     recipe = head.recipe
-    weights = {"adversary": recipe.sources.adversary, "contrast": recipe.sources.contrast}
-    sources = " and ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
+    sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
     who = "" if head.adversary is None else f", worse sides by {head.adversary}"
     return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{who}"

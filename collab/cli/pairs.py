@@ -55,7 +55,8 @@ def list_pairs(
         str | None, typer.Option("--agent", metavar="SLOT", help="Whose better side one agent said.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="From one source: adversary, contrast or trajectory.")
+        str | None,
+        typer.Option("--source", metavar="NAME", help="From adversary, contrast, correction or trajectory."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N.")] = None,
     as_json: options.Json = False,
@@ -148,7 +149,7 @@ def _task(pair: PreferencePair) -> str:
 
 
 def _agent(pair: PreferencePair) -> str:
-    return pair.chosen[0].cell.agent
+    return (pair.answered or pair.chosen[0]).cell.agent
 
 
 def _source(pair: PreferencePair) -> str:

@@ -35,7 +35,7 @@ def rebuild(
         typer.Option(
             "--source",
             metavar="NAME",
-            help="Where worse sides come from: adversary, contrast, mix, or weights: adversary=3,contrast=1.",
+            help="Where pairs come from: adversary, contrast, correction, mix, or weights: adversary=3,contrast=1.",
             rich_help_panel=_WHAT,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Preference pairs of one judged step: a rewarded reply against a worse one, under the rewarded cell's own input.
+"""Preference pairs of one judged step: a rewarded reply against a worse one, under one cell's own input.
 
     sources = Sources(adversary=1, contrast=1)
     cells = wanted(step, sources, seed)                 # for these an adversary has to be asked
@@ -7,10 +7,15 @@
     adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
     contrast    against what another cell of the same step said, whose action parsed and whose reward is exactly 0
     mix         both by weight: each rewarded cell draws its source; one that has nothing for it leaves it to the other
+    correction  what a cell said, whose action parsed and whose reward is exactly 0, against what a rewarded one said,
+                under the input of the one that erred
 
-Deviation: `contrast` and `mix` are ours (the paper has `adversary` alone). A contrast is off-context unless both cells
-heard the same messages; such that did are preferred. Everything is a pure function of its arguments: what is drawn
-depends on the seed and on names, never on the order in which anything is given.
+Deviation: all but `adversary` are ours. A contrast or a correction is off-context unless both cells heard the same
+messages; such that did are preferred. What is worse in a contrast was mostly never said under its input: its likelihood
+falls far, and takes that of good replies along. What is worse in a correction was said there.
+
+Everything is a pure function of its arguments: what is drawn depends on the seed and on names, never on the order in
+which anything is given.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from collab.errors import ConfigError
 from collab.seeds import derive, generator
 from collab.types import Action, ActionMatrix, CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
 
-Source: TypeAlias = Literal["adversary", "contrast"]
+Source: TypeAlias = Literal["adversary", "contrast", "correction"]
 Reply: TypeAlias = tuple[ReplyRef, Utterance]
 """Where something was said, and what."""
 
@@ -38,27 +43,38 @@ BEYOND_CAP = "beyond the most pairs per state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the worse sides come from, by weight; weights need not add up to 1, and 0 leaves a source out.
+    """Where pairs come from; 0 leaves a source out.
 
     Raises:
-        ConfigError: a weight is negative or no number, or all are 0.
+        ConfigError: a number does not fit, or all are 0.
     """
 
     adversary: float = 1.0
+    """Weight among the sources of which each rewarded cell draws one; weights need not add up to 1."""
     contrast: float = 0.0
+    """Another such weight."""
+    correction: float = 0.0
+    """The chance with which a cell that erred is corrected, up to 1. It takes no rewarded cell's pair away."""
 
     def __post_init__(self) -> None:
-        weights = (self.adversary, self.contrast)
-        if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
+        weights = (self.adversary, self.contrast, self.correction)
+        if not all(0 <= weight < float("inf") for weight in weights) or not any(weights) or self.correction > 1:
             raise ConfigError(
-                f"pair sources: adversary {self.adversary}, contrast {self.contrast}; "
-                "weights are numbers from 0, and one at least is above 0"
+                f"pair sources: adversary {self.adversary:g}, contrast {self.contrast:g}, "
+                f"correction {self.correction:g}; they are numbers from 0, correction is 1 at most, "
+                "and one at least is above 0"
             )
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Those that are used, by name."""
+        every = {"adversary": self.adversary, "contrast": self.contrast, "correction": self.correction}
+        return {name: weight for name, weight in every.items() if weight}
 
     def order(self, seed: int) -> tuple[Source, ...]:
         """The sources in the order in which a cell with that seed tries them."""
         drawn = generator(seed).random() * (self.adversary + self.contrast)
-        order: tuple[Source, ...] = ("adversary", "contrast") if drawn < self.adversary else ("contrast", "adversary")
+        order: list[Source] = ["adversary", "contrast"] if drawn < self.adversary else ["contrast", "adversary"]
         return tuple(name for name in order if getattr(self, name) > 0)
 
 
@@ -122,9 +138,10 @@ class Pairing:
     pairs: tuple[PreferencePair, ...]
     """By epoch, task, episode, step, agent and round."""
     counts: Counter[str] = field(default_factory=Counter)
-    """"adversary", "contrast": pairs by source; the rest: why a rewarded cell has no pair, or a negative no use."""
+    """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, or a negative
+    no use."""
     off_context: int = 0
-    """Contrasts whose rejected cell heard other messages than the chosen one."""
+    """Contrasts and corrections whose cells heard other messages than each other."""
 
 
 def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
@@ -151,6 +168,27 @@ def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
     return alike or heard or worse
 
 
+def correction(step: JudgedStep, wrong: Utterance) -> Utterance | None:
+    """What a cell that erred should have said; None where no cell is rewarded, or its own action is.
+
+    Of the rewarded cells, one that heard the same; or else one whose action most of them propose. Of several that one
+    whose policy was surest of its words (the largest sum of `logprobs`), for of a hot policy those are the clearest; of
+    equally sure ones the first by agent and round.
+    """
+    good = rewarded(step)
+    proposed = Counter(cell.action for cell in good)
+    if wrong.action in proposed:
+        return None
+    alike = [cell for cell in good if heard_alike(wrong, cell)]
+    most = max(proposed.values(), default=0)
+    return max(alike or [cell for cell in good if proposed[cell.action] == most], key=sureness, default=None)
+
+
+def sureness(cell: Utterance) -> float:
+    """How likely a reply was to its policy, the sum of its `logprobs`; lower than any where they are not known."""
+    return float("-inf") if cell.logprobs is None else sum(cell.logprobs)
+
+
 def heard_alike(one: Utterance, other: Utterance) -> bool:
     """Whether two cells of a step read the same but for their own names."""
     return one.prompt.prefix == other.prompt.prefix and one.heard == other.heard
@@ -166,7 +204,7 @@ def wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef, ...]
 
 
 def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
-    """The pairs of one state: at most one per rewarded cell.
+    """The pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
 
     Negatives are looked at again (`lint.refusal`), for another critic may have rewarded what they do.
 
@@ -180,12 +218,13 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
     if cap is not None and cap < 1:
         raise ConfigError(f"at most {cap} pairs per state; allowed: 1 or more, or no limit")
     counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
-    for cell in rewarded(step):
+    for cell in rewarded(step) if sources.adversary or sources.contrast else ():
         found = _paired(step, cell, sources, seed, counts)
         if found is None:
             counts[NOTHING] += 1
         else:
             made.append(found)
+    made = sorted([*made, *_corrected(step, sources.correction, seed)], key=lambda one: _answered(one[0]))
     kept = made if cap is None else _capped(made, step, seed, cap)
     counts.update(one.source for one, _ in kept)
     counts[BEYOND_CAP] += len(made) - len(kept)
@@ -240,7 +279,7 @@ def _paired(
     for source in sources.order(step.seed(seed, "pair source", cell.cell)):
         if source == "contrast" and (worse := contrasts(step, cell)):
             other = generator(step.seed(seed, "contrast", cell.cell)).choice(worse)
-            return _contrast(step, cell, other), not heard_alike(cell, other)
+            return _said(step, "contrast", cell, other), not heard_alike(cell, other)
         negative = step.negatives.get(cell.cell) if source == "adversary" else None
         if negative is None or cell.action is None:
             continue
@@ -251,15 +290,30 @@ def _paired(
     return None
 
 
-def _contrast(step: JudgedStep, cell: Utterance, other: Utterance) -> PreferencePair:
+def _corrected(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
+    """Corrections of cells that erred, and whether each is off-context."""
+    for wrong in _with_reward(step, 0) if chance else ():
+        better = correction(step, wrong)
+        if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
+            yield _said(step, "correction", better, wrong), not heard_alike(wrong, better)
+
+
+def _answered(pair: PreferencePair) -> CellRef:
+    """The cell under whose input it is trained."""
+    assert pair.answered is not None, "pairs of one state answer one input"
+    return pair.answered.cell
+
+
+def _said(step: JudgedStep, source: Source, cell: Utterance, other: Utterance) -> PreferencePair:
+    """A pair of what two cells said, the better one first."""
     chosen, rejected = step.ref(cell.cell), step.ref(other.cell)
     return PreferencePair(
-        id=pair_id("contrast", [(chosen, cell)], [(rejected, other)]),
-        source="contrast",
+        id=pair_id(source, [(chosen, cell)], [(rejected, other)]),
+        source=source,
         chosen=(chosen,),
         rejected=(rejected,),
         policy=cell.policy,
-        prompt=cell.prompt.hash,
+        prompt=(other if source == "correction" else cell).prompt.hash,
         critic=step.judgement.rewards.critic,
         calls=_calls(step, cell, other),
     )
@@ -290,6 +344,6 @@ def _capped(
     made: list[tuple[PreferencePair, bool]], step: JudgedStep, seed: int, cap: int
 ) -> list[tuple[PreferencePair, bool]]:
     """Those that the seed ranks first, in their old order."""
-    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", one[0].chosen[0].cell), one[0].id))
+    ranked = sorted(made, key=lambda one: (step.seed(seed, "pair cap", _answered(one[0])), one[0].id))
     kept = {one.id for one, _ in ranked[:cap]}
     return [one for one in made if one[0].id in kept]

@@ -19,6 +19,8 @@ NOT_REWARDED = "the better side is not rewarded"
 NO_SCORE = "the better side has no score"
 WITHOUT_PAIR = "the better side is rewarded and has no pair"
 IN_NO_PAIR = "the better side is in no pair"
+OTHER_BETTER = "corrected by another better side"
+NOT_CORRECTED = "the cell that erred there is not corrected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +68,15 @@ def causes(
         labels: by which the others were made, as they are now; None where they are not stored any more.
         threshold: a score above it was rewarded there.
     """
-    chosen = {pair.chosen for pair in others}
-    return Counter(_cause(pair, chosen, labels, threshold) for pair in missing)
+    there = list(others)
+    chosen = {pair.chosen for pair in there if pair.source != "correction"}
+    corrected = {pair.answered for pair in there if pair.source == "correction"}
+    return Counter(
+        (OTHER_BETTER if pair.answered in corrected else NOT_CORRECTED)
+        if pair.source == "correction"
+        else _cause(pair, chosen, labels, threshold)
+        for pair in missing
+    )
 
 
 def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labels | None, threshold: float) -> str:

@@ -22,7 +22,7 @@ from collab.errors import UsageError
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.store.reader import RunReader
-from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, Utterance
+from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,7 @@ class Explainer:
         """
         case = self._case(pair)
         chosen, rejected = self._sides(pair, case)
-        (where,) = pair.chosen
-        cell = case.matrix[where.cell]
+        cell = case.matrix[_answered(pair).cell]
         return Explained(
             pair=pair,
             goal=case.task.goal,
@@ -92,7 +91,7 @@ class Explainer:
             prompt=rebuild(self._reader.prefix(cell.prompt.prefix), cell.prompt),
             chosen=chosen,
             rejected=rejected,
-            off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in pair.rejected),
+            off_context=any(not heard_alike(cell, case.matrix[ref.cell]) for ref in (*pair.chosen, *pair.rejected)),
         )
 
     def sides(self, pair: PreferencePair) -> tuple[Side, Side]:
@@ -109,9 +108,7 @@ class Explainer:
 
     def _case(self, pair: PreferencePair) -> Case:
         """The step that a pair is about, as it is recorded now."""
-        if len(pair.chosen) != 1:
-            raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
-        (where,) = pair.chosen
+        where = _answered(pair)
         if where.trajectory != self._episode:
             found = cases(self._reader.trajectory(where.trajectory), self._space)
             self._episode, self._cases = where.trajectory, {case.step: case for case in found}
@@ -121,6 +118,12 @@ class Explainer:
         if case.matrix[where.cell].prompt.hash != pair.prompt:
             raise UsageError(f"pair {pair.id[:12]}: {where.trajectory} was played again since; make its pairs again")
         return case
+
+
+def _answered(pair: PreferencePair) -> ReplyRef:
+    if pair.answered is None:
+        raise UsageError(f"pair {pair.id[:12]} is one of whole trajectories: it rests on their outcomes alone")
+    return pair.answered
 
 
 def _said(case: Case, cell: Utterance, judgement: Judgement | None) -> Side:

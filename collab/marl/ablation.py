@@ -51,15 +51,19 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "adversary-pairs": Ablation(
         description="worse sides from the adversary alone, as in the paper",
-        settings=("pairs.adversary=1", "pairs.contrast=0"),
+        settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
     ),
     "contrast-pairs": Ablation(
         description="worse sides from the team's own disagreement alone",
-        settings=("pairs.adversary=0", "pairs.contrast=1"),
+        settings=("pairs.adversary=0", "pairs.contrast=1", "pairs.correction=0"),
+    ),
+    "correction-pairs": Ablation(
+        description="cells that erred learn what a rewarded one said, under their own input",
+        settings=("pairs.adversary=0", "pairs.contrast=0", "pairs.correction=1"),
     ),
     "mixed-pairs": Ablation(
-        description="worse sides from both, half and half",
-        settings=("pairs.adversary=1", "pairs.contrast=1"),
+        description="worse sides from the adversary and from disagreement, half and half",
+        settings=("pairs.adversary=1", "pairs.contrast=1", "pairs.correction=0"),
     ),
     "anchor": Ablation(
         description="the loss holds on to the likelihood of chosen replies, with weight 0.5",

@@ -46,27 +46,29 @@ class Pairs(Definition):
     """Weight of synthesised worse sides (the paper's)."""
     contrast: Weight = 0.0
     """Weight of worse sides that another cell of the same step said."""
+    correction: float = Field(default=0.0, ge=0, le=1)
+    """The chance with which a cell that erred learns, under its own input, what a rewarded one said in its place."""
     threshold: float = Field(default=0.5, ge=0, lt=1)
     """A score above it is rewarded."""
     cap: int | None = Field(default=None, ge=1)
-    """The most pairs of one state; None for one per rewarded cell."""
+    """The most pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
     anchors: int = Field(default=0, ge=0)
-    """Rewarded replies of a state, at most, that are learned beside pairs though they are in none: a row that compares
-    them with themselves, which the preference loss has no gradient for and its anchor has. Where agents disagree about
-    few states, the policy is held in all others by nothing else."""
+    """Rewarded replies of a state, at most, that are learned beside pairs though they are in none, the surest first: a
+    row that compares them with themselves, which the preference loss has no gradient for and its anchor has. Where
+    agents disagree about few states, the policy is held in all others by nothing else."""
 
     @model_validator(mode="after")
     def _some(self) -> Pairs:
-        if not self.adversary and not self.contrast:
-            raise ValueError("adversary and contrast weigh 0, so there is no pair; give one of them a weight above 0")
+        if not (self.adversary or self.contrast or self.correction):
+            raise ValueError("adversary, contrast and correction are 0, so there is no pair; give one of them more")
         return self
 
     def recipe(self, seed: int) -> Recipe:
         """The same as the pairing takes it."""
         return Recipe(
-            sources=Sources(adversary=self.adversary, contrast=self.contrast),
+            sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
             threshold=self.threshold,
             cap=self.cap,
             attempts=self.attempts,

@@ -240,6 +240,6 @@ def _made_otherwise(head: PairHead, labels: Labels | None, config: MarlConfig, r
 def _recipe(one: Recipe) -> str:
     """A recipe in words."""
     return (
-        f"adversary={one.sources.adversary:g},contrast={one.sources.contrast:g} threshold={one.threshold:g} "
-        f"cap={one.cap or 'none'} attempts={one.attempts} seed={one.seed}"
+        f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "
+        f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} seed={one.seed}"
     )

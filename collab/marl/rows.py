@@ -22,7 +22,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import Labels
 from collab.credit.pair_store import StoredPairs
-from collab.credit.pairs import JudgedStep, rewarded
+from collab.credit.pairs import JudgedStep, rewarded, sureness
 from collab.envs.grammar import ActionSpace
 from collab.learn.examples import rows_digest
 from collab.marl.scribe import Lesson, Scribe
@@ -110,14 +110,13 @@ def rows_of(found: Evidence, space: ActionSpace, scribe: Scribe) -> Made:
 
 
 def pair_rows(pairs: Iterable[PreferencePair], scribe: Scribe) -> Made:
-    """A row per pair of one state, for the policy that said its chosen side."""
+    """A row per pair of one state, for the policy whose input it is."""
     made = Made.of(scribe)
     for pair in pairs:
-        group = scribe.groups[pair.chosen[0].cell.agent]
-        if len(pair.chosen) == 1:
-            _add(made, group, scribe, _preferred(pair))
+        if pair.answered is None:
+            made.refused[scribe.groups[pair.chosen[0].cell.agent]][WHOLE] += 1
         else:
-            made.refused[group][WHOLE] += 1
+            _add(made, scribe.groups[pair.answered.cell.agent], scribe, _preferred(pair, pair.answered))
     return made
 
 
@@ -131,14 +130,17 @@ def add_anchors(
 ) -> None:
     """Put rewarded replies that are in no pair behind the rows of pairs, of each state so many as the method says.
 
+    Those that their policy was surest of: what a hot policy says of little likelihood is no model to hold on to.
+
     Args:
         space: of the suite that was played in.
     """
-    method, paired = scribe.config.method.pairs, {ref for pair in pairs for ref in pair.chosen}
+    method = scribe.config.method.pairs
+    paired = {pair.answered for pair in pairs}
     for step in filter(None, _judged(played, labels, space, method.threshold)):
         alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
-        drawn = _kept(step, alone, scribe.record.run.seed, method.anchors)
-        for cell in (cell for cell in alone if cell.cell in drawn):
+        surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
+        for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)
             lesson = replace(_lesson(ref, step.judgement, "preference", "anchor"), rejected=ref)
             made.anchors[group] += _add(made, group, scribe, lesson)
@@ -196,9 +198,10 @@ def _add(made: Made, group: str, scribe: Scribe, lesson: Lesson) -> bool:
     return False
 
 
-def _preferred(pair: PreferencePair) -> Lesson:
+def _preferred(pair: PreferencePair, answered: ReplyRef) -> Lesson:
     return Lesson(
         said=pair.chosen[0],
+        answered=answered,
         level="preference",
         kind=pair.source,
         rejected=pair.rejected[0] if pair.synthetic is None else pair.synthetic,

@@ -47,6 +47,8 @@ class Lesson:
     """A reply to learn from."""
 
     said: ReplyRef
+    answered: ReplyRef | None = None
+    """Another reply of the same step, whose input it is learned under; None for its own."""
     level: Level
     kind: str
     """What it is: a pair's source, "anchor", "rewarded", "solved" or "unsolved"."""
@@ -84,9 +86,10 @@ class Scribe:
         """A row, or why there is none; and whether it has other tokens than were sampled."""
         ref, record = lesson.said, self.record
         cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
-        heard = [step.matrix[other] for other in cell.heard]
-        template, chat = self.templates[record.run.agents[cell.agent].prompt], self.chats[cell.agent]
-        prompt = prompt_of(cell, heard, record.prefix(cell.prompt.prefix), template, step.matrix.rounds)
+        asked = record.cell(lesson.answered or ref)
+        heard = [step.matrix[other] for other in asked.heard]
+        template, chat = self.templates[record.run.agents[asked.agent].prompt], self.chats[asked.agent]
+        prompt = prompt_of(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
         if prompt is None:
             return OTHER_PROMPT, False
         rejected = record.cell(lesson.rejected).text if isinstance(lesson.rejected, ReplyRef) else lesson.rejected

@@ -28,6 +28,7 @@ ORACLE = "oracle"
 _SOURCES = {
     "adversary": Sources(adversary=1, contrast=0),
     "contrast": Sources(adversary=0, contrast=1),
+    "correction": Sources(adversary=0, correction=1),
     "mix": Sources(adversary=1, contrast=1),
 }
 
@@ -69,21 +70,22 @@ class Plan:
 
 
 def sources_of(text: str) -> Sources:
-    """Read "adversary", "contrast", "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
+    """Read a source, "mix" or weights like "adversary=3,contrast=1"; ConfigError when it is none."""
     if text in _SOURCES:
         return _SOURCES[text]
     weights: dict[str, float] = {}
     for item in text.split(","):
         name, _, weight = (part.strip() for part in item.partition("="))
         try:
-            if name not in ("adversary", "contrast") or name in weights:
+            if name not in Sources.__dataclass_fields__ or name in weights:
                 raise ValueError
             weights[name] = float(weight)
         except ValueError:
             raise ConfigError(
-                f"--source {text!r}: allowed are adversary, contrast, mix, or weights: adversary=3,contrast=1"
+                f"--source {text!r}: allowed are adversary, contrast, correction, mix, or weights: "
+                "adversary=3,contrast=1"
             ) from None
-    return Sources(adversary=weights.get("adversary", 0), contrast=weights.get("contrast", 0))
+    return Sources(**({"adversary": 0.0} | weights))
 
 
 def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection[str]) -> Plan:
@@ -105,7 +107,7 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     recipe = _recipe(wish, Recipe(seed=seed) if before is None else before.head.recipe)
     adversary = _adversary(wish, library, before) if recipe.sources.adversary else None
     if adversary is None and wish.adversary is not None:
-        raise UsageError("--adversary: pairs by contrast alone ask nobody; leave it out, or say --source mix")
+        raise UsageError("--adversary: pairs of what was said ask nobody; leave it out, or say --source mix")
     plan = Plan(
         critic=_critic(wish, library, before, seed, capabilities), adversary=adversary, recipe=recipe, before=before
     )

@@ -206,7 +206,7 @@ def test_a_run_whose_every_pair_goes_says_why(collab: Command) -> None:
         (["show", "run", "zz"], "no pair 'zz'"),
         (["explain", "run", ""], "no pair ''"),
         (["rebuild", "run", "--critic", "orcale"], "did you mean oracle"),
-        (["rebuild", "run", "--source", "both"], "allowed are adversary, contrast, mix"),
+        (["rebuild", "run", "--source", "both"], "allowed are adversary, contrast, correction, mix"),
         (["rebuild", "run", "--threshold", "1"], "threshold 1.0"),
         (["rebuild", "run", "--budget", "usd=1"], "cost neither money nor tokens"),
         (["rebuild", "nowhere"], "not a run directory"),

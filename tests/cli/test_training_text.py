@@ -81,7 +81,7 @@ TOLD = [
     "no pair  5: 5 no worse cell",
     "refused  7: 7 reaches the same state",
     "failed   2: 2 ModelFailure",
-    "context  3 of the contrasts are off-context",
+    "context  3 pairs are off-context",
     "unjudged 6 steps",
     "untried  8 made-up sides: their state cannot be brought back",
     "left out shared: 1 pairs: longer than the context",

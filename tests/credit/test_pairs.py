@@ -19,6 +19,7 @@ from collab.credit.pairs import (
     Negative,
     Sources,
     contrasts,
+    correction,
     heard_alike,
     pair,
     pair_all,
@@ -47,6 +48,7 @@ from collab.types import (
 )
 
 ADVERSARY, CONTRAST, MIX = Sources(), Sources(adversary=0, contrast=1), Sources(adversary=1, contrast=1)
+CORRECTION = Sources(adversary=0, correction=1)
 Said = tuple[int | None, float | None]
 """Index that is clicked, None for a reply that does not parse; and the critic's score, None when missing."""
 
@@ -224,10 +226,49 @@ def test_a_cap_keeps_that_many_of_a_state() -> None:
         pair(step, CONTRAST, seed=0, cap=0)
 
 
-@pytest.mark.parametrize("weights", [(0, 0), (-1, 2), (float("nan"), 1), (float("inf"), 1)])
-def test_weights_that_mean_nothing_are_refused(weights: tuple[float, float]) -> None:
+@pytest.mark.parametrize("weights", [(0, 0, 0), (-1, 2, 0), (float("nan"), 1, 0), (float("inf"), 1, 0), (1, 0, 1.5)])
+def test_weights_that_mean_nothing_are_refused(weights: tuple[float, float, float]) -> None:
     with pytest.raises(ConfigError, match="pair sources"):
-        Sources(adversary=weights[0], contrast=weights[1])
+        Sources(adversary=weights[0], contrast=weights[1], correction=weights[2])
+
+
+def test_a_cell_that_erred_is_corrected_under_its_own_input() -> None:
+    step = judged(TEAM, calls=True)
+    (one,) = pair(step, CORRECTION, seed=0).pairs
+    assert sides((one,)) == [(A0, B0)]
+    assert one.source == "correction"
+    assert one.prompt == step.matrix[B0].prompt.hash != step.matrix[A0].prompt.hash
+    assert one.answered == step.ref(B0)
+    assert one.calls == ("call 0",)
+    both = pair(step, Sources(adversary=0, contrast=1, correction=1), seed=0)
+    assert both.counts == {"contrast": 2, "correction": 1}
+    assert [found.answered for found in both.pairs] == [step.ref(place) for place in (A0, A1, B0)]
+    assert len({found.id for found in both.pairs}) == 3
+
+
+def test_what_most_propose_corrects_in_the_words_that_were_surest() -> None:
+    said = {A0: (7, 0.9), B0: (3, 0.0), A1: (7, 0.8), B1: (5, 1.0)}
+    step = judged(said, heard={B0: (A0,)})
+    assert correction(step, step.matrix[B0]) == step.matrix[A0], "of equals the first"
+    sure = {A0: (-2.0, -1.0), A1: (-0.5, -2.0), B1: (-0.1,)}
+    cells = tuple(replace(cell, logprobs=sure.get(cell.cell)) for cell in step.matrix)
+    told = replace(step, matrix=replace(step.matrix, utterances=cells))
+    assert correction(told, told.matrix[B0]) == told.matrix[A1], "7 was proposed twice, and said there with -2.5"
+    assert correction(told, told.matrix[A0]) is None, "its own action is rewarded"
+    alike = judged(said, heard={B0: (A0,), B1: (A0,)})
+    assert correction(alike, alike.matrix[B0]) == alike.matrix[B1], "who heard the same knows best"
+    alone = judged({A0: (7, 0.1), B0: (3, 0.0)})
+    assert correction(alone, alone.matrix[B0]) is None
+    assert not pair(alone, CORRECTION, seed=0).pairs
+
+
+def test_corrections_are_drawn_by_chance_and_by_name() -> None:
+    steps = [judged(TEAM, step=index) for index in range(200)]
+    made = pair_all(steps, Sources(adversary=0, correction=0.3), seed=5)
+    assert 40 < made.counts["correction"] < 80
+    assert made.off_context == 0
+    assert pair(judged(TEAM, heard={B0: (A0,)}), CORRECTION, seed=0).off_context == 1
+    assert {one.id for one in made.pairs} < {one.id for one in pair_all(steps, CORRECTION, seed=5).pairs}
 
 
 # ------------------------------------------------------------------------------------------------------ laws
@@ -243,7 +284,7 @@ STEPS = st.builds(
     st.integers(0, 5),
     st.integers(0, 2),
 )
-SOURCES = st.sampled_from([ADVERSARY, CONTRAST, MIX])
+SOURCES = st.sampled_from([ADVERSARY, CONTRAST, MIX, CORRECTION, Sources(adversary=1, contrast=2, correction=0.5)])
 
 
 @given(STEPS, SOURCES, st.integers(0, 2**32), st.none() | st.integers(1, 4))
@@ -257,9 +298,13 @@ def test_no_pair_prefers_an_action_to_itself_or_to_a_rewarded_one(
         assert worse is not None
         assert worse != chosen.action
         assert worse not in rewarded_actions(step)
-    assert len({one.chosen for one in made.pairs}) == len(made.pairs) <= (cap or len(CELLS))
-    assert made.counts["adversary"] + made.counts["contrast"] == len(made.pairs)
-    assert sum(made.counts[why] for why in ("adversary", "contrast", NOTHING, BEYOND_CAP)) == len(rewarded(step))
+        assert one.answered is not None
+        assert one.prompt == step.matrix[one.answered.cell].prompt.hash
+    assert len({one.answered for one in made.pairs}) == len(made.pairs) <= (cap or len(CELLS))
+    names = ("adversary", "contrast", "correction")
+    assert sum(made.counts[name] for name in names) == len(made.pairs)
+    if cap is None and (sources.adversary or sources.contrast):
+        assert sum(made.counts[why] for why in ("adversary", "contrast", NOTHING)) == len(rewarded(step))
 
 
 @given(STEPS, SOURCES, st.integers(0, 2**32))
@@ -278,7 +323,9 @@ def test_the_order_of_what_is_given_changes_nothing(
     rng.shuffle(mixed)
     first, second = pair_all(steps, sources, 4, cap=3), pair_all(mixed, sources, 4, cap=3)
     assert first == second
-    places = [(one.chosen[0].trajectory, one.chosen[0].step, one.chosen[0].cell) for one in first.pairs]
+    found = [one.answered for one in first.pairs if one.answered is not None]
+    places = [(one.trajectory, one.step, one.cell) for one in found]
+    assert len(places) == len(first.pairs)
     assert places == sorted(places)
 
 

@@ -25,6 +25,7 @@ CHANGED = {
     "no-anchor": {"dpo.anchor"},
     "anchor": {"dpo.anchor"},
     "mixed-pairs": {"pairs.contrast"},
+    "correction-pairs": {"pairs.adversary", "pairs.contrast", "pairs.correction"},
 }
 """What differs from the preset that it is an ablation of."""
 OF_THE_PAPER = {"anchor", "mixed-pairs"}

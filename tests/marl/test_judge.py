@@ -134,7 +134,7 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     labels = asyncio.run(judge(loop, run, out, played))
     refusal = f"{out}: its pairs 'marl' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
     otherwise = {
-        "by the recipe adversary=0,contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
+        "by the recipe contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
         "with another adversary": Wish(run=out, name=NAME, sources=sources_of("mix"), adversary=OTHER_SAMPLER),
     }
     for reason, wish in otherwise.items():

@@ -91,6 +91,20 @@ def test_every_recorded_prompt_is_made_again_byte_for_byte(played: Record, chat:
         assert row.provenance.teacher == "oracle-1"
 
 
+def test_a_correction_is_learned_under_the_input_of_who_erred_and_by_its_policy(
+    played: Record, chat: ChatTokenizer, configured
+) -> None:
+    said = [(ref, cell) for ref, cell in cells(played) if ref.step == 0 and cell.round == 1]
+    (good, better), (bad, worse) = (next(one for one in said if one[1].agent == agent) for agent in ("ada", "ben"))
+    found = pair(good, worse, source="correction", rejected=(bad,), synthetic=None)
+    scribe = Scribe.of(played, {"ada": chat, "ben": chat}, configured("policies=per_agent"))
+    made = pair_rows([found], scribe)
+    assert made.rows["ada"] == []
+    (row,) = made.rows["ben"]
+    assert (row.reply, row.rejected, row.kind) == (better.text, worse.text, "correction")
+    assert row.prompt.suffix == worse.prompt.suffix != better.prompt.suffix
+
+
 def test_a_message_that_was_not_heard_makes_another_prompt(played: Record) -> None:
     template = Template("default", played.run.prompts["default"])
     ref, cell = next((ref, cell) for ref, cell in cells(played) if len(cell.heard) == 2)

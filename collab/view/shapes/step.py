@@ -66,7 +66,7 @@ class PairView:
     set: str
     """Name under which it is stored."""
     source: str
-    """"adversary", "contrast" or "trajectory"."""
+    """"adversary", "contrast", "correction" or "trajectory"."""
     chosen: Sequence[ReplyKey]
     rejected: Sequence[ReplyKey]
     """At most 50 each; more than one for whole trajectories; rejected is empty where the reply was made up."""
