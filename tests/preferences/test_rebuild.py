@@ -364,14 +364,23 @@ def test_pairs_of_an_unknown_adversary_ask_for_a_name(run: Path, library: Librar
     assert made(run, library, threshold=0.3, adversary="sampler").new
 
 
-@pytest.mark.parametrize("text", ["both", "adversary", "mix"])
-def test_sources_by_name(text: str) -> None:
-    if text == "both":
-        with pytest.raises(ConfigError, match="allowed are adversary, contrast, mix"):
-            sources_of(text)
-    else:
-        assert sources_of(text).adversary == 1
-        assert sources_of(text).contrast == (text == "mix")
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("adversary", {"adversary": 1}),
+        ("mix", {"adversary": 1, "contrast": 1}),
+        ("correction", {"correction": 1}),
+        ("contrast=2, correction=0.5", {"contrast": 2, "correction": 0.5}),
+    ],
+)
+def test_sources_by_name(text: str, weights: dict[str, float]) -> None:
+    assert sources_of(text).weights == weights
+
+
+@pytest.mark.parametrize("text", ["both", "adversary=1,adversary=2", "weights=1", "mix,correction"])
+def test_a_source_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="allowed are adversary, contrast, correction, mix, or weights"):
+        sources_of(text)
 
 
 def test_sources_by_weight() -> None:
