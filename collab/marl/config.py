@@ -62,7 +62,9 @@ class Pairs(Definition):
     @model_validator(mode="after")
     def _some(self) -> Pairs:
         if not (self.adversary or self.contrast or self.correction):
-            raise ValueError("adversary, contrast and correction are 0: there is no pair; give one of them a weight above 0")
+            raise ValueError(
+                "adversary, contrast and correction are 0: there is no pair; give one of them a weight above 0"
+            )
         return self
 
     def recipe(self, seed: int) -> Recipe:
