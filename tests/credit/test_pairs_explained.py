@@ -63,9 +63,11 @@ def reader(phone) -> Iterator[RunReader]:  # type: ignore[no-untyped-def]
         yield opened
 
 
-def pairs(phone: Any, reader: RunReader, labels: Labels) -> tuple[PreferencePair, ...]:
+def pairs(
+    phone: Any, reader: RunReader, labels: Labels, sources: Sources = Sources(adversary=1, contrast=1)
+) -> tuple[PreferencePair, ...]:
     suite, _, trajectories = phone
-    recipe = Recipe(sources=Sources(adversary=1, contrast=1))
+    recipe = Recipe(sources=sources)
     made = pair_up(trajectories, labels, recipe, space=suite.space, prefix=reader.prefix, adversary=SamplerAdversary())
     return asyncio.run(made).pairing.pairs
 
@@ -91,6 +93,19 @@ def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged)
         else:
             assert told.rejected.cell == one.rejected[0].cell
             assert told.rejected.score in (0.0, 0.5)
+
+
+def test_a_correction_shows_what_who_erred_had_read(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+    made = pairs(phone, reader, judged, Sources(adversary=0, correction=1))
+    assert made
+    steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
+    for one in made:
+        told, (good,), (bad,) = explained(one, reader, judged, phone[0].space), one.chosen, one.rejected
+        step = steps[bad.trajectory, bad.step]
+        assert told.prompt.suffix == step.matrix[bad.cell].prompt.suffix != step.matrix[good.cell].prompt.suffix
+        assert (told.chosen.text, told.rejected.text) == (step.matrix[good.cell].text, step.matrix[bad.cell].text)
+        assert told.chosen.score == 1.0
+        assert told.rejected.score in (0.0, 0.5)
 
 
 def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
