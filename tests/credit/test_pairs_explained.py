@@ -63,9 +63,10 @@ def reader(phone) -> Iterator[RunReader]:  # type: ignore[no-untyped-def]
         yield opened
 
 
-def pairs(
-    phone: Any, reader: RunReader, labels: Labels, sources: Sources = Sources(adversary=1, contrast=1)
-) -> tuple[PreferencePair, ...]:
+MIX = Sources(adversary=1, contrast=1)
+
+
+def pairs(phone: Any, reader: RunReader, labels: Labels, sources: Sources = MIX) -> tuple[PreferencePair, ...]:
     suite, _, trajectories = phone
     recipe = Recipe(sources=sources)
     made = pair_up(trajectories, labels, recipe, space=suite.space, prefix=reader.prefix, adversary=SamplerAdversary())
