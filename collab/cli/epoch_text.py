@@ -77,7 +77,7 @@ def _rewards(record: Record) -> list[str]:
 def _rows(name: str, rows: RowCounts) -> list[str]:
     lines = [f"left out {name}: {count} pairs: {why}" for why, count in rows.refused.items()]
     if rows.anchors:
-        lines.append(f"anchors  {name}: {rows.anchors} rewarded replies in no pair are held on to")
+        lines.append(f"anchors  {name}: {rows.anchors} rewarded replies without a pair of their own are held on to")
     if rows.older:
         lines.append(f"older    {name}: {rows.older} rows of older epochs are mixed in")
     if rows.repeated:

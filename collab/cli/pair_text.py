@@ -183,12 +183,14 @@ def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
 
 
 def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
-    pair, where = told.pair, told.pair.answered or told.pair.chosen[0]
+    pair, where = told.pair, told.pair.answered
+    assert where is not None, "pairs of whole trajectories are told otherwise"
     say(f"pair     {pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy
     by = "several policies" if policy is None else f"{policy.base}{f' + {policy.adapter}' if policy.adapter else ''}"
-    say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1} ({by})")
+    say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
+    say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
 
 
 def _who(told: Explained, side: Side) -> str:

@@ -51,9 +51,7 @@ def list_pairs(
     *,
     name: Name = None,
     task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Of one task.")] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="SLOT", help="Whose better side one agent said.")
-    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="SLOT", help="Whose input was one agent's.")] = None,
     source: Annotated[
         str | None,
         typer.Option("--source", metavar="NAME", help="From adversary, contrast, correction or trajectory."),
@@ -61,7 +59,7 @@ def list_pairs(
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List pairs, one line each: who said the better side where, what is preferred to what, and the scores."""
+    """List pairs, one line each: under whose input, what is preferred to what, and the scores."""
     from collab.credit.pair_ids import letters_of
 
     stored = _stored(run, name)

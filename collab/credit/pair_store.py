@@ -70,7 +70,7 @@ class PairHead:
     counts: Mapping[str, int]
     """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative no use."""
     off_context: int
-    """Contrasts whose rejected cell heard other messages than the chosen one."""
+    """Pairs of two cells that heard other messages than each other."""
     refused: Mapping[str, int]
     """What the adversary said in vain, by cause."""
     failed: Mapping[str, int]

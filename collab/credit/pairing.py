@@ -41,7 +41,7 @@ class Recipe:
     threshold: float = 0.5
     """A score above it is rewarded; in [0, 1)."""
     cap: int | None = None
-    """The most pairs of one state; None for one per rewarded cell."""
+    """The most pairs of one state; None for all."""
     attempts: int = 3
     """How often the adversary is asked about a cell."""
     seed: int = 0

@@ -141,7 +141,7 @@ class Pairing:
     """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, or a negative
     no use."""
     off_context: int = 0
-    """Contrasts and corrections whose cells heard other messages than each other."""
+    """Pairs of two cells that heard other messages than each other."""
 
 
 def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:

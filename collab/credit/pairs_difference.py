@@ -48,7 +48,7 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
     old, new = ({pair.id: pair for pair in pairs} for pairs in (before, after))
     gone = {_sides(pair): pair for pair in old.values() if pair.id not in new and pair.rejected}
     came = [pair for pair in new.values() if pair.id not in old]
-    flipped = [(gone[turned], pair) for pair in came if (turned := _sides(pair)[::-1]) in gone]
+    flipped = [(gone[turned], pair) for pair in came if (turned := _sides(pair, turned=True)) in gone]
     moved = {pair.id for both in flipped for pair in both}
     return Difference(
         added=tuple(pair for pair in came if pair.id not in moved),
@@ -92,5 +92,7 @@ def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labe
     return WITHOUT_PAIR if score > threshold else NOT_REWARDED
 
 
-def _sides(pair: PreferencePair) -> tuple[tuple[ReplyRef, ...], tuple[ReplyRef, ...]]:
-    return pair.chosen, pair.rejected
+def _sides(pair: PreferencePair, *, turned: bool = False) -> tuple[str, tuple[ReplyRef, ...], tuple[ReplyRef, ...]]:
+    """What of two pairs is turned round where one becomes the other: replies may be paired by two sources."""
+    one, other = (pair.rejected, pair.chosen) if turned else (pair.chosen, pair.rejected)
+    return pair.source, one, other

@@ -50,11 +50,11 @@ class Explained:
     goal: str
     screen: Observation
     prompt: Prompt
-    """What both sides answer: the chosen cell's own input."""
+    """What both sides answer (`PreferencePair.answered`)."""
     chosen: Side
     rejected: Side
     off_context: bool
-    """Whether the rejected side was said after hearing other messages; False when it was synthesised."""
+    """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
 
 
 def explained(pair: PreferencePair, reader: RunReader, labels: Labels | None, space: ActionSpace) -> Explained:

@@ -53,7 +53,7 @@ def temper(model: Any, temperature: float) -> None:
     if temperature == 1:
         return
     head = model.get_output_embeddings()
-    if not is_plain(model) or getattr(head, "bias", None) is not None:
+    if not is_plain(model) or getattr(head, "bias", None) is not None or model.base_model is model:
         raise ConfigError(f"temperature {temperature:g}: the logits of {type(model).__name__} are more than a product")
 
     def divide(module: Any, arguments: Any, output: Any) -> Any:

@@ -55,9 +55,10 @@ class Pairs(Definition):
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
     anchors: int = Field(default=0, ge=0)
-    """Rewarded replies of a state, at most, that are learned beside pairs though they are in none, the surest first: a
-    row that compares them with themselves, which the preference loss has no gradient for and its anchor has. Where
-    agents disagree about few states, the policy is held in all others by nothing else."""
+    """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
+    first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
+    gradient for and its anchor has. Where agents disagree about few states, the policy is held in all others by nothing
+    else."""
 
     @model_validator(mode="after")
     def _some(self) -> Pairs:

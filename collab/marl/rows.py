@@ -4,7 +4,7 @@
     made.rows["shared"], made.counts("shared", older=[])
 
 By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
-and behind these one per anchor, a rewarded reply that is in no pair, on both sides;
+and behind these one per anchor, a rewarded reply without a pair of its own, on both sides;
 "rft" a row per rewarded reply; "trajectory-dpo" a row per reply of both episodes of a pair, each under its own prompt.
 
 Rows stand in the order of the episodes: by task, episode, step, agent and round; of a pair of whole trajectories the
@@ -128,9 +128,10 @@ def add_anchors(
     space: ActionSpace,
     scribe: Scribe,
 ) -> None:
-    """Put rewarded replies that are in no pair behind the rows of pairs, of each state so many as the method says.
+    """Put rewarded replies without a pair of their own behind the rows of pairs, of each state as the method says.
 
-    Those that their policy was surest of: what a hot policy says of little likelihood is no model to hold on to.
+    A reply that is the better side under another cell's input has none under its own. Those are taken first that their
+    policy was surest of: what a hot policy says of little likelihood is no model to hold on to.
 
     Args:
         space: of the suite that was played in.

@@ -86,8 +86,8 @@ class RowCounts(Definition):
     replies: list[tuple[int, int]] = Field(default_factory=list)
     """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
     anchors: int = 0
-    """Rewarded replies in no pair that the loss holds on to beside them. Of their rows margin and accuracy are 0, so
-    that those of a training's mean are lower than those of its pairs."""
+    """Rewarded replies without a pair of their own that the loss holds on to beside pairs. Of their rows margin and
+    accuracy are 0, so that those of a training's mean are lower than those of its pairs."""
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)

@@ -38,7 +38,8 @@ This page is made by `python scripts/reproduce_tables.py --render` from the file
 `docs/results/units`, and from nothing else.
 
 All arms begin with the same checkpoint{base}, are trained with the same number of environment steps and are measured on
-the same instances (run seeds 30, 31 and 32) with the same sampling, at temperature 1.5, after the last epoch.
+the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at temperature 1.5, and
+"cold" at 0.3.
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them, written down
 before any of them was measured.
 

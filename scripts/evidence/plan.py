@@ -10,10 +10,11 @@ are not among those below an untrained team solves 71 % as it comes and 56 % at 
 at 0.3 (`new-seeds-cold`), which tells what it learned from what it merely does more firmly.
 
 Budgets, and why. A unit should take at most 40 minutes on one core of two. A team of four with three rounds asks its
-policy 12 times a step, and with 48 episodes at once a core answers 35 to 45 times a second: 1,000 environment steps,
-some 110 episodes, take 5 to 7 minutes. Their rows take 3 to 4, and 36 episodes of the held-out seed, half of the tasks
-once, 2. Three epochs, as in the paper, are 35 minutes. Steps are what is equal for all arms, because episodes differ in
-length. The last epoch is what is measured: 36 episodes tell how training goes, and choose no best one.
+policy 12 times a step, and with 48 episodes at once a core answers 25 to 45 times a second, the less the busier the
+other one is: 800 environment steps, some 100 episodes, take 6 to 8 minutes. Their rows take 3, and 36 episodes of the
+held-out seed, half of the tasks once, 2 to 3. Three epochs, as in the paper, are 35 to 40 minutes. Steps are what is
+equal for all arms, because episodes differ in length. The last epoch is what is measured: 36 episodes tell how training
+goes, and choose no best one.
 
 Each epoch plays 48 of the 72 tasks, most of them two or three times, for all arms alike: whole trajectories (`no-cr`)
 can only be compared within a task, and one arm with tasks of its own would be compared with another training set.
@@ -25,7 +26,7 @@ times 372. Held-out seed 39 is none of them, nor are those on which learning rat
 The pages are those of `scripts/evaluate_pocket.sh`, chosen before any training. Training goes on on those of them that
 belong to the training split and have a scripted solution, without which the oracle has nothing to say: 23 of 31.
 A page's episode ends after 30 steps, and each proposed action is tried on a page that is rebuilt by replay, so two
-epochs of 300 steps are meant to take as long as three of 1,000 on the phone.
+epochs of 300 steps are meant to take as long as three of 800 on the phone.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Phase:
     options: tuple[str, ...]
     """All that decides it beside arm and run seed."""
     minutes: float
-    """Expected on two cores, until a finished unit tells better."""
+    """Expected on one core of two, until a finished unit tells better."""
     after: str | None = None
     """The phase whose policy is played, or gone on from; None for the checkpoint that all began with."""
 
@@ -146,7 +147,7 @@ ARMS = {
     "contrast-pairs": Arm(told="pairs of disagreement alone", method=ablation("contrast-pairs")),
     "no-anchor": Arm(told="w/o anchor", method=ablation("no-anchor")),
 }
-"""The full method mixes both sources of pairs, so "mix" is no arm of its own."""
+"""The full method mixes pairs of the adversary and of disagreement, so "mix" is no arm of its own."""
 
 _SEEDS = ("--seeds", "30,31,32")
 _PHONE = ("--env", "androidworld")
@@ -157,12 +158,10 @@ _AT_ONCE = ("--concurrency", "48")
 _HOT = 1.5
 _PLAY = (f"agents.*.sampling.temperature={_HOT}", "agents.*.options.max_batch=192")
 _LEARN = settings(dpo__temperature=_HOT, held_out__episodes=36, held_out__before="false")
-"""The policy that sampled is the one that is trained."""
+"""The policy that sampled is the one that is trained; what is held out is played after each epoch."""
 
 PHASES = {
-    "train": Phase(
-        kind="train-marl", options=(*_PHONE, *settings(epochs=3, steps=1000, tasks=48), *_LEARN), minutes=35
-    ),
+    "train": Phase(kind="train-marl", options=(*_PHONE, *settings(epochs=3, steps=800, tasks=48), *_LEARN), minutes=38),
     "new-seeds": Phase(kind="eval", options=_NEW, minutes=20, after="train"),
     "new-seeds-cold": Phase(
         kind="eval", options=(*_NEW, "--set", "agents.*.sampling.temperature=0.3"), minutes=15, after="train"

@@ -27,7 +27,7 @@ from collab.credit.pairs import (
     rewarded_actions,
     wanted,
 )
-from collab.credit.pairs_difference import difference
+from collab.credit.pairs_difference import NOT_CORRECTED, OTHER_BETTER, causes, difference
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError
@@ -389,6 +389,24 @@ def test_another_critic_turns_adds_and_drops_pairs() -> None:
     assert [one.chosen[0].step for one in found.added] == [5]
     assert not found.kept
     assert not found.empty
+
+
+def test_a_contrast_and_a_correction_of_the_same_replies_turn_each_by_itself() -> None:
+    both = Sources(adversary=0, contrast=1, correction=1)
+    before, after = (
+        pair(judged({A0: (7, score), B0: (3, 1 - score)}, calls=True), both, seed=0).pairs for score in (1.0, 0.0)
+    )
+    changed = difference(before, after)
+    assert [(one.source, other.source) for one, other in changed.flipped] == [("correction",) * 2, ("contrast",) * 2]
+    assert changed.added == changed.dropped == changed.kept == ()
+
+
+def test_why_a_correction_is_gone() -> None:
+    before = pair(judged({A0: (7, 1.0), B0: (3, 0.0), A1: (9, 0.0)}), CORRECTION, seed=0).pairs
+    after = pair(judged({A0: (7, 0.0), B0: (3, 0.0), A1: (9, 1.0)}), CORRECTION, seed=0).pairs
+    gone = difference(before, after).dropped
+    assert causes(gone, after, None, 0.5) == {OTHER_BETTER: 1}
+    assert causes(before, (), None, 0.5) == {NOT_CORRECTED: 2}
 
 
 def test_another_negative_is_another_pair_and_never_turned() -> None:

@@ -216,7 +216,9 @@ def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat:
     assert len(rewarded_rows(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
 
 
-def test_rewarded_replies_in_no_pair_are_anchors(played: Record, chat: ChatTokenizer, configured) -> None:
+def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
+    played: Record, chat: ChatTokenizer, configured
+) -> None:
     """Ada's first reply is in a pair; of the two others that are rewarded in each state one is held on to."""
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.8, ("ben", 0): None, ("ben", 1): 0.6})
     scribe = all_rows(played, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
@@ -230,6 +232,37 @@ def test_rewarded_replies_in_no_pair_are_anchors(played: Record, chat: ChatToken
     assert not first & {row.prompt.suffix for row in rows[len(pairs) :]}
     counts = made.counts("shared", older=[])
     assert (counts.pairs, counts.anchors) == (len(pairs), steps)
+
+
+def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_be_it(
+    played: Record, chat: ChatTokenizer, configured
+) -> None:
+    def sure(cell: Utterance) -> Utterance:
+        return replace(cell, logprobs={"ada": (-0.5, -2.0), "ben": (-1.0, -1.0)}[cell.agent])
+
+    told = {
+        one.id: replace(
+            one,
+            steps=tuple(
+                replace(step, matrix=replace(step.matrix, utterances=tuple(sure(cell) for cell in step.matrix)))
+                for step in one.steps
+            ),
+        )
+        for one in played.trajectories.values()
+    }
+    record = replace(played, trajectories=told)
+    labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.0, ("ben", 0): 0.0, ("ben", 1): 0.6})
+    scribe = all_rows(record, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
+    refs = {(ref.trajectory, ref.step, *ref.cell): ref for ref, _ in cells(record)}
+    correction = [
+        pair(refs[one, step, "ben", 1], record.cell(ref), source="correction", rejected=(ref,), synthetic=None)
+        for (one, step, *cell), ref in refs.items()
+        if cell == ["ben", 0]
+    ]
+    made = pair_rows(correction, scribe)
+    add_anchors(made, correction, told.values(), labels, SPACE, scribe)
+    held = {row.prompt.suffix for row in made.rows["shared"] if row.kind == "anchor"}
+    assert held == {cell.prompt.suffix for _, cell in cells(record) if cell.cell == ("ben", 1)}
 
 
 def test_steps_that_nobody_judged_are_counted(played: Record, chat: ChatTokenizer, configured) -> None:
