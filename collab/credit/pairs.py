@@ -304,18 +304,18 @@ def _answered(pair: PreferencePair) -> CellRef:
     return pair.answered.cell
 
 
-def _said(step: JudgedStep, source: Source, cell: Utterance, other: Utterance) -> PreferencePair:
-    """A pair of what two cells said, the better one first."""
-    chosen, rejected = step.ref(cell.cell), step.ref(other.cell)
+def _said(step: JudgedStep, source: Source, better: Utterance, worse: Utterance) -> PreferencePair:
+    """A pair of what two cells said, under the input of the better one unless it is a correction."""
+    chosen, rejected = step.ref(better.cell), step.ref(worse.cell)
     return PreferencePair(
-        id=pair_id(source, [(chosen, cell)], [(rejected, other)]),
+        id=pair_id(source, [(chosen, better)], [(rejected, worse)]),
         source=source,
         chosen=(chosen,),
         rejected=(rejected,),
-        policy=cell.policy,
-        prompt=(other if source == "correction" else cell).prompt.hash,
+        policy=better.policy,
+        prompt=(worse if source == "correction" else better).prompt.hash,
         critic=step.judgement.rewards.critic,
-        calls=_calls(step, cell, other),
+        calls=_calls(step, better, worse),
     )
 
 

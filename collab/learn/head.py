@@ -54,7 +54,8 @@ def temper(model: Any, temperature: float) -> None:
         return
     head = model.get_output_embeddings()
     if not is_plain(model) or getattr(head, "bias", None) is not None or model.base_model is model:
-        raise ConfigError(f"temperature {temperature:g}: the logits of {type(model).__name__} are more than a product")
+        what = f"the logits of {type(model).__name__} are more than a product of what its base puts out"
+        raise ConfigError(f"temperature {temperature:g}: {what}; train it with temperature 1")
 
     def divide(module: Any, arguments: Any, output: Any) -> Any:
         output.last_hidden_state = output.last_hidden_state / temperature

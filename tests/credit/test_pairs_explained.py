@@ -96,7 +96,7 @@ def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged)
             assert told.rejected.score in (0.0, 0.5)
 
 
-def test_a_correction_shows_what_who_erred_had_read(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
+def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader: RunReader, judged: Labels) -> None:
     made = pairs(phone, reader, judged, Sources(adversary=0, correction=1))
     assert made
     steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
