@@ -578,6 +578,11 @@ class PreferencePair:
             return None
         return (self.rejected if self.source == "correction" else self.chosen)[0]
 
+    @property
+    def place(self) -> ReplyRef:
+        """Under which it is listed: the reply whose input is answered, or the first one of the solved trajectory."""
+        return self.answered or self.chosen[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:

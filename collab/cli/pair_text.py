@@ -42,7 +42,7 @@ def row_of(pair: PreferencePair, letters: str, sides: tuple[Side, Side] | None) 
         letters: by which it is known here.
         sides: None where it is one of whole trajectories, or what it is about is not there any more.
     """
-    where, single = pair.answered or pair.chosen[0], pair.answered is not None
+    where, single = pair.place, pair.answered is not None
     row = {
         "id": pair.id,
         "short": letters,

@@ -147,7 +147,7 @@ def _task(pair: PreferencePair) -> str:
 
 
 def _agent(pair: PreferencePair) -> str:
-    return (pair.answered or pair.chosen[0]).cell.agent
+    return pair.place.cell.agent
 
 
 def _source(pair: PreferencePair) -> str:

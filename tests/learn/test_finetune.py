@@ -54,17 +54,17 @@ def first_loss(prepared: Prepared, out: Path) -> float:
 # ---------------------------------------------------------------------------------------------------- what learns
 
 
-def test_the_loss_is_the_mean_over_reply_tokens(samples, base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_the_loss_is_the_mean_over_reply_tokens(temperature: float, samples, base: Path, tmp_path: Path) -> None:
     """By hand: −log p of each reply token after its prompt, over the tokens of a step, prompts not counted."""
-    prepared = prepare(
-        samples.task(base, "sft", "epochs=1", "batch_rows=3", "rows_at_once=2"), samples.rows(3, ["basic"])
-    )
+    settings = ("epochs=1", "batch_rows=3", "rows_at_once=2", f"temperature={temperature}")
+    prepared = prepare(samples.task(base, "sft", *settings), samples.rows(3, ["basic"]))
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     total, count = 0.0, 0
     for row in prepared.steps[0].rows:
         item = prepared.encoded.items[row]
         with torch.no_grad():
-            logps = model(input_ids=torch.tensor(item.ids)[None]).logits[0].log_softmax(-1)
+            logps = (model(input_ids=torch.tensor(item.ids)[None]).logits[0] / temperature).log_softmax(-1)
         for place in range(item.scored_from, len(item)):
             total -= float(logps[place - 1, item.ids[place]])
             count += 1

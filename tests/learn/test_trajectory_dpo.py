@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
 from collab.learn.base import quiet
@@ -65,12 +66,12 @@ def prepared(samples: types.SimpleNamespace, base: Path, *settings: str) -> Prep
     return prepare_trajectories(task, trajectories(samples, (3, 2), (2, 4)))
 
 
-@pytest.mark.parametrize("sharing", ["none", "prefix"])
+@pytest.mark.parametrize(("sharing", "temperature"), [("none", 1.5), ("prefix", 1.0), ("prefix", 1.5)])
 def test_a_step_in_passes_has_the_gradient_of_the_whole(
-    sharing: str, samples: types.SimpleNamespace, base: Path, tmp_path: Path
+    sharing: str, temperature: float, samples: types.SimpleNamespace, base: Path, tmp_path: Path
 ) -> None:
     """Against the formula, differentiated in one piece; the reference is the policy before a push."""
-    made = prepared(samples, base, f"sharing={sharing}", "batch_rows=5")
+    made = prepared(samples, base, f"sharing={sharing}", "batch_rows=5", f"temperature={temperature}")
     (step,) = made.steps
     with quiet():
         trainer = trainer_of(made, RunFolder(tmp_path), "cpu", ())
@@ -82,19 +83,20 @@ def test_a_step_in_passes_has_the_gradient_of_the_whole(
     loss = trainer.training_step(trainer.model, next(iter(trainer.get_train_dataloader())))
     found = {name: weight.grad.clone() for name, weight in trainer.model.named_parameters()}
     trainer.model.zero_grad()
-    whole = _whole_loss(made, trainer)
+    whole = _whole_loss(made, trainer, temperature)
     whole.backward()
     assert float(loss) == pytest.approx(whole.item(), rel=1e-4)
     for name, weight in trainer.model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-3, atol=1e-5)
 
 
-def _whole_loss(made: Prepared, trainer: object) -> torch.Tensor:
-    """−log σ of the summed log-ratios, plus the anchor, reply by reply, with the plain forward pass."""
+def _whole_loss(made: Prepared, trainer: object, temperature: float) -> torch.Tensor:
+    """−log σ of the summed log-ratios, plus the anchor, reply by reply, with a model that nothing was done to."""
+    plain = AutoModelForCausalLM.from_config(trainer.model.config, attn_implementation="eager")
 
     def logp(model: object, item: object) -> torch.Tensor:
-        model.config._attn_implementation = "eager"
-        logits = type(model).forward(model, input_ids=torch.from_numpy(item.ids).long()[None], use_cache=False).logits
+        asked = {"input_ids": torch.from_numpy(item.ids).long()[None], "use_cache": False}
+        logits = torch.func.functional_call(plain, dict(model.named_parameters()), kwargs=asked).logits / temperature
         places = torch.arange(item.scored_from, len(item))
         return logits[0].log_softmax(-1)[places - 1, torch.from_numpy(item.ids).long()[places]].sum()
 
