@@ -119,7 +119,7 @@ class MiniwobSuite:
 
     Args:
         reward: what counts as success (see the module's page).
-        pages: how many tabs may be open at once, forks included; further episodes wait for one.
+        pages: how many tabs may be open at once, forks included; no more episodes are played at once.
         width: of the window, in CSS pixels; the task area is 160 wide and 210 high.
         height: of the window, in CSS pixels.
         max_steps: actions before an episode is truncated.
@@ -148,7 +148,7 @@ class MiniwobSuite:
         timeout_s: float = 10.0,
         browser: str | None = None,
     ) -> None:
-        self._max_steps = max_steps
+        self._max_steps, self.most_environments = max_steps, pages
         rules = Rules(time_limit=reward == "original", data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(size=pages, width=width, height=height, scale=1, browser=browser, patience_s=60, rules=rules)
         self._view = View(

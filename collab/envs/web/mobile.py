@@ -187,7 +187,7 @@ class MobileMiniwobSuite:
     """The 91 pages that AndroidWorld shows on a phone.
 
     Args:
-        pages: how many tabs may be open at once, forks included; further episodes wait for one.
+        pages: how many tabs may be open at once, forks included; no more episodes are played at once.
         width: of the window, in the page's own pixels; the task area is 160 wide and 210 high.
         height: of the window, in the page's own pixels.
         scale: screen pixels per pixel of the page; the defaults make a screen of 1080 × 1920.
@@ -217,7 +217,7 @@ class MobileMiniwobSuite:
         timeout_s: float = 10.0,
         browser: str | None = None,
     ) -> None:
-        self._max_steps = max_steps
+        self._max_steps, self.most_environments = max_steps, pages
         rules = Rules(data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(
             size=pages, width=width, height=height, scale=scale, browser=browser, patience_s=60, rules=rules

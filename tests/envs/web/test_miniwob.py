@@ -8,12 +8,13 @@ from typing import TypeAlias
 import pytest
 
 from collab.envs.actions import WEB
-from collab.envs.base import Forkable, HasGoal, HasOracle, HasScreenshot
+from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreenshot
 from collab.envs.samples import random_action
 from collab.envs.web.miniwob import MiniwobSuite
 from collab.envs.web.miniwob_environment import MiniwobEnvironment, outcome
 from collab.envs.web.miniwob_page import Episode
 from collab.envs.web.miniwob_tasks import ALL, DESKTOP, PHONE
+from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import EnvironmentFailure, UnknownName
 from collab.types import StepResult
@@ -306,6 +307,12 @@ def test_a_page_that_hangs_is_given_up_in_time() -> None:
         assert (await environment.reset(task)).digest == first.digest
 
     play_alone(check, timeout_s=2.0)
+
+
+@pytest.mark.parametrize("suite", [MiniwobSuite(pages=3), MobileMiniwobSuite(pages=3)])
+def test_no_more_episodes_are_begun_than_there_are_tabs(suite: Bounded) -> None:
+    assert isinstance(suite, Bounded)
+    assert suite.most_environments == 3
 
 
 @pytest.mark.browser
