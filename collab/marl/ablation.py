@@ -46,7 +46,8 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("edges=null",),
     ),
     "single-agent": Ablation(
-        description="one agent that hears nobody, on the graph single",
+        description="one agent that hears nobody, on the graph single; nobody disagrees, so worse sides are made up",
+        settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
         graph="single",
     ),
     "adversary-pairs": Ablation(
@@ -66,8 +67,8 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pairs.adversary=1", "pairs.contrast=1", "pairs.correction=0"),
     ),
     "anchor": Ablation(
-        description="the loss holds on to the likelihood of chosen replies, with weight 0.5",
-        settings=("dpo.anchor=0.5",),
+        description="the loss holds on to the likelihood of chosen replies, with weight 5",
+        settings=("dpo.anchor=5",),
     ),
     "no-anchor": Ablation(
         description="plain DPO: nothing holds on to the likelihood of chosen replies",
@@ -84,7 +85,7 @@ def check_settings(name: str, settings: Sequence[str]) -> None:
     for setting in settings:
         path = setting.partition("=")[0]
         if any(f"{one}.".startswith(f"{other}.") for key in own for one, other in ((path, key), (key, path))):
-            what = ", ".join(ablation.settings) or f"the graph {ablation.graph}"
+            what = ", ".join((*ablation.settings, *([f"graph {ablation.graph}"] if ablation.graph else [])))
             raise ConfigError(f"--set {setting}: --ablation {name} stands for {what}; leave out one of the two")
 
 
@@ -103,6 +104,6 @@ def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:
     ablation = ABLATIONS[name]
     changed, played = override(method, ablation.settings), ablation.graph or graph
     if (changed, played) == (method, graph):
-        what = ", ".join(ablation.settings) or f"graph {graph}"
+        what = ", ".join((*ablation.settings, *([f"graph {graph}"] if ablation.graph else [])))
         raise ConfigError(f"--ablation {name}: changes nothing, the method has {what} already; choose another preset")
     return changed, played

@@ -49,6 +49,8 @@ SMALL = (
     "dpo.save_every=1",
 )
 """Settings of a training of seconds, with an optimizer step and a checkpoint every few pairs."""
+_MIXED = ("pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.anchor=0.5", "dpo.lora=null")
+"""What differs from the preset: whole weights learn from pairs of all sources, so that all kinds of work are done."""
 _LESSONS = (
     "context=2048",
     "batch_rows=8",
@@ -76,9 +78,10 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 
 
 async def small_training(library: Library, *settings: str, agents: str = "scholar", **choices: Any) -> MarlConfig:
-    """A training of seconds by the preset `collab`; arguments as of `configure`."""
+    """A training of seconds by the preset `collab`, but for `_MIXED`; arguments as of `configure`."""
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "preset": "collab", **choices}
-    return await configure(library, method=load_method("collab"), settings=[*SMALL, *settings], **asked)
+    method = override(load_method("collab"), _MIXED)
+    return await configure(library, method=method, settings=[*SMALL, *settings], **asked)
 
 
 def teach(base: Path, out: Path) -> Path:

@@ -147,7 +147,7 @@ ARMS = {
     "contrast-pairs": Arm(told="pairs of disagreement alone", method=ablation("contrast-pairs")),
     "no-anchor": Arm(told="w/o anchor", method=ablation("no-anchor")),
 }
-"""The full method mixes pairs of the adversary and of disagreement, so "mix" is no arm of its own."""
+"""The full method corrects who erred, so "correction-pairs" is no arm; nor is "mixed-pairs", between two that are."""
 
 _SEEDS = ("--seeds", "30,31,32")
 _PHONE = ("--env", "androidworld")

@@ -59,7 +59,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
-        (("--agents", "scholar", "--set", "pairs.adversary=0", "--set", "pairs.contrast=0"), "weight above 0"),
+        (("--agents", "scholar", "--set", "pairs.correction=0"), "weight above 0"),
         (("--resume", "nowhere"), "no marl.json"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
         (("--resume", "nowhere", "--anyway"), "leave out --anyway"),

@@ -16,19 +16,19 @@ from collab.marl.gate import admitted
 from collab.marl.train import rewarded_recipe
 
 CHANGED = {
-    "no-cr": {"objective"},
-    "rft": {"objective"},
+    "no-cr": {"objective", "pairs.anchors"},
+    "rft": {"objective", "pairs.anchors"},
     "no-edge-update": {"edges"},
-    "single-agent": set(),
-    "adversary-pairs": {"pairs.contrast"},
-    "contrast-pairs": {"pairs.adversary"},
-    "no-anchor": {"dpo.anchor"},
+    "single-agent": {"pairs.adversary", "pairs.correction"},
+    "adversary-pairs": {"pairs.adversary", "pairs.correction"},
+    "contrast-pairs": {"pairs.contrast", "pairs.correction"},
+    "no-anchor": {"dpo.anchor", "pairs.anchors"},
     "anchor": {"dpo.anchor"},
     "mixed-pairs": {"pairs.contrast"},
-    "correction-pairs": {"pairs.adversary", "pairs.contrast", "pairs.correction"},
+    "correction-pairs": {"pairs.adversary", "pairs.correction"},
 }
 """What differs from the preset that it is an ablation of."""
-OF_THE_PAPER = {"anchor", "mixed-pairs"}
+OF_THE_PAPER = {"anchor", "mixed-pairs", "correction-pairs"}
 
 
 def flat(method: Method) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def test_an_ablation_changes_one_thing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "name"), [("paper", "no-anchor"), ("paper", "adversary-pairs"), ("collab", "anchor")]
+    ("preset", "name"),
+    [("paper", "no-anchor"), ("paper", "adversary-pairs"), ("collab", "correction-pairs"), ("collab", "anchor")],
 )
 def test_an_ablation_that_changes_nothing_is_refused(preset: str, name: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing"):

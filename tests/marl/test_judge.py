@@ -133,9 +133,10 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
     refusal = f"{out}: its pairs 'marl' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
+    mixed = sources_of("adversary=1,contrast=1,correction=0.5")
     otherwise = {
         "by the recipe contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
-        "with another adversary": Wish(run=out, name=NAME, sources=sources_of("mix"), adversary=OTHER_SAMPLER),
+        "with another adversary": Wish(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
     }
     for reason, wish in otherwise.items():
         asyncio.run(rebuild(wish, library))
