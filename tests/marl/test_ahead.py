@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
 import shutil
@@ -235,18 +234,18 @@ asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, an
 def test_a_kill_amid_judging_ahead_changes_nothing(
     server: FakeServer, schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process dies of its sixth question, while it plays; the one that goes on ends with the same hashes."""
+    """A process dies once a judgement is kept, while it plays; the one that goes on ends with the same hashes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
     settings = [f"critic={tmp_path / 'judge.yaml'}", "least_auc=null", "epochs=1", "episodes=20"]
     (tmp_path / "config.json").write_text(schooled(*settings).model_dump_json())
     whole, killed = tmp_path / "whole", tmp_path / "killed"
+    rollout = killed / "epochs/1/rollout"
     doomed: list[subprocess.Popen[bytes]] = []
-    questions = itertools.count(1)
 
     def deadly(body: Mapping[str, Any]) -> str:
-        if doomed and next(questions) == 6:
-            doomed.pop().kill()
+        if doomed and judged(rollout) > 0:
+            doomed[0].kill()
         return scores(body)
 
     def born(out: Path) -> subprocess.Popen[bytes]:
@@ -256,8 +255,7 @@ def test_a_kill_amid_judging_ahead_changes_nothing(
     assert born(whole).wait() == 0
     doomed.append(child := born(killed))
     assert child.wait() == -signal.SIGKILL
-    rollout = killed / "epochs/1/rollout"
-    assert judged(rollout) > 0
+    doomed.clear()
     assert len(trajectories_of(rollout)) < 20, "it still played"
     assert born(killed).wait() == 0
     parts = list(compared(MarlFolder(whole), MarlFolder(killed)))
