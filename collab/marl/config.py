@@ -58,7 +58,7 @@ class Pairs(Definition):
     """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
     first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
     gradient for and its anchor has. Where agents disagree about few states, the policy is held in all others by nothing
-    else."""
+    else. A policy without any pair in an epoch learns nothing in it."""
 
     @model_validator(mode="after")
     def _some(self) -> Pairs:

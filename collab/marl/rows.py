@@ -131,15 +131,18 @@ def add_anchors(
     """Put rewarded replies without a pair of their own behind the rows of pairs, of each state as the method says.
 
     A reply that is the better side under another cell's input has none under its own. Those are taken first that their
-    policy was surest of: what a hot policy says of little likelihood is no model to hold on to.
+    policy was surest of: what a hot policy says of little likelihood is no model to hold on to. A policy without any
+    pair has nothing to hold on against, and gets none.
 
     Args:
         space: of the suite that was played in.
     """
     method = scribe.config.method.pairs
     paired = {pair.answered for pair in pairs}
+    learning = {agent for agent, group in scribe.groups.items() if made.rows[group]}
     for step in filter(None, _judged(played, labels, space, method.threshold)):
-        alone = [cell for cell in rewarded(step) if step.ref(cell.cell) not in paired]
+        good = [cell for cell in rewarded(step) if cell.cell.agent in learning]
+        alone = [cell for cell in good if step.ref(cell.cell) not in paired]
         surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
         for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)

@@ -232,6 +232,9 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
     assert not first & {row.prompt.suffix for row in rows[len(pairs) :]}
     counts = made.counts("shared", older=[])
     assert (counts.pairs, counts.anchors) == (len(pairs), steps)
+    nothing = pair_rows([], scribe)
+    add_anchors(nothing, [], played.trajectories.values(), labels, SPACE, scribe)
+    assert nothing.rows["shared"] == [], "without a pair there is nothing to hold on against"
 
 
 def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_be_it(
