@@ -31,6 +31,11 @@ class Ablation:
     graph: str | None = None
     """Graph that is played in place of the one that was asked for; None for that one."""
 
+    @property
+    def told(self) -> str:
+        """What it stands for, as one would set it."""
+        return ", ".join((*self.settings, *([f"graph {self.graph}"] if self.graph else [])))
+
 
 ABLATIONS: dict[str, Ablation] = {
     "no-cr": Ablation(
@@ -85,8 +90,9 @@ def check_settings(name: str, settings: Sequence[str]) -> None:
     for setting in settings:
         path = setting.partition("=")[0]
         if any(f"{one}.".startswith(f"{other}.") for key in own for one, other in ((path, key), (key, path))):
-            what = ", ".join((*ablation.settings, *([f"graph {ablation.graph}"] if ablation.graph else [])))
-            raise ConfigError(f"--set {setting}: --ablation {name} stands for {what}; leave out one of the two")
+            raise ConfigError(
+                f"--set {setting}: --ablation {name} stands for {ablation.told}; leave out one of the two"
+            )
 
 
 def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:
@@ -104,6 +110,7 @@ def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:
     ablation = ABLATIONS[name]
     changed, played = override(method, ablation.settings), ablation.graph or graph
     if (changed, played) == (method, graph):
-        what = ", ".join((*ablation.settings, *([f"graph {graph}"] if ablation.graph else [])))
-        raise ConfigError(f"--ablation {name}: changes nothing, the method has {what} already; choose another preset")
+        raise ConfigError(
+            f"--ablation {name}: changes nothing, the method has {ablation.told} already; choose another preset"
+        )
     return changed, played
