@@ -96,8 +96,8 @@ def _trained(name: str, one: Trained) -> list[str]:
     if one.accuracy is not None:
         parts.append(f"accuracy {one.accuracy:.1%}")
     if one.logp_chosen is not None:
-        first = "" if one.logp_chosen_first is None else f" (at first {one.logp_chosen_first:.1f})"
-        parts.append(f"log p(chosen) {one.logp_chosen:.1f}{first}")
+        gain = "" if one.chosen_gain is None else f" ({one.chosen_gain:+.2f} against the reference)"
+        parts.append(f"log p(chosen) {one.logp_chosen:.1f}{gain}")
     parts.append(f"{one.steps} steps, {short(one.tokens)} tokens")
     if one.dropped:
         parts.append(f"{one.dropped} pairs longer than the context")

@@ -74,6 +74,9 @@ class Trained(Definition):
     """Mean log p of a chosen reply in nats, as last logged …"""
     logp_chosen_first: float | None
     """… and as first logged."""
+    chosen_gain: float | None = None
+    """Nats that a chosen side is likelier than under the reference, as a mean over the last quarter of the logged
+    steps; None also where an older version wrote it."""
     alarm: str | None = None
     """The last alarm; None when there was none."""
 

@@ -42,7 +42,7 @@ def success_curves(plan: Plan, records: Records) -> list[Curve]:
 
 
 def likelihood_curves(plan: Plan, records: Records) -> list[Curve]:
-    """Mean log p of a chosen reply at the end of an epoch's training less at its beginning, in nats, by arm."""
+    """How much likelier chosen sides are at the end of an epoch than under the reference, in nats, by arm."""
     return _curves(plan, records, _likelihood)
 
 
@@ -51,8 +51,7 @@ def _success(epoch: EpochNumbers) -> float | None:
 
 
 def _likelihood(epoch: EpochNumbers) -> float | None:
-    first, last = epoch.logp_chosen_first, epoch.logp_chosen
-    return None if first is None or last is None else last - first
+    return epoch.chosen_gain
 
 
 def _curves(plan: Plan, records: Records, value: Callable[[EpochNumbers], float | None]) -> list[Curve]:

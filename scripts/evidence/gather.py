@@ -204,7 +204,7 @@ def speaking_after(config: MarlConfig, began: str, trained: Trained) -> str:
 
 
 def _numbers(trained: Trained | None) -> dict[str, Any]:
-    names = ("loss", "margin", "accuracy", "logp_chosen", "logp_chosen_first", "alarm")
+    names = ("loss", "margin", "accuracy", "logp_chosen", "logp_chosen_first", "chosen_gain", "alarm")
     return {} if trained is None else {name: getattr(trained, name) for name in names}
 
 

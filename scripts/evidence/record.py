@@ -77,6 +77,7 @@ class EpochNumbers(Definition):
     accuracy: float | None = None
     logp_chosen: float | None = None
     logp_chosen_first: float | None = None
+    chosen_gain: float | None = None
     alarm: str | None = None
     agreement: float | None = None
     weights: dict[str, str] = Field(default_factory=dict)

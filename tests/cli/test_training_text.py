@@ -36,6 +36,7 @@ TRAINED = Trained(
     accuracy=0.84,
     logp_chosen=-12.5,
     logp_chosen_first=-13.0,
+    chosen_gain=0.25,
     alarm="the chosen replies fall",
 )
 FIRST = Record(
@@ -85,8 +86,8 @@ TOLD = [
     "unjudged 6 steps",
     "untried  8 made-up sides: their state cannot be brought back",
     "left out shared: 1 pairs: longer than the context",
-    "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (at first -13.0), 12 steps, "
-    "120.0k tokens, 2 pairs longer than the context",
+    "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (+0.25 against the reference), "
+    "12 steps, 120.0k tokens, 2 pairs longer than the context",
     "alarm    shared: the chosen replies fall",
     "trained  ben stays as it was: no valid pair in this epoch",
     "spent    rollout 1:00 600 calls 60.0k tokens; critic 0:20 300 calls 25.0k tokens 0.25 USD; "

@@ -17,7 +17,7 @@ from collab.marl.policy import first_policy
 from collab.marl.row_store import store
 from collab.marl.rows import Made
 from collab.marl.summary import Record
-from collab.marl.train import NO_PAIR, learn
+from collab.marl.train import NO_PAIR, chosen_gain, learn
 from collab.synth.rows import Row
 
 
@@ -70,3 +70,12 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, 
     policy = first_policy(loop.config.run, loop.config.method)
     assert asyncio.run(run_epoch(loop, 1, policy)).epoch == 1
     assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)
+
+
+def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:
+    """By hand: rewards are β times log-ratios; of five lines the last counts, of eight the last two."""
+    rewards = (0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 0.05, -0.15)
+    lines = [{"reward_chosen": one} for one in rewards]
+    assert chosen_gain(lines, beta=0.1) == pytest.approx((0.05 - 0.15) / 2 / 0.1)
+    assert chosen_gain(lines[:5], beta=0.5) == pytest.approx(9.0 / 0.5)
+    assert chosen_gain([{"loss": 1.0}], beta=0.1) is None

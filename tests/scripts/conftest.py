@@ -26,7 +26,7 @@ def made() -> Made:
         return [(f"Task{place // 2}", 7000 + place, 10, one == "1", 4, None) for place, one in enumerate(solved)]
 
     def epoch(number: int, solved: str) -> EpochNumbers:
-        trained = {"logp_chosen_first": -0.5, "logp_chosen": -0.5 - number} if number else {}
+        trained = {"logp_chosen": -0.5, "chosen_gain": -1.0 * number} if number else {}
         weights = {"shared": f"weights-{number}"} if number else {}
         return EpochNumbers(epoch=number, steps=8, held_out=rows(solved), weights=weights, hash="e" * 64, **trained)
 
