@@ -171,7 +171,7 @@ class LiveEnvironment:
         except Error:
             if window.crashed:
                 raise
-            return "the page changed while it was touched"
+            return None if page.is_closed() else "the page changed while it was touched"
 
     def _ask_user(self, episode: _Episode, message: str) -> _Done:
         reply = episode.live.user_reply

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
+from playwright.async_api import Error, Page
 
 from collab.envs.actions import WEB
 from collab.envs.samples import random_action
+from collab.envs.web import live_environment
 from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.envs.web.live_tasks import Success, judge
+from collab.envs.web.perform import perform
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Observation, StepResult, Task
 
@@ -265,6 +268,27 @@ def test_tabs_open_switch_and_close(in_shop: Callable[[Script], None]) -> None:
         assert [tab.url for tab in player.seen.tabs] == ["http://shop.test/"]
         await player.do("jump_to", url="/cart.html", new_tab=True)
         assert [tab.url for tab in player.seen.tabs] == ["http://shop.test/", "http://shop.test/cart.html"]
+
+    in_shop(script)
+
+
+def test_a_click_that_closes_its_own_tab_is_told_as_that(
+    in_shop: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow machine the tab is gone before the mouse is heard of again, and the browser calls that an error."""
+
+    async def late(page: Page, *rest: Any) -> str | None:
+        told = await perform(page, *rest)
+        while not page.is_closed():
+            await asyncio.sleep(0.01)
+        raise Error(f"Target page, context or browser has been closed; {told}")
+
+    async def script(player: Player) -> None:
+        await player.start("search")
+        await player.do("click", "Accept")
+        await player.do("click", "Sizes")
+        monkeypatch.setattr(live_environment, "perform", late)
+        assert "closed" in (await player.do("click", "Close this tab")).info["effect"]
 
     in_shop(script)
 
