@@ -141,8 +141,7 @@ def add_anchors(
     paired = {pair.answered for pair in pairs}
     learning = {agent for agent, group in scribe.groups.items() if made.rows[group]}
     for step in filter(None, _judged(played, labels, space, method.threshold)):
-        good = [cell for cell in rewarded(step) if cell.cell.agent in learning]
-        alone = [cell for cell in good if step.ref(cell.cell) not in paired]
+        alone = [cell for cell in rewarded(step) if cell.cell.agent in learning and step.ref(cell.cell) not in paired]
         surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
         for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = scribe.groups[cell.cell.agent], step.ref(cell.cell)

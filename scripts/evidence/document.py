@@ -53,11 +53,7 @@ with it: what `collab transfer` does in one command ([transfer](transfer.md)), h
 """
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
-    "likelihood.svg": (
-        "What training does to chosen replies",
-        "nats above the reference",
-        likelihood_curves,
-    ),
+    "likelihood.svg": ("What training does to chosen replies", "nats above the reference", likelihood_curves),
 }
 
 

@@ -148,7 +148,8 @@ class MiniwobSuite:
         timeout_s: float = 10.0,
         browser: str | None = None,
     ) -> None:
-        self._max_steps, self.most_environments = max_steps, pages
+        self.most_environments = pages
+        self._max_steps = max_steps
         rules = Rules(time_limit=reward == "original", data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(size=pages, width=width, height=height, scale=1, browser=browser, patience_s=60, rules=rules)
         self._view = View(

@@ -217,7 +217,8 @@ class MobileMiniwobSuite:
         timeout_s: float = 10.0,
         browser: str | None = None,
     ) -> None:
-        self._max_steps, self.most_environments = max_steps, pages
+        self.most_environments = pages
+        self._max_steps = max_steps
         rules = Rules(data_mode=data_mode, settle_ms=step_ms)
         self._tabs = Tabs(
             size=pages, width=width, height=height, scale=scale, browser=browser, patience_s=60, rules=rules
