@@ -109,7 +109,7 @@ def sft_trainer(
     )
     trainer.prompt_weight = weight
     score_labels_only(innermost(trainer.model), computing(trainer))
-    trainer.muon = recipe.optimizer == "muon"
+    trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -139,7 +139,7 @@ def dpo_trainer(
     if recipe.sharing == "none" and trainer.ref_model is not None:
         # TRL has prepared the reference already, so mixed precision must be asked for again.
         score_labels_only(innermost(trainer.ref_model), trainer.accelerator.autocast)
-    trainer.muon = recipe.optimizer == "muon"
+    trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -159,7 +159,7 @@ def trajectory_trainer(
     )
     trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
     trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
-    trainer.muon = recipe.optimizer == "muon"
+    trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
 

@@ -16,6 +16,8 @@ from trl import DPOTrainer, SFTTrainer
 from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
 from collab.learn.muon import MuonAdamW
+from collab.learn.norms import gains_of, set_apart
+from collab.learn.preset import Recipe
 from collab.learn.reading import read
 from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
 from collab.learn.trajectory_dpo import TrajectoryDPOTrainer
@@ -28,19 +30,24 @@ class Written:
     """Of each step, the forward passes of this process."""
     folder: RunFolder
     keep: int = 1
-    muon: bool = False
+    recipe: Recipe
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
-        """Transformers' own AdamW, or Muon with the same settings."""
-        if not self.muon:
-            return super().create_optimizer(model)  # type: ignore[misc]
-        if self.optimizer is None:
+        """Transformers' own AdamW, norms at a rate of their own where they have one, or Muon with the same settings."""
+        if self.optimizer is not None:
+            return self.optimizer
+        trained = self.model if model is None else model
+        if self.recipe.optimizer == "muon":
             self.optimizer = MuonAdamW(
-                self.model if model is None else model,
+                trained,
                 lr=self.args.learning_rate,
                 weight_decay=self.args.weight_decay,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
             )
+        else:
+            optimizer = super().create_optimizer(model)  # type: ignore[misc]
+            if self.recipe.norm_learning_rate is not None:
+                set_apart(gains_of(trained), optimizer, self.recipe.norm_learning_rate)
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:

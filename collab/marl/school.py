@@ -49,8 +49,9 @@ SMALL = (
     "dpo.save_every=1",
 )
 """Settings of a training of seconds, with an optimizer step and a checkpoint every few pairs."""
-_MIXED = ("pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.anchor=0.5", "dpo.lora=null")
-"""What differs from the preset: whole weights learn from pairs of all sources, so that all kinds of work are done."""
+_MIXED = ("pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.anchor=0.5", "dpo.norm_learning_rate=null")
+"""What differs from the preset: pairs come from all sources, so that all kinds of work are done, and adapters can be
+tried in place of all weights."""
 _LESSONS = (
     "context=2048",
     "batch_rows=8",

@@ -347,7 +347,7 @@ def test_the_policy_that_sampled_is_the_one_that_is_trained(samples, base: Path,
         pytest.param("sft", ["basic"], ["lora={rank: 4, dropout: 0.1}", "precision=bfloat16"], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], [], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], ["lora={rank: 4}"], marks=pytest.mark.slow),
-        pytest.param("dpo", ["preference"], ["sharing=prefix"], marks=pytest.mark.slow),
+        pytest.param("dpo", ["preference"], ["sharing=prefix", "norm_learning_rate=0.05"], marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels, more) -> None:

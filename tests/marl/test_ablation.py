@@ -110,7 +110,9 @@ def test_steps_say_how_many_episodes_are_planned(configured) -> None:
 
 
 def test_fine_tuning_takes_over_the_recipe() -> None:
-    recipe = override(load_method("collab").dpo, ["lora={rank: 4, merge: true}", "batch_rows=7"])
+    recipe = override(
+        load_method("collab").dpo, ["lora={rank: 4, merge: true}", "norm_learning_rate=null", "batch_rows=7"]
+    )
     same = rewarded_recipe(recipe)
     shared = set(type(recipe).model_fields) & set(type(same).model_fields)
     assert {"learning_rate", "lora", "batch_rows", "rows_at_once", "epochs", "precision"} < shared
