@@ -246,7 +246,13 @@ def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
         agents: dict[str, Any] = {"kind": "openai", "options": served, "prompt": "pocket", "context_tokens": 2048}
         agents["sampling"] = {"temperature": 0.7, "max_tokens": 40}
         (tmp_path / "library/agents/served.yaml").write_text(yaml.safe_dump(agents))
-        settings = ("determinism=fast", "epochs=2", "dpo.learning_rate=0.01", "dpo.lora={rank: 4, alpha: 8}")
+        settings = (
+            "determinism=fast",
+            "epochs=2",
+            "episodes=8",
+            "dpo.learning_rate=0.002",
+            "dpo.lora={rank: 4, alpha: 8}",
+        )
         config = asyncio.run(school.small_training(library, *settings, agents="served"))
         result = asyncio.run(start(config, tmp_path / "marl", device="cpu"))
         assert [bool(record.trained) for record in result.records] == [False, True, True]
