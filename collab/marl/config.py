@@ -138,6 +138,9 @@ class Method(Definition):
     retokenised: Literal["keep", "refuse"] = "keep"
     """What becomes of pairs whose text has other tokens than were sampled; counted either way."""
     dpo: DpoRecipe
+    rate_decay: float = Field(default=1.0, gt=0, le=1)
+    """What the recipe's learning rates are multiplied by from one epoch to the next; 1 keeps them. Each epoch teaches
+    less than the one before, and what an optimizer adds at a full rate then is mostly noise."""
     held_out: HeldOut = HeldOut()
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many epochs without a better one; None trains all."""

@@ -59,7 +59,7 @@ def training_facts(folder: MarlFolder, config: MarlConfig, head: Mapping[str, An
         lines={
             "base": _told_base(base, head.get("base", {}).get(slots[0])),
             "method": f"preset {config.called}: {method.policies} policies, {_told_objective(method)}, "
-            f"learning rate {method.dpo.learning_rate:g}",
+            f"{_told_rates(method)}",
             "epochs": f"{number} of {method.epochs} planned",
             "data": _told_data(config, over, group),
             "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
@@ -172,6 +172,12 @@ def _told_base(base: str | None, digest: str | None) -> str:
 def _name(path: Path) -> str:
     """The name by which somebody knows a checkpoint: of a run's result that of the run."""
     return path.parent.name or path.name if path.name == "final" else path.name
+
+
+def _told_rates(method: Method) -> str:
+    norms = method.dpo.norm_learning_rate
+    falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
+    return f"learning rate {method.dpo.learning_rate:g}{'' if norms is None else f', of norms {norms:g}'}{falling}"
 
 
 def _told_objective(method: Method) -> str:

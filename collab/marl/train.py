@@ -21,6 +21,7 @@ from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
 from collab.learn.trajectories import prepare_trajectories
+from collab.marl.config import Method
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.policy import Policy, first_policy, told
@@ -110,14 +111,25 @@ def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
         NothingFits: all are longer than the context.
     """
     epoch, method = loop.folder.epoch(number), loop.config.method
-    folder = epoch.rows / group
+    folder, dpo = epoch.rows / group, recipe_of(method, number)
     if method.objective == "trajectory-dpo":
         counts = (stored(epoch.rows) or {})[group]
         pairs = trajectory_rows_of(own_rows(loop.config, loop.folder, number, group), counts.replies)
-        return prepare_trajectories(_task(loop, number, group, policy, method.dpo), pairs)
+        return prepare_trajectories(_task(loop, number, group, policy, dpo), pairs)
     rows = read_data([folder], ("demonstration" if method.objective == "rft" else "preference",)).rows
-    recipe = rewarded_recipe(method.dpo) if method.objective == "rft" else method.dpo
+    recipe = rewarded_recipe(dpo) if method.objective == "rft" else dpo
     return prepare(_task(loop, number, group, policy, recipe), rows, processes=method.processes, fits=True)
+
+
+def recipe_of(method: Method, number: int) -> DpoRecipe:
+    """The recipe of an epoch, from 1: its rates are `rate_decay` times those of the epoch before."""
+    factor = method.rate_decay ** (number - 1)
+    norms = method.dpo.norm_learning_rate
+    rates = {
+        "learning_rate": method.dpo.learning_rate * factor,
+        "norm_learning_rate": None if norms is None else norms * factor,
+    }
+    return method.dpo.model_copy(update=rates)
 
 
 def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
@@ -179,7 +191,10 @@ def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
 
 def _anew(loop: Loop, number: int) -> str:
     """How to begin with what the epoch before left, and learn more slowly from there."""
-    agents, rate = shlex.quote(f"{loop.folder.path}@epoch{number - 1}"), loop.config.method.dpo.learning_rate / 10
+    agents, rate = (
+        shlex.quote(f"{loop.folder.path}@epoch{number - 1}"),
+        recipe_of(loop.config.method, number).learning_rate / 10,
+    )
     return (
         f"begin another training with the policy of the epoch before and a lower rate: collab train-marl --agents "
         f"{agents} --set dpo.learning_rate={rate:g}, with --out and the other options as before"

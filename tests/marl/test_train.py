@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from collab.config import override
 from collab.learn.folder import RunFolder, write_json
 from collab.marl import school
+from collab.marl.config import load_method
 from collab.marl.epoch import run_epoch
 from collab.marl.loop_state import Loop
 from collab.marl.policy import first_policy
 from collab.marl.row_store import store
 from collab.marl.rows import Made
 from collab.marl.summary import Record
-from collab.marl.train import NO_PAIR, chosen_gain, learn
+from collab.marl.train import NO_PAIR, chosen_gain, learn, recipe_of
 from collab.synth.rows import Row
 
 
@@ -70,6 +72,31 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, 
     policy = first_policy(loop.config.run, loop.config.method)
     assert asyncio.run(run_epoch(loop, 1, policy)).epoch == 1
     assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)
+
+
+def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
+    method = override(
+        load_method("collab"), ["rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.norm_learning_rate=0.1"]
+    )
+    found = [recipe_of(method, number) for number in (1, 2, 3)]
+    assert [recipe.learning_rate for recipe in found] == [0.008, 0.004, 0.002]
+    assert [recipe.norm_learning_rate for recipe in found] == [0.1, 0.05, 0.025]
+    assert all(
+        recipe.model_copy(update={"learning_rate": 0.008, "norm_learning_rate": 0.1}) == method.dpo for recipe in found
+    )
+    assert recipe_of(override(method, ["dpo.norm_learning_rate=null"]), 3).norm_learning_rate is None
+
+
+def test_each_epoch_is_trained_at_its_own_rate(
+    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+) -> None:
+    asked = (f"run.agents.*.options.path={tiny}", "rate_decay=0.5", "dpo.learning_rate=0.004")
+    loop = process(configured(*asked), tmp_path)
+    policy = first_policy(loop.config.run, loop.config.method)
+    made = Made(rows={"shared": preferences[:2]}, replies={"shared": []}, refused={"shared": {}})
+    store(made, loop.config, loop.folder, 2)
+    asyncio.run(learn(loop, 2, policy))
+    assert RunFolder(loop.folder.epoch(2).training("shared")).manifest()["recipe"]["learning_rate"] == 0.002
 
 
 def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:
