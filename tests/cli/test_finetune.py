@@ -222,7 +222,7 @@ def test_two_processes_train_what_one_does(
         ("sft", {"preset": "pockets"}, "no preset called 'pockets'; did you mean pocket?"),
         ("sft", {"preset": "mine.yaml"}, "--preset mine.yaml: no such file"),
         ("copy", {"preset": "qwen2.5-0.5b"}, "--stage copy: the preset has no recipe for it"),
-        ("sft", {"settings": ("scedule=linear",)}, "did you mean schedule?"),
+        ("sft", {"settings": ("optimiser=adamw",)}, "did you mean optimizer?"),
         ("sft", {"settings": ("learning_rate=-1",)}, "learning_rate: Input should be greater than 0"),
         ("sft", {"device": "banana"}, "no device called 'banana'; known: auto, cpu"),
         ("sft", {"max-minutes": "nan"}, "--max-minutes nan: allowed are numbers from 0"),
