@@ -59,7 +59,7 @@ def training_facts(folder: MarlFolder, config: MarlConfig, head: Mapping[str, An
         lines={
             "base": _told_base(base, head.get("base", {}).get(slots[0])),
             "method": f"preset {config.called}: {method.policies} policies, {_told_objective(method)}, "
-            f"{_told_rates(method)}",
+            + _told_rates(method),
             "epochs": f"{number} of {method.epochs} planned",
             "data": _told_data(config, over, group),
             "success": _told_success(over[-1].success if over and over[-1].epoch == number else None, config),
@@ -76,7 +76,8 @@ def checkpoint_facts(source: Source) -> Facts:
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
         recipe = card.get("recipe") or {}
-        told = (("epochs", "epochs"), ("learning_rate", "learning rate"), ("beta", "β"), ("context", "context"))
+        rates = (("learning_rate", "learning rate"), ("norm_learning_rate", "learning rate of norms"))
+        told = (("epochs", "epochs"), *rates, ("beta", "β"), ("context", "context"))
         sizes = [f"{name} {recipe[field]}" for field, name in told if recipe.get(field) is not None]
         digest = (card.get("data") or {}).get("digest")
         lines |= {

@@ -191,13 +191,13 @@ def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
 
 def _anew(loop: Loop, number: int) -> str:
     """How to begin with what the epoch before left, and learn more slowly from there."""
-    agents, rate = (
-        shlex.quote(f"{loop.folder.path}@epoch{number - 1}"),
-        recipe_of(loop.config.method, number).learning_rate / 10,
-    )
+    agents, recipe = shlex.quote(f"{loop.folder.path}@epoch{number - 1}"), recipe_of(loop.config.method, number)
+    rates = f"--set dpo.learning_rate={recipe.learning_rate / 10:g}"
+    if recipe.norm_learning_rate is not None:
+        rates += f" --set dpo.norm_learning_rate={recipe.norm_learning_rate / 10:g}"
     return (
         f"begin another training with the policy of the epoch before and a lower rate: collab train-marl --agents "
-        f"{agents} --set dpo.learning_rate={rate:g}, with --out and the other options as before"
+        f"{agents} {rates}, with --out and the other options as before"
     )
 
 

@@ -544,12 +544,19 @@ def test_a_run_that_could_not_begin_leaves_nothing_behind(samples, base: Path, t
     trained(prepare(samples.task(base, "sft", "epochs=1"), samples.rows(2)), tmp_path / "out")
 
 
-@pytest.mark.parametrize(("optimizer", "reason"), [("muon", "needs whole matrices"), ("adamw", "fsdp_version 1")])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["optimizer=muon"], "needs whole matrices"),
+        (["optimizer=adamw"], "fsdp_version 1"),
+        (["optimizer=adamw", "norm_learning_rate=0.1"], "never tried on a model that fsdp splits"),
+    ],
+)
 def test_a_launcher_that_splits_the_model_otherwise_is_refused(
-    samples, base: Path, tmp_path: Path, monkeypatch, optimizer: str, reason: str
+    samples, base: Path, tmp_path: Path, monkeypatch, settings: list[str], reason: str
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    prepared = prepare(samples.task(base, "sft", f"optimizer={optimizer}"), samples.rows(2))
+    prepared = prepare(samples.task(base, "sft", *settings), samples.rows(2))
     with pytest.raises(UsageError, match=reason):
         train(prepared, begin(prepared, tmp_path / "out"), device="cpu")
 
