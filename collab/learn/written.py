@@ -45,6 +45,7 @@ class Written:
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
             )
         else:
+            # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
             if self.recipe.norm_learning_rate is not None:
                 set_apart(gains_of(trained), optimizer, self.recipe.norm_learning_rate)
