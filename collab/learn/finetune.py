@@ -166,6 +166,7 @@ def _watcher(
         folder,
         prepared.steps,
         prepared.step_tokens,
+        prepared.step_pairs,
         watch=watch,
         stopping=stopping,
         writes=world()[0] == 0,

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 import collab
 from collab.config import validate
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
@@ -98,6 +100,16 @@ class Prepared:
             for item in self.encoded.items
         ]
         return [sum(sizes[row] for row in step.rows) for step in self.steps]
+
+    @property
+    def step_pairs(self) -> list[int] | None:
+        """Rows of each step whose two replies differ; None where whole trajectories are compared, or nothing is."""
+        if self.trajectories is not None or not isinstance(self.task.recipe, DpoRecipe):
+            return None
+        differ = [
+            isinstance(item, Pair) and not np.array_equal(item.chosen, item.rejected) for item in self.encoded.items
+        ]
+        return [sum(differ[row] for row in step.rows) for step in self.steps]
 
     def computed(self, part: Sequence[int]) -> int:
         """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""

@@ -33,6 +33,8 @@ _OURS = {
     "rewards/accuracies": "preference_accuracy",
 }
 """Trainer's names of metrics and ours."""
+_OF_PAIRS = ("margin", "preference_accuracy")
+"""Which of ours are told of rows whose replies differ; the trainer takes the mean over all rows."""
 
 
 FALL = 2.0
@@ -71,14 +73,15 @@ def displacement(first: Mapping[str, float], now: Mapping[str, float], beta: flo
 
     Args:
         first: metrics of the first logged step, where policy and reference are the same.
-        now: metrics of this one; `reward_chosen` is beta (log p − log p of the reference), as TRL logs it.
+        now: metrics of this one; `reward_chosen` is beta (log p − log p of the reference), as TRL logs it. There is no
+            `margin` where no pair was compared.
         beta: of the loss.
 
     Returns:
         What to tell, or None: the chosen replies lost less than `FALL` nats against the reference, or the margin does
         not grow.
     """
-    if "reward_chosen" not in now or now["margin"] <= first["margin"]:
+    if "margin" not in now or now["margin"] <= first.get("margin", 0.0):
         return None
     fall = -now["reward_chosen"] / beta
     if fall < FALL:
@@ -94,6 +97,8 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     Args:
         tokens: tokens of each step, padding left out.
+        compared: of each step, its rows whose two replies differ; the others are held on to, and their margin is 0.
+            None where all rows are compared, or none.
         watch: called with every logged step.
         stopping: asked after every step; True ends the run with a checkpoint.
         writes: whether this is the process that writes.
@@ -106,6 +111,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         folder: RunFolder,
         steps: Sequence[Step],
         tokens: Sequence[int],
+        compared: Sequence[int] | None,
         *,
         watch: Callable[[Progress], None],
         stopping: Callable[[], bool],
@@ -117,6 +123,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         self._total = [0]
         for count in tokens:
             self._total.append(self._total[-1] + count)
+        self._compared, self._logged = compared, 0
         self._stopping, self._writes, self._gather = stopping, writes, gather
         self._began, self._first = time.perf_counter(), 0
         self._beta, self._before = beta, next(iter(folder.read_metrics()), None)
@@ -126,6 +133,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note when this process began."""
         self._began, self._first = time.perf_counter(), state.global_step
+        self._logged = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Ask whether to go on."""
@@ -146,6 +154,8 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
         values = {ours: logs[theirs] for theirs, ours in _OURS.items() if theirs in logs}
+        values = self._of_pairs(values, range(self._logged, step))
+        self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
         self._before = self._before or line
         alarm = None if self._beta is None else displacement(self._before, line, self._beta)
@@ -165,6 +175,16 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
                 alarm=alarm,
             )
         )
+
+    def _of_pairs(self, values: dict[str, Any], steps: range) -> dict[str, Any]:
+        """Margin and accuracy of what was compared in some steps, and how much that was; without it there are none."""
+        if self._compared is None or "margin" not in values:
+            return values
+        compared = sum(self._compared[step] for step in steps)
+        if not compared:
+            return {name: value for name, value in values.items() if name not in _OF_PAIRS}
+        share = sum(self._compared[step] / len(self._steps[step].rows) for step in steps) / len(steps)
+        return {**values, **{name: values[name] / share for name in _OF_PAIRS}, "compared": compared}
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:

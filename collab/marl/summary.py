@@ -66,10 +66,10 @@ class Trained(Definition):
     tokens: int
     loss: float
     margin: float | None
-    """β times the mean difference of log-ratios, chosen less rejected, as last logged; None where nothing was compared,
-    here and below."""
+    """β times the mean difference of log-ratios, chosen less rejected, of the pairs in the last quarter of the logged
+    steps; None where nothing was compared, here and below."""
     accuracy: float | None
-    """Share of pairs whose chosen side is preferred, as last logged."""
+    """Share of those pairs whose chosen side is preferred."""
     logp_chosen: float | None
     """Mean log p of a chosen reply in nats, as last logged …"""
     logp_chosen_first: float | None
@@ -89,8 +89,8 @@ class RowCounts(Definition):
     replies: list[tuple[int, int]] = Field(default_factory=list)
     """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
     anchors: int = 0
-    """Rewarded replies without a pair of their own that the loss holds on to beside pairs. Of their rows margin and
-    accuracy are 0, so that those of a training's mean are lower than those of its pairs."""
+    """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin and accuracy leave
+    them out."""
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)

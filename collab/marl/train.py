@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from collab.errors import Diverged
+from collab.learn.curve import chosen_gain, over_pairs
 from collab.learn.data import read_data
 from collab.learn.examples import NothingFits
 from collab.learn.finetune import Result, begin, check_same, train
@@ -73,22 +73,6 @@ def clear_checkpoints(epoch: EpochFolder, groups: Iterable[str]) -> None:
     for group in groups:
         if (epoch.training(group) / "final").is_dir():
             shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
-
-
-def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
-    """How much likelier a chosen side became: its mean log-ratio to the reference, over the last quarter of the lines.
-
-    The log p of a batch tells more of its replies than of training; what is compared with the reference does not.
-
-    Args:
-        lines: metrics, as logged.
-        beta: of the loss.
-
-    Returns:
-        Nats; None where nothing was compared with a reference.
-    """
-    told = [line["reward_chosen"] for line in lines[-max(1, len(lines) // 4) :] if "reward_chosen" in line]
-    return sum(told) / len(told) / beta if told else None
 
 
 async def _learn(loop: Loop, epoch: EpochFolder, number: int, group: str, policy: Policy) -> Trained:
@@ -213,8 +197,8 @@ def _trained(loop: Loop, folder: RunFolder) -> Trained:
         steps=manifest["steps"],
         tokens=last["tokens"],
         loss=last["loss"],
-        margin=last.get("margin"),
-        accuracy=last.get("preference_accuracy"),
+        margin=over_pairs(lines, "margin"),
+        accuracy=over_pairs(lines, "preference_accuracy"),
         logp_chosen=last.get("logp_chosen"),
         logp_chosen_first=first.get("logp_chosen"),
         chosen_gain=chosen_gain(lines, loop.config.method.dpo.beta),

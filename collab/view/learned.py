@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collab.learn.curve import over_pairs
 from collab.marl.layout import EpochFolder
 from collab.marl.summary import Trained as RecordedTrained
 from collab.view.answer import short
@@ -19,7 +20,7 @@ _MEASURES = 200
 """Of a policy and an epoch that are shown."""
 LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
 """Where they are in a training."""
-_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
+_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy", "compared")
 MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
@@ -83,8 +84,8 @@ def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
         steps=last.get("step", 0),
         tokens=int(last.get("tokens") or 0),
         loss=last.get("loss"),
-        margin=last.get("margin"),
-        accuracy=last.get("preference_accuracy"),
+        margin=over_pairs(lines, "margin"),
+        accuracy=over_pairs(lines, "preference_accuracy"),
         untrained=None,
         alarm=short(str(alarm)) if (alarm := last.get("alarm")) else None,
     )

@@ -173,7 +173,7 @@ def _training(epochs: Sequence[EpochView]) -> Iterator[str]:
         return
     yield "## Training"
     yield ""
-    yield "Loss, margin (β times the mean difference of log-ratios) and accuracy (%) as last logged."
+    yield "Loss as last logged; margin (β times the mean difference of log-ratios) and accuracy (%) of the last pairs."
     yield ""
     yield from table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
 

@@ -1,12 +1,16 @@
 """What is told while a trainer works: the alarm of preference training."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collab.learn.finetune import begin, train
 from collab.learn.prepare import prepare
 from collab.learn.watch import Progress, displacement
+from collab.models.tiny import make_tiny_checkpoint
+from collab.synth.rows import Row
 
 EQUAL = {"margin": 0.0, "reward_chosen": 0.0}
 
@@ -26,6 +30,37 @@ def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> 
     found = displacement(EQUAL, now, beta=0.1)
     assert (found is None) == (alarm is None)
     assert alarm is None or alarm in str(found)
+
+
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
+def test_margin_and_accuracy_are_those_of_rows_that_are_compared(sharing, samples, base: Path, tmp_path: Path) -> None:
+    """Against another reference margins are not 0; rows that are held on to change none of them."""
+    other = make_tiny_checkpoint(tmp_path / "other", hidden=32, layers=2, context=512, seed=1)
+    settings = ["epochs=1", "learning_rate=1e-12", f"sharing={sharing}"]
+    pairs = samples.rows(4, ["preference"])
+    held = [replace(row, rejected=row.reply) for row in samples.rows(8, ["preference"])[4:]]
+
+    def lines(place: str, rows: list[Row], *more: str) -> list[dict[str, Any]]:
+        task = replace(samples.task(base, "dpo", *settings, *more), reference=str(other))
+        folder = begin(prepare(task, rows), tmp_path / place)
+        train(prepare(task, rows), folder, device="cpu")
+        return folder.read_metrics()
+
+    (alone,), (beside,) = lines("alone", pairs), lines("beside", pairs + held)
+    assert abs(alone["margin"]) > 1e-3
+    assert (alone["compared"], beside["compared"]) == (4, 4)
+    for name in ("margin", "preference_accuracy"):
+        assert beside[name] == pytest.approx(alone[name], rel=1e-4)
+    single = lines("single", pairs + held, "batch_rows=1", "rows_at_once=1")
+    assert len(single) == 8
+    told = [line for line in single if "compared" in line]
+    assert len(told) == 4
+    assert sum(line["margin"] for line in told) / 4 == pytest.approx(alone["margin"], rel=1e-4)
+    assert all("preference_accuracy" not in line for line in single if line not in told)
+    last = lines("last", pairs + held, "batch_rows=1", "rows_at_once=1", "log_every=8")[-1]
+    later = [line["margin"] for line in told if line["step"] > 1]  # the first step has a line of its own
+    assert last["compared"] == len(later)
+    assert last["margin"] == pytest.approx(sum(later) / len(later), rel=1e-4)
 
 
 @pytest.mark.slow

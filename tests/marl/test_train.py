@@ -19,7 +19,7 @@ from collab.marl.policy import first_policy
 from collab.marl.row_store import store
 from collab.marl.rows import Made
 from collab.marl.summary import Record
-from collab.marl.train import NO_PAIR, chosen_gain, learn, recipe_of
+from collab.marl.train import NO_PAIR, learn, recipe_of
 from collab.synth.rows import Row
 
 
@@ -97,12 +97,3 @@ def test_each_epoch_is_trained_at_its_own_rate(
     store(made, loop.config, loop.folder, 2)
     asyncio.run(learn(loop, 2, policy))
     assert RunFolder(loop.folder.epoch(2).training("shared")).manifest()["recipe"]["learning_rate"] == 0.002
-
-
-def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:
-    """By hand: rewards are β times log-ratios; of five lines the last counts, of eight the last two."""
-    rewards = (0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 0.05, -0.15)
-    lines = [{"reward_chosen": one} for one in rewards]
-    assert chosen_gain(lines, beta=0.1) == pytest.approx((0.05 - 0.15) / 2 / 0.1)
-    assert chosen_gain(lines[:5], beta=0.5) == pytest.approx(9.0 / 0.5)
-    assert chosen_gain([{"loss": 1.0}], beta=0.1) is None

@@ -66,7 +66,7 @@ class Trained:
     loss: float | None
     margin: float | None
     accuracy: float | None
-    """As last logged; None where nothing was compared."""
+    """Of pairs in the last quarter of the logged steps; None where nothing was compared."""
     untrained: str | None
     """Why it stayed what it was; None when it was trained."""
     alarm: str | None

@@ -1,0 +1,43 @@
+"""What a training came to, told from its lines of metrics: means over the last quarter of those that tell.
+
+One line is of one batch or a few, and tells more of those than of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def over_pairs(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """A metric of pairs, `margin` or `preference_accuracy`; each pair counts as much as any other.
+
+    Args:
+        lines: metrics, as logged.
+
+    Returns:
+        None where nothing was compared.
+    """
+    told = [(line[name], line.get("compared", 1)) for line in _last_quarter(lines, name)]
+    return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
+
+
+def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
+    """How much likelier a chosen side became: its mean log-ratio to the reference.
+
+    The log p of a batch tells more of its replies than of training; what is compared with the reference does not.
+
+    Args:
+        lines: metrics, as logged.
+        beta: of the loss.
+
+    Returns:
+        Nats; None where nothing was compared with a reference.
+    """
+    told = [line["reward_chosen"] for line in _last_quarter(lines, "reward_chosen")]
+    return sum(told) / len(told) / beta if told else None
+
+
+def _last_quarter(lines: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
+    told = [line for line in lines if line.get(name) is not None]
+    return told[-max(1, len(told) // 4) :]
