@@ -229,7 +229,8 @@ def _recipe(head: PairHead) -> str:
     sources = " and ".join(f"{name} {weight:g}" for name, weight in recipe.sources.weights.items())
     cap = "no cap" if recipe.cap is None else f"at most {recipe.cap} per state"
     who = "" if head.adversary is None else f", worse sides by {head.adversary}"
-    return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{who}"
+    end = ", up to each episode's first error" if recipe.until_error else ""
+    return f"{sources}; rewarded above {recipe.threshold:g} by {head.critic} (labels {head.labels!r}); {cap}{end}{who}"
 
 
 def _say_lines(lines: Sequence[str]) -> None:

@@ -59,6 +59,14 @@ def rebuild(
             "--cap", metavar="N", min=0, help="The most pairs of a state; 0: no limit.", rich_help_panel=_WHAT
         ),
     ] = None,
+    until_error: Annotated[
+        bool | None,
+        typer.Option(
+            "--until-error/--all-steps",
+            help="Whether an episode teaches up to its first error alone.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NEW", help="Of the new pairs; default: a free one.", rich_help_panel=_HOW),
@@ -96,6 +104,7 @@ def rebuild(
         sources=None if source is None else sources_of(source),
         threshold=threshold,
         cap=cap,
+        until_error=until_error,
         name=name,
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),

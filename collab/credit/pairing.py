@@ -23,7 +23,7 @@ from collab.credit.case import Case, States, cases
 from collab.credit.labelling import PATIENCE
 from collab.credit.labels import Labels
 from collab.credit.negatives import Negatives, negatives, total
-from collab.credit.pairs import JudgedStep, Pairing, Sources, pair_all, wanted
+from collab.credit.pairs import BEHIND_ERROR, JudgedStep, Pairing, Sources, behind_errors, pair_all, rewarded, wanted
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.types import Spent, Trajectory
@@ -44,6 +44,8 @@ class Recipe:
     """The most pairs of one state; None for all."""
     attempts: int = 3
     """How often the adversary is asked about a cell."""
+    until_error: bool = False
+    """Whether an episode's steps behind its first error are left out; see `collab.credit.pairs.behind_errors`."""
     seed: int = 0
     """Of the run."""
 
@@ -95,6 +97,7 @@ async def pair_up(
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
+    judged, beyond = _until_error(judged) if recipe.until_error else (judged, 0)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
     try:
         async with asyncio.TaskGroup() as group:
@@ -103,8 +106,10 @@ async def pair_up(
         raise failures.exceptions[0] from None
     found = [task.result() for task in tasks]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
+    pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
+    pairing.counts.update({BEHIND_ERROR: beyond} if beyond else {})
     return Paired(
-        pairing=pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap),
+        pairing=pairing,
         refused=sum((one.refused for one in found), Counter[str]()),
         failed=asking.failed,
         unjudged=unjudged,
@@ -127,6 +132,13 @@ def _judged(
             else:
                 judged.append((case, JudgedStep.of(trajectory, judgement, recipe.threshold)))
     return judged, unjudged
+
+
+def _until_error(judged: list[tuple[Case, JudgedStep]]) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    """The steps up to the first error of their episode, and how many rewarded cells stand behind those."""
+    behind = behind_errors(step for _, step in judged)
+    kept = [(case, step) for case, step in judged if case.key not in behind]
+    return kept, sum(len(rewarded(step)) for case, step in judged if case.key in behind)
 
 
 @dataclass(slots=True, kw_only=True)

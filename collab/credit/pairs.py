@@ -38,6 +38,7 @@ Reply: TypeAlias = tuple[ReplyRef, Utterance]
 """Where something was said, and what."""
 
 NOTHING = "no source had anything worse"
+BEHIND_ERROR = "behind the episode's first error"
 BEYOND_CAP = "beyond the most pairs per state"
 
 
@@ -100,26 +101,39 @@ class JudgedStep:
     judgement: Judgement
     threshold: float = 0.5
     """A score above it is a reward of 1, any other of 0 (eq. 6 has one half)."""
+    decided: Action | None = None
+    """What the vote decided; None where no cell parsed."""
     negatives: Mapping[CellRef, Negative] = field(default_factory=dict)
     """Of the cells for which an adversary was asked and something came of it."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
         """The step of an episode that a judgement is about; KeyError when it has none of that number."""
-        matrices = {(trajectory.id, step.index): step.matrix for step in trajectory.steps}
+        steps = {(trajectory.id, step.index): step for step in trajectory.steps}
+        step = steps[judgement.key]
         return cls(
             epoch=trajectory.epoch,
             task=trajectory.task.name,
             episode=trajectory.episode,
-            matrix=matrices[judgement.key],
+            matrix=step.matrix,
             judgement=judgement,
             threshold=threshold,
+            decided=step.vote.action,
         )
 
     @property
     def place(self) -> tuple[int, str, int, int]:
         """What steps are sorted by: (epoch, task, episode, step)."""
         return self.epoch, self.task, self.episode, self.judgement.rewards.step
+
+    @property
+    def erred(self) -> bool:
+        """Whether the team decided for nothing, or for what earned no reward; not where nobody judged that."""
+        if self.decided is None:
+            return True
+        voters = {cell.cell for cell in self.matrix if cell.action == self.decided}
+        judged = [one.score for one in self.judgement.rewards.rewards if one.cell in voters and one.score is not None]
+        return bool(judged) and max(judged) <= self.threshold
 
     def seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
         """Seed of something that is done for one cell, by name."""
@@ -152,6 +166,22 @@ def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
 def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
     """What no worse side may be."""
     return frozenset(cell.action for cell in rewarded(step) if cell.action is not None)
+
+
+def behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
+    """Which steps (trajectory, step) come behind the first one of their episode at which the team erred.
+
+    Few teams find back from there, so what such steps teach is hardly ever of use, but is learned at the expense of the
+    rest: agents that were rewarded for turning back where everything was wrong turn back where nothing was.
+    """
+    ends: dict[str, int] = {}
+    keys = []
+    for step in steps:
+        trajectory, number = step.judgement.key
+        keys.append((trajectory, number))
+        if step.erred:
+            ends[trajectory] = min(number, ends.get(trajectory, number))
+    return frozenset((trajectory, number) for trajectory, number in keys if number > ends.get(trajectory, number))
 
 
 def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:

@@ -1,28 +1,29 @@
-"""A learning rate of their own for the gains of norms.
+"""A learning rate of its own for the gain of the last norm, which decides how sure a policy is.
 
-A policy's gains decide how sure it is of what it says anyway: a few thousand numbers that scale what the layers read,
-the last ones all logits alike. They are about 1, where the entries of a matrix are a few hundredths, so a rate that is
-right for matrices leaves them where they are; and what a hot policy learns of reward is first of all to be surer. Where
-they cannot, matrices turn instead, and what they turn away from is lost.
+That gain scales all logits alike: a few hundred numbers that turn what a policy would say anyway up or down. They are
+about 1 and more, where the entries of a matrix are a few hundredths, so a rate that is right for matrices leaves them
+where they are; and what a hot policy learns of reward is first of all to be surer. Where it cannot, its matrices turn
+instead, and what they turn away from is lost. The gains inside the layers are left to the common rate: at a fast one
+they drift apart by a tenth, no surer than before.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from torch import nn
 from torch.optim import Optimizer
 
 
-def gains_of(model: nn.Module) -> list[nn.Parameter]:
-    """Trained weights that are vectors, biases left out, in the model's order."""
+def final_gain(model: nn.Module) -> nn.Parameter | None:
+    """The last trained weight of a model that is a vector and no bias; None where there is none."""
     named = model.named_parameters()
-    return [weight for name, weight in named if weight.requires_grad and weight.ndim == 1 and not name.endswith("bias")]
+    gains = [
+        weight for name, weight in named if weight.requires_grad and weight.ndim == 1 and not name.endswith("bias")
+    ]
+    return gains[-1] if gains else None
 
 
-def set_apart(weights: Sequence[nn.Parameter], optimizer: Optimizer, rate: float) -> None:
-    """Move weights of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
-    moved = {id(weight) for weight in weights}
+def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
+    """Move a weight of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
     for group in optimizer.param_groups:
-        group["params"] = [weight for weight in group["params"] if id(weight) not in moved]
-    optimizer.add_param_group({"params": list(weights), "lr": rate, "weight_decay": 0.0})
+        group["params"] = [one for one in group["params"] if one is not weight]
+    optimizer.add_param_group({"params": [weight], "lr": rate, "weight_decay": 0.0})

@@ -90,9 +90,9 @@ class Recipe(Definition):
     epochs: int = Field(default=3, ge=1)
     """How often every row is seen."""
     learning_rate: float = Field(gt=0)
-    norm_learning_rate: float | None = Field(default=None, gt=0)
-    """Of the gains of norms, which set how sure a policy is of what it says, on the same schedule; None trains them at
-    `learning_rate`. With AdamW and all weights only."""
+    final_norm_learning_rate: float | None = Field(default=None, gt=0)
+    """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule; None trains
+    it at `learning_rate`. With AdamW and all weights only."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
     warmup: Share = 0.03
@@ -138,11 +138,11 @@ class Recipe(Definition):
 
     @model_validator(mode="after")
     def _trains_norms(self) -> Recipe:
-        if self.norm_learning_rate is not None and (self.lora is not None or self.optimizer != "adamw"):
+        if self.final_norm_learning_rate is not None and (self.lora is not None or self.optimizer != "adamw"):
             other = "an adapter (lora), which has no norms" if self.lora is not None else f"optimizer {self.optimizer}"
             raise ValueError(
-                f"norm_learning_rate {self.norm_learning_rate:g} with {other}: it is for AdamW over all weights; "
-                "set it to null"
+                f"final_norm_learning_rate {self.final_norm_learning_rate:g} with {other}: it is for AdamW over all "
+                "weights; set it to null"
             )
         return self
 

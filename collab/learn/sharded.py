@@ -49,10 +49,10 @@ def obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
         return None
     if recipe.optimizer == "muon":
         return f"optimizer: muon needs whole matrices, and {parallelism} splits them; use optimizer=adamw, or ddp"
-    if recipe.norm_learning_rate is not None:
+    if recipe.final_norm_learning_rate is not None:
         return (
-            f"norm_learning_rate was never tried on a model that {parallelism} splits; use norm_learning_rate=null, "
-            "or ddp"
+            f"final_norm_learning_rate was never tried on a model that {parallelism} splits; use "
+            "final_norm_learning_rate=null, or ddp"
         )
     if parallelism != "fsdp" and isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
         return (

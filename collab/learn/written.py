@@ -16,7 +16,7 @@ from trl import DPOTrainer, SFTTrainer
 from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
 from collab.learn.muon import MuonAdamW
-from collab.learn.norms import gains_of, set_apart
+from collab.learn.norms import final_gain, set_apart
 from collab.learn.preset import Recipe
 from collab.learn.reading import read
 from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
@@ -33,7 +33,7 @@ class Written:
     recipe: Recipe
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
-        """Transformers' own AdamW, norms at a rate of their own where they have one, or Muon with the same settings."""
+        """Transformers' own AdamW, or Muon with the same settings; the last norm at a rate of its own if so asked."""
         if self.optimizer is not None:
             return self.optimizer
         trained = self.model if model is None else model
@@ -47,8 +47,9 @@ class Written:
         else:
             # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
-            if self.recipe.norm_learning_rate is not None:
-                set_apart(gains_of(trained), optimizer, self.recipe.norm_learning_rate)
+            gain = final_gain(trained)
+            if self.recipe.final_norm_learning_rate is not None and gain is not None:
+                set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:

@@ -40,7 +40,7 @@ class Ablation:
 ABLATIONS: dict[str, Ablation] = {
     "no-cr": Ablation(
         description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
-        settings=("objective=trajectory-dpo", "pairs.anchors=0"),
+        settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.until_error=false"),
     ),
     "rft": Ablation(
         description="rejective fine-tuning in place of preferences: learn the rewarded replies, compare with nothing",
@@ -70,6 +70,10 @@ ABLATIONS: dict[str, Ablation] = {
     "mixed-pairs": Ablation(
         description="worse sides from the adversary and from disagreement, half and half",
         settings=("pairs.adversary=1", "pairs.contrast=1", "pairs.correction=0"),
+    ),
+    "all-steps": Ablation(
+        description="episodes teach to their end, not up to their first error",
+        settings=("pairs.until_error=false",),
     ),
     "anchor": Ablation(
         description="the loss holds on to the likelihood of chosen replies, with weight 5",

@@ -54,6 +54,9 @@ class Pairs(Definition):
     """The most pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
+    until_error: bool = False
+    """Whether an episode teaches up to its first error alone, that step included: the first one for whose executed
+    action there is no reward. Holds for anchors and rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
     """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
     first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
@@ -75,6 +78,7 @@ class Pairs(Definition):
             threshold=self.threshold,
             cap=self.cap,
             attempts=self.attempts,
+            until_error=self.until_error,
             seed=seed,
         )
 
@@ -173,6 +177,10 @@ class Method(Definition):
 
     @model_validator(mode="after")
     def _whole_epochs(self) -> Method:
+        if self.objective == "trajectory-dpo" and self.pairs.until_error:
+            raise ValueError(
+                "pairs.until_error: true, but whole trajectories are compared; set pairs.until_error=false"
+            )
         if self.objective == "trajectory-dpo" and self.older:
             raise ValueError(
                 f"older: {self.older:g}, but whole trajectories are compared within their epoch; set older=0"

@@ -241,5 +241,6 @@ def _recipe(one: Recipe) -> str:
     """A recipe in words."""
     return (
         f"{','.join(f'{name}={weight:g}' for name, weight in one.sources.weights.items())} "
-        f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} seed={one.seed}"
+        f"threshold={one.threshold:g} cap={one.cap or 'none'} attempts={one.attempts} "
+        f"until_error={str(one.until_error).lower()} seed={one.seed}"
     )

@@ -76,7 +76,7 @@ def checkpoint_facts(source: Source) -> Facts:
     lines = {"base": _told_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
         recipe = card.get("recipe") or {}
-        rates = (("learning_rate", "learning rate"), ("norm_learning_rate", "learning rate of norms"))
+        rates = (("learning_rate", "learning rate"), ("final_norm_learning_rate", "learning rate of the last norm"))
         told = (("epochs", "epochs"), *rates, ("beta", "β"), ("context", "context"))
         sizes = [f"{name} {recipe[field]}" for field, name in told if recipe.get(field) is not None]
         digest = (card.get("data") or {}).get("digest")
@@ -176,9 +176,11 @@ def _name(path: Path) -> str:
 
 
 def _told_rates(method: Method) -> str:
-    norms = method.dpo.norm_learning_rate
+    norms = method.dpo.final_norm_learning_rate
     falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
-    return f"learning rate {method.dpo.learning_rate:g}{'' if norms is None else f', of norms {norms:g}'}{falling}"
+    return (
+        f"learning rate {method.dpo.learning_rate:g}{'' if norms is None else f', of the last norm {norms:g}'}{falling}"
+    )
 
 
 def _told_objective(method: Method) -> str:

@@ -22,7 +22,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import Labels
 from collab.credit.pair_store import StoredPairs
-from collab.credit.pairs import JudgedStep, rewarded, sureness
+from collab.credit.pairs import BEHIND_ERROR, JudgedStep, behind_errors, rewarded, sureness
 from collab.envs.grammar import ActionSpace
 from collab.learn.examples import rows_digest
 from collab.marl.scribe import Lesson, Scribe
@@ -140,7 +140,9 @@ def add_anchors(
     method = scribe.config.method.pairs
     paired = {pair.answered for pair in pairs}
     learning = {agent for agent, group in scribe.groups.items() if made.rows[group]}
-    for step in filter(None, _judged(played, labels, space, method.threshold)):
+    steps = list(filter(None, _judged(played, labels, space, method.threshold)))
+    behind = behind_errors(steps) if method.until_error else frozenset()
+    for step in (one for one in steps if one.judgement.key not in behind):
         alone = [cell for cell in rewarded(step) if cell.cell.agent in learning and step.ref(cell.cell) not in paired]
         surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
         for cell in (cell for cell in alone if cell.cell in surest):
@@ -157,13 +159,18 @@ def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpa
     Args:
         space: of the suite that was played in.
     """
-    made = Made.of(scribe)
-    for step in _judged(played, labels, space, scribe.config.method.pairs.threshold):
-        if step is None:
-            made.unjudged += 1
-            continue
+    method = scribe.config.method.pairs
+    made, steps = Made.of(scribe), list(_judged(played, labels, space, method.threshold))
+    made.unjudged = steps.count(None)
+    judged = [step for step in steps if step is not None]
+    behind = behind_errors(judged) if method.until_error else frozenset()
+    for step in judged:
         for lesson in _rewarded(step, scribe):
-            _add(made, scribe.groups[lesson.said.cell.agent], scribe, lesson)
+            group = scribe.groups[lesson.said.cell.agent]
+            if step.judgement.key in behind:
+                made.refused[group][BEHIND_ERROR] += 1
+            else:
+                _add(made, group, scribe, lesson)
     return made
 
 

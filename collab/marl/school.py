@@ -49,7 +49,7 @@ SMALL = (
     "dpo.save_every=1",
 )
 """Settings of a training of seconds, with an optimizer step and a checkpoint every few pairs."""
-_MIXED = ("pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.anchor=0.5", "dpo.norm_learning_rate=null")
+_MIXED = ("pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.anchor=0.5", "dpo.final_norm_learning_rate=null")
 """What differs from the preset: pairs come from all sources, so that all kinds of work are done, and adapters can be
 tried in place of all weights."""
 _LESSONS = (

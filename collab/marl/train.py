@@ -108,10 +108,10 @@ def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
 def recipe_of(method: Method, number: int) -> DpoRecipe:
     """The recipe of an epoch, from 1: its rates are `rate_decay` times those of the epoch before."""
     factor = method.rate_decay ** (number - 1)
-    norms = method.dpo.norm_learning_rate
+    norms = method.dpo.final_norm_learning_rate
     rates = {
         "learning_rate": method.dpo.learning_rate * factor,
-        "norm_learning_rate": None if norms is None else norms * factor,
+        "final_norm_learning_rate": None if norms is None else norms * factor,
     }
     return method.dpo.model_copy(update=rates)
 
@@ -177,8 +177,8 @@ def _anew(loop: Loop, number: int) -> str:
     """How to begin with what the epoch before left, and learn more slowly from there."""
     agents, recipe = shlex.quote(f"{loop.folder.path}@epoch{number - 1}"), recipe_of(loop.config.method, number)
     rates = f"--set dpo.learning_rate={recipe.learning_rate / 10:g}"
-    if recipe.norm_learning_rate is not None:
-        rates += f" --set dpo.norm_learning_rate={recipe.norm_learning_rate / 10:g}"
+    if recipe.final_norm_learning_rate is not None:
+        rates += f" --set dpo.final_norm_learning_rate={recipe.final_norm_learning_rate / 10:g}"
     return (
         f"begin another training with the policy of the epoch before and a lower rate: collab train-marl --agents "
         f"{agents} {rates}, with --out and the other options as before"

@@ -42,7 +42,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
     if adapter is not None and not method.keeps_adapters:
         raise ConfigError(
             f"agents/{name}: has an adapter, which this method does not go on with; set dpo.lora with merge=false "
-            "(and dpo.norm_learning_rate=null), or add the adapter to its base first (collab export --merge)"
+            "(and dpo.final_norm_learning_rate=null), or add the adapter to its base first (collab export --merge)"
         )
     if adapter is not None and not (Path(adapter) / CONFIG).is_file():
         raise ConfigError(

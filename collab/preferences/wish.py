@@ -48,6 +48,7 @@ class Wish:
     cap: int | None = None
     """`NO_CAP` for no limit."""
     attempts: int | None = None
+    until_error: bool | None = None
     name: str | None = None
     """Of the new pairs; None for a free one."""
     against: str | None = None
@@ -126,6 +127,7 @@ def _recipe(wish: Wish, before: Recipe) -> Recipe:
         threshold=before.threshold if wish.threshold is None else wish.threshold,
         cap=cap,
         attempts=before.attempts if wish.attempts is None else wish.attempts,
+        until_error=before.until_error if wish.until_error is None else wish.until_error,
         seed=before.seed,
     )
 

@@ -18,7 +18,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
 from collab.credit.pairing import Paired, Recipe, pair_up
-from collab.credit.pairs import Sources
+from collab.credit.pairs import BEHIND_ERROR, Sources
 from collab.credit.pairs_difference import difference
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
@@ -177,6 +177,23 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor, tmp_path:
     nobody = Gone(10**6)
     assert go_on(nobody).pairing == go_on(again).pairing
     assert nobody.failures == 10**6
+
+
+def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor) -> None:  # type: ignore[no-untyped-def]
+    """The first step whose executed action the critic did not reward, counted here from the record itself."""
+    labels, whole = judged(corridor), made(corridor, judged(corridor)).pairing
+    wrong: dict[str, int] = {}
+    for trajectory in corridor[2]:
+        for step in trajectory.steps[::-1]:
+            rewards = {one.cell: one.reward for one in labels.judged[trajectory.id, step.index].rewards.rewards}
+            if not any(rewards[cell.cell] for cell in step.matrix if cell.action == step.executed):
+                wrong[trajectory.id] = step.index
+    assert wrong, "somebody errs here"
+    cut = made(corridor, labels, replace(MIX, until_error=True)).pairing
+    kept = [one for one in whole.pairs if one.chosen[0].step <= wrong.get(one.chosen[0].trajectory, 99)]
+    assert list(cut.pairs) == kept
+    assert 0 < len(kept) < len(whole.pairs)
+    assert cut.counts[BEHIND_ERROR] == len(whole.pairs) - len(kept)
 
 
 def test_a_cap_and_the_costs_are_told(corridor) -> None:  # type: ignore[no-untyped-def]

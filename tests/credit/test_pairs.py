@@ -18,6 +18,7 @@ from collab.credit.pairs import (
     JudgedStep,
     Negative,
     Sources,
+    behind_errors,
     contrasts,
     correction,
     heard_alike,
@@ -118,6 +119,29 @@ TEAM = {A0: (7, 0.9), B0: (3, 0.0), A1: (7, 0.51), B1: (None, None)}
 
 
 # --------------------------------------------------------------------------------------------------- by hand
+
+
+@pytest.mark.parametrize(
+    ("decided", "erred"),
+    [(7, False), (3, True), (None, True), (4, True), (5, False), (6, False)],
+    ids=["rewarded", "unrewarded", "nothing", "exactly the threshold", "missing", "once rewarded"],
+)
+def test_a_team_errs_by_what_it_decides(decided: int | None, erred: bool) -> None:
+    said: dict[tuple[str, int], Said] = {A0: (7, 0.9), B0: (3, 0.0), A1: (4, 0.5), B1: (5, None)}
+    step = judged({**said, ("cem", 0): (6, None), ("cem", 1): (6, 0.6)})
+    assert replace(step, decided=None if decided is None else click(decided)).erred == erred
+
+
+def test_what_stands_behind_the_first_error_of_its_episode() -> None:
+    right, wrong = click(7), click(3)
+    plan = {"T/0": (right, wrong, right, wrong, right), "T/1": (right, right), "U/0": (wrong, right)}
+    steps = [
+        replace(judged(TEAM, trajectory=name, step=number), decided=decided)
+        for name, all_of in plan.items()
+        for number, decided in enumerate(all_of)
+    ]
+    assert behind_errors(steps) == {("T/0", 2), ("T/0", 3), ("T/0", 4), ("U/0", 1)}
+    assert behind_errors(steps[::-1]) == behind_errors(steps)
 
 
 def test_each_rewarded_cell_with_a_negative_makes_one_adversary_pair() -> None:

@@ -47,10 +47,10 @@ def test_the_pocket_is_made_from_nothing() -> None:
         ("sft", "learning_rate=.inf", "learning_rate: Input should be a finite number"),
         (
             "sft",
-            "norm_learning_rate=0.1",
-            "norm_learning_rate 0.1 with optimizer muon: it is for AdamW over all weights",
+            "final_norm_learning_rate=0.1",
+            "final_norm_learning_rate 0.1 with optimizer muon: it is for AdamW over all weights",
         ),
-        ("dpo", "norm_learning_rate=0", "norm_learning_rate: Input should be greater than 0"),
+        ("dpo", "final_norm_learning_rate=0", "final_norm_learning_rate: Input should be greater than 0"),
         ("sft", "lora={targets: []}", "lora.targets: List should have at least 1 item"),
         ("dpo", "lora={dropout: 0.1}", "lora.dropout 0.1: preference training compares with a reference"),
         ("dpo", "beta=0", "beta: Input should be greater than 0"),
@@ -62,8 +62,8 @@ def test_what_makes_no_sense_is_refused(stage, setting: str, message: str) -> No
 
 
 def test_an_adapter_trains_no_norms() -> None:
-    with pytest.raises(ConfigError, match=r"norm_learning_rate 0.1 with an adapter \(lora\), which has no norms"):
-        override(load_preset("pocket").recipe("dpo"), ["norm_learning_rate=0.1", "lora={rank: 2}"])
+    with pytest.raises(ConfigError, match=r"final_norm_learning_rate 0.1 with an adapter \(lora\), which has no norms"):
+        override(load_preset("pocket").recipe("dpo"), ["final_norm_learning_rate=0.1", "lora={rank: 2}"])
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:

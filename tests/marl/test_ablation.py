@@ -16,12 +16,13 @@ from collab.marl.gate import admitted
 from collab.marl.train import rewarded_recipe
 
 CHANGED = {
-    "no-cr": {"objective", "pairs.anchors"},
+    "no-cr": {"objective", "pairs.anchors", "pairs.until_error"},
     "rft": {"objective", "pairs.anchors"},
     "no-edge-update": {"edges"},
     "single-agent": {"pairs.adversary", "pairs.correction"},
     "adversary-pairs": {"pairs.adversary", "pairs.correction"},
     "contrast-pairs": {"pairs.contrast", "pairs.correction"},
+    "all-steps": {"pairs.until_error"},
     "no-anchor": {"dpo.anchor", "pairs.anchors"},
     "anchor": {"dpo.anchor"},
     "mixed-pairs": {"pairs.contrast"},
@@ -111,7 +112,7 @@ def test_steps_say_how_many_episodes_are_planned(configured) -> None:
 
 def test_fine_tuning_takes_over_the_recipe() -> None:
     recipe = override(
-        load_method("collab").dpo, ["lora={rank: 4, merge: true}", "norm_learning_rate=null", "batch_rows=7"]
+        load_method("collab").dpo, ["lora={rank: 4, merge: true}", "final_norm_learning_rate=null", "batch_rows=7"]
     )
     same = rewarded_recipe(recipe)
     shared = set(type(recipe).model_fields) & set(type(same).model_fields)

@@ -15,13 +15,14 @@ import collab
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
+from collab.credit.pairs import BEHIND_ERROR
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
 from collab.marl.layout import MarlFolder
 from collab.marl.row_store import own_rows, store, stored, trajectory_rows_of
-from collab.marl.rows import WHOLE, add_anchors, pair_rows, rewarded_rows, trajectory_rows
+from collab.marl.rows import WHOLE, Made, add_anchors, pair_rows, rewarded_rows, trajectory_rows
 from collab.marl.scribe import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
@@ -235,6 +236,41 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
     nothing = pair_rows([], scribe)
     add_anchors(nothing, [], played.trajectories.values(), labels, SPACE, scribe)
     assert nothing.rows["shared"] == [], "without a pair there is nothing to hold on against"
+
+
+@pytest.mark.parametrize("objective", ["dpo", "rft"])
+def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
+    objective: str, played: Record, chat: ChatTokenizer, configured
+) -> None:
+    """All is rewarded but what the team does first, so that only the first steps teach."""
+    everything = played.trajectories.values()
+    labels = labels_of(played, dict.fromkeys([("ada", 0), ("ada", 1), ("ben", 0), ("ben", 1)], 0.9))
+
+    def spoilt(judgement: Judgement) -> Judgement:
+        trajectory, number = judgement.key
+        first = played.trajectories[trajectory].steps[0]
+        scores = (0.0 if first.matrix[one.cell].action == first.executed else 0.9 for one in judgement.rewards.rewards)
+        rewards = tuple(replace(one, score=score) for one, score in zip(judgement.rewards.rewards, scores, strict=True))
+        return replace(judgement, rewards=replace(judgement.rewards, rewards=rewards)) if number == 0 else judgement
+
+    labels = replace(labels, judged={key: spoilt(one) for key, one in labels.judged.items()})
+    settings = ("objective=rft",) if objective == "rft" else ("pairs.anchors=4", "dpo.anchor=0.5")
+
+    def made(until_error: str) -> Made:
+        scribe = all_rows(played, chat, configured, *settings, f"pairs.until_error={until_error}").scribe
+        if objective == "rft":
+            return rewarded_rows(everything, labels, SPACE, scribe)
+        found = pair_rows([pair(*cells(played)[0])], scribe)
+        add_anchors(found, [], everything, labels, SPACE, scribe)
+        return found
+
+    whole, cut = made("false"), made("true")
+    assert {row.provenance.step for row in whole.rows["shared"]} > {0}
+    assert {row.provenance.step for row in cut.rows["shared"]} <= {0}
+    if objective == "rft":
+        assert cut.refused["shared"] == {
+            BEHIND_ERROR: len([row for row in whole.rows["shared"] if row.provenance.step])
+        }
 
 
 def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_be_it(
