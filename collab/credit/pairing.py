@@ -23,7 +23,7 @@ from collab.credit.case import Case, States, cases
 from collab.credit.labelling import PATIENCE
 from collab.credit.labels import Labels
 from collab.credit.negatives import Negatives, negatives, total
-from collab.credit.pairs import BEHIND_ERROR, JudgedStep, Pairing, Sources, behind_errors, pair_all, rewarded, wanted
+from collab.credit.pairs import BEHIND_ERROR, JudgedStep, Pairing, Sources, behind_errors, most_pairs, pair_all, wanted
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.types import Spent, Trajectory
@@ -97,7 +97,7 @@ async def pair_up(
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
-    judged, beyond = _until_error(judged) if recipe.until_error else (judged, 0)
+    judged, beyond = _until_error(judged, recipe) if recipe.until_error else (judged, 0)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
     try:
         async with asyncio.TaskGroup() as group:
@@ -134,11 +134,12 @@ def _judged(
     return judged, unjudged
 
 
-def _until_error(judged: list[tuple[Case, JudgedStep]]) -> tuple[list[tuple[Case, JudgedStep]], int]:
-    """The steps up to the first error of their episode, and how many rewarded cells stand behind those."""
+def _until_error(judged: list[tuple[Case, JudgedStep]], recipe: Recipe) -> tuple[list[tuple[Case, JudgedStep]], int]:
+    """The steps up to the first error of their episode, and how many pairs the others could have had."""
     behind = behind_errors(step for _, step in judged)
     kept = [(case, step) for case, step in judged if case.key not in behind]
-    return kept, sum(len(rewarded(step)) for case, step in judged if case.key in behind)
+    lost = (most_pairs(step, recipe.sources, recipe.seed) for case, step in judged if case.key in behind)
+    return kept, sum(lost)
 
 
 @dataclass(slots=True, kw_only=True)

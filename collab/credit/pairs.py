@@ -128,7 +128,7 @@ class JudgedStep:
 
     @property
     def erred(self) -> bool:
-        """Whether the team decided for nothing, or for what earned no reward; not where nobody judged that."""
+        """Whether the team decided for nothing, or for what was judged and is rewarded in no cell that proposed it."""
         if self.decided is None:
             return True
         voters = {cell.cell for cell in self.matrix if cell.action == self.decided}
@@ -168,8 +168,16 @@ def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
     return frozenset(cell.action for cell in rewarded(step) if cell.action is not None)
 
 
+def most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
+    """How many pairs a step has at most: one per rewarded cell if those are set against something, and corrections."""
+    said = rewarded(step) if sources.adversary or sources.contrast else ()
+    return len(said) + sum(1 for _ in _corrected(step, sources.correction, seed))
+
+
 def behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
     """Which steps (trajectory, step) come behind the first one of their episode at which the team erred.
+
+    Of the steps given alone: at one that nobody judged no error is known.
 
     Few teams find back from there, so what such steps teach is hardly ever of use, but is learned at the expense of the
     rest: agents that were rewarded for turning back where everything was wrong turn back where nothing was.

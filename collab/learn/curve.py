@@ -10,7 +10,7 @@ from typing import Any
 
 
 def over_pairs(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """A metric of pairs, `margin` or `preference_accuracy`; each pair counts as much as any other.
+    """A metric of pairs, `margin` or `preference_accuracy`, lines by the number of pairs that they are about.
 
     Args:
         lines: metrics, as logged.

@@ -12,14 +12,19 @@ from __future__ import annotations
 from torch import nn
 from torch.optim import Optimizer
 
+from collab.errors import ConfigError
 
-def final_gain(model: nn.Module) -> nn.Parameter | None:
-    """The last trained weight of a model that is a vector and no bias; None where there is none."""
-    named = model.named_parameters()
-    gains = [
-        weight for name, weight in named if weight.requires_grad and weight.ndim == 1 and not name.endswith("bias")
-    ]
-    return gains[-1] if gains else None
+
+def final_gain(model: nn.Module) -> nn.Parameter:
+    """The last trained vector of a model that is no bias and stands in no numbered layer: its last norm's gain.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    gains = [weight for name, weight in model.named_parameters() if weight.requires_grad and _is_gain(name, weight)]
+    if not gains:
+        raise ConfigError("final_norm_learning_rate: this model has no norm behind its layers; set it to null")
+    return gains[-1]
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
@@ -27,3 +32,8 @@ def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["params"] = [one for one in group["params"] if one is not weight]
     optimizer.add_param_group({"params": [weight], "lr": rate, "weight_decay": 0.0})
+
+
+def _is_gain(name: str, weight: nn.Parameter) -> bool:
+    parts = name.split(".")
+    return weight.ndim == 1 and parts[-1] != "bias" and not any(part.isdigit() for part in parts)

@@ -17,6 +17,7 @@ from collab.learn.finetune import LOWER
 from collab.learn.folder import RunFolder
 from collab.learn.memory import give_back
 from collab.learn.order import Step
+from collab.learn.prepare import Compared
 
 _OURS = {
     "loss": "loss",
@@ -72,7 +73,7 @@ def displacement(first: Mapping[str, float], now: Mapping[str, float], beta: flo
     unlikely and the rejected one faster; what is unlearned then goes to replies that nobody looked at.
 
     Args:
-        first: metrics of the first logged step, where policy and reference are the same.
+        first: metrics of the first logged step, where policy and reference are the same: without a `margin` it is 0.
         now: metrics of this one; `reward_chosen` is beta (log p − log p of the reference), as TRL logs it. There is no
             `margin` where no pair was compared.
         beta: of the loss.
@@ -97,8 +98,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     Args:
         tokens: tokens of each step, padding left out.
-        compared: of each step, its rows whose two replies differ; the others are held on to, and their margin is 0.
-            None where all rows are compared, or none.
+        compared: of each step, what its margin is of; None where all of it is compared, or nothing.
         watch: called with every logged step.
         stopping: asked after every step; True ends the run with a checkpoint.
         writes: whether this is the process that writes.
@@ -111,7 +111,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         folder: RunFolder,
         steps: Sequence[Step],
         tokens: Sequence[int],
-        compared: Sequence[int] | None,
+        compared: Sequence[Compared] | None,
         *,
         watch: Callable[[Progress], None],
         stopping: Callable[[], bool],
@@ -180,11 +180,11 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         """Margin and accuracy of what was compared in some steps, and how much that was; without it there are none."""
         if self._compared is None or "margin" not in values:
             return values
-        compared = sum(self._compared[step] for step in steps)
-        if not compared:
+        found = [self._compared[step] for step in steps]
+        rows, share = sum(one.rows for one in found), sum(one.share for one in found) / len(found)
+        if not rows:
             return {name: value for name, value in values.items() if name not in _OF_PAIRS}
-        share = sum(self._compared[step] / len(self._steps[step].rows) for step in steps) / len(steps)
-        return {**values, **{name: values[name] / share for name in _OF_PAIRS}, "compared": compared}
+        return {**values, **{name: values[name] / share for name in _OF_PAIRS}, "compared": rows}
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:

@@ -47,9 +47,8 @@ class Written:
         else:
             # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
-            gain = final_gain(trained)
-            if self.recipe.final_norm_learning_rate is not None and gain is not None:
-                set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
+            if self.recipe.final_norm_learning_rate is not None:
+                set_apart(final_gain(trained), optimizer, self.recipe.final_norm_learning_rate)
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:

@@ -49,6 +49,7 @@ class Wish:
     """`NO_CAP` for no limit."""
     attempts: int | None = None
     until_error: bool | None = None
+    """Whether an episode has pairs up to its first error alone."""
     name: str | None = None
     """Of the new pairs; None for a free one."""
     against: str | None = None

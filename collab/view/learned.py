@@ -20,7 +20,7 @@ _MEASURES = 200
 """Of a policy and an epoch that are shown."""
 LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
 """Where they are in a training."""
-_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy", "compared")
+_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
 MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
@@ -133,6 +133,9 @@ def _unfit(line: Any) -> str | None:
     for name, value in ((name, line[name]) for name in _NUMBERS if line.get(name) is not None):
         if not _is_number(value):
             return f"{name} is {short(repr(value))}, no finite number"
+    compared = line.get("compared", 1)
+    if not isinstance(compared, int) or not 0 < compared < MOST:
+        return f"compared is {short(repr(compared))}, no number of pairs"
     return None if line.get("loss") is not None else "tells no loss"
 
 

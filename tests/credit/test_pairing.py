@@ -179,9 +179,11 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor, tmp_path:
     assert nobody.failures == 10**6
 
 
-def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("sources", [MIX.sources, Sources(adversary=0, correction=1)], ids=["mix", "correction"])
+def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor, sources: Sources) -> None:  # type: ignore[no-untyped-def]
     """The first step whose executed action the critic did not reward, counted here from the record itself."""
-    labels, whole = judged(corridor), made(corridor, judged(corridor)).pairing
+    labels, recipe = judged(corridor), replace(MIX, sources=sources)
+    whole = made(corridor, labels, recipe).pairing
     wrong: dict[str, int] = {}
     for trajectory in corridor[2]:
         for step in trajectory.steps[::-1]:
@@ -189,7 +191,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor) -> None:  #
             if not any(rewards[cell.cell] for cell in step.matrix if cell.action == step.executed):
                 wrong[trajectory.id] = step.index
     assert wrong, "somebody errs here"
-    cut = made(corridor, labels, replace(MIX, until_error=True)).pairing
+    cut = made(corridor, labels, replace(recipe, until_error=True)).pairing
     kept = [one for one in whole.pairs if one.chosen[0].step <= wrong.get(one.chosen[0].trajectory, 99)]
     assert list(cut.pairs) == kept
     assert 0 < len(kept) < len(whole.pairs)

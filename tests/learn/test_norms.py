@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
+from collab.errors import ConfigError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
 from collab.learn.norms import final_gain, set_apart
@@ -14,12 +16,23 @@ from collab.learn.prepare import prepare
 from collab.learn.trainer import trainer_of
 
 
-def test_the_last_gain_is_the_last_trained_vector_that_is_no_bias() -> None:
-    model = nn.Sequential(nn.LayerNorm(3), nn.LayerNorm(3), nn.Linear(3, 2), nn.RMSNorm(2))
-    assert final_gain(model) is model[3].weight
-    model[3].weight.requires_grad_(False)
-    assert final_gain(model) is model[1].weight
-    assert final_gain(nn.Linear(3, 2)) is None
+class Small(nn.Module):
+    """Norms before, in and behind its layers, the layers named last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LayerNorm(3)
+        self.norm = nn.RMSNorm(2)
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))])
+
+
+def test_the_last_gain_is_the_last_trained_vector_outside_all_layers() -> None:
+    model = Small()
+    assert final_gain(model) is model.norm.weight
+    model.norm.weight.requires_grad_(False)
+    assert final_gain(model) is model.first.weight
+    with pytest.raises(ConfigError, match="no norm behind its layers"):
+        final_gain(model.layers)
 
 
 def test_a_weight_set_apart_moves_at_its_own_rate_and_does_not_decay() -> None:
@@ -27,9 +40,7 @@ def test_a_weight_set_apart_moves_at_its_own_rate_and_does_not_decay() -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.LayerNorm(2, bias=False))
     nn.init.ones_(model[0].weight)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
-    gain = final_gain(model)
-    assert gain is not None
-    set_apart(gain, optimizer, 0.1)
+    set_apart(model[1].weight, optimizer, 0.1)
     for weight in model.parameters():
         weight.grad = torch.ones_like(weight)
     optimizer.step()

@@ -57,10 +57,28 @@ def test_margin_and_accuracy_are_those_of_rows_that_are_compared(sharing, sample
     assert len(told) == 4
     assert sum(line["margin"] for line in told) / 4 == pytest.approx(alone["margin"], rel=1e-4)
     assert all("preference_accuracy" not in line for line in single if line not in told)
+    uneven = lines("uneven", pairs + held[:1], "rows_at_once=3")[0]  # passes of three rows and of two
+    assert uneven["compared"] == 4
+    assert uneven["preference_accuracy"] == pytest.approx(alone["preference_accuracy"]) == 1
     last = lines("last", pairs + held, "batch_rows=1", "rows_at_once=1", "log_every=8")[-1]
     later = [line["margin"] for line in told if line["step"] > 1]  # the first step has a line of its own
     assert last["compared"] == len(later)
     assert last["margin"] == pytest.approx(sum(later) / len(later), rel=1e-4)
+
+
+def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path, tmp_path: Path) -> None:
+    """Stopped behind its third of eight steps of one row, with one line at the first and one at the last."""
+    pairs = samples.rows(8, ["preference"])
+    rows = [row if number % 2 else replace(row, rejected=row.reply) for number, row in enumerate(pairs)]
+    task = samples.task(base, "dpo", "epochs=1", "batch_rows=1", "rows_at_once=1", "log_every=100")
+    prepared = prepare(task, rows)
+    folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
+    train(prepared, folder, device="cpu", stopping=lambda: next(asked))
+    train(prepared, folder, device="cpu")
+    assert prepared.step_pairs is not None
+    last = folder.read_metrics()[-1]
+    assert last.get("compared", 0) == sum(one.rows for one in prepared.step_pairs[3:]) > 0
+    assert 0 <= last["preference_accuracy"] <= 1
 
 
 @pytest.mark.slow

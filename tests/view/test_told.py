@@ -54,6 +54,7 @@ def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
         *(b'{"step": "x", "loss": 1}', b'{"step": null, "loss": 1}', b'{"step": 1e999, "loss": 1}'),
         *(b'{"step": true, "loss": 1}', b'{"step": 3, "loss": NaN}', b'{"step": 3, "loss": 1, "margin": "a"}'),
         *(b'{"step": 3, "loss": \xff}', b"[" * 100_000, b"7", b'{"step": 3}', b""),
+        *(b'{"step": 3, "loss": 1, "compared": 0}', b'{"step": 3, "loss": 1, "margin": 1, "compared": null}'),
     ]
     lines = [json.dumps(good[0]).encode(), *spoilt, *(json.dumps(one).encode() for one in good[1:])]
     (folder / "metrics.jsonl").write_bytes(b"\n".join(lines) + b'\n{"step": 4, "lo')
