@@ -48,6 +48,11 @@ class Progress:
     broken: int = 0
     """Episodes that ended with an error."""
     steps: int = 0
+    """Environment steps that this process made."""
+    wanted_steps: int | None = None
+    """With how many it is over, though more episodes are planned; None where all of them are played."""
+    steps_before: int = 0
+    """Of the `wanted_steps`, those that were there when this process began."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -108,7 +113,10 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the episodes that this process has done; None before the first."""
+        """Estimate from the episodes that this process has done, or from its steps; None before the first."""
+        if self.wanted_steps is not None:
+            missing = max(0, self.wanted_steps - self.steps_before - self.steps)
+            return self.seconds / self.steps * missing if self.steps else None
         done = self.done - self.before
         return self.seconds / done * (self.planned - self.done) if done else None
 

@@ -460,6 +460,9 @@ def test_time_left_is_reckoned_from_what_this_process_did() -> None:
     progress = Progress(planned=1010, done=1005, before=1000, started=time.monotonic() - 10)
     assert progress.seconds_left == pytest.approx(10, rel=0.05)
     assert Progress(planned=10, done=5, before=5).seconds_left is None
+    steps = Progress(planned=800, wanted_steps=800, steps_before=500, steps=100, started=time.monotonic() - 10)
+    assert steps.seconds_left == pytest.approx(20, rel=0.05)
+    assert Progress(planned=800, done=3, wanted_steps=800, steps_before=500).seconds_left is None
 
 
 def test_summaries_are_an_option() -> None:

@@ -221,11 +221,14 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes, success so far, calls, tokens, calls per second, time left.
+    """One line: episodes or steps, success so far, calls, tokens, calls per second, time left.
 
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
     parts = [f"{progress.done}/{progress.planned} episodes"]
+    if progress.wanted_steps is not None:
+        played = progress.steps_before + progress.steps
+        parts = [f"{played}/{progress.wanted_steps} steps", f"{progress.done} episodes"]
     if progress.done:
         parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
     if progress.broken:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
+from collab.collector import Progress
 from collab.config import GraphDefinition, RunConfig
 from collab.errors import OverlapError, RunFormatError
 from collab.evaluation import Report
@@ -17,7 +18,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Loop
 from collab.marl.policy import Policy, playing
-from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted
+from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
 from collab.report import recorded_evaluation
 from collab.resolve import plan_episodes, splits_in
 from collab.runs import resume, start
@@ -93,16 +94,27 @@ async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
     if done and not is_lost(rollout_report(out, steps)):
         return
-    budget = loop.left()
+    budget, watch = loop.left(), _telling(loop, out, steps)
     async with ended_by(out, steps, loop.stop) as ending:
         if out.exists():
-            result = await resume(out, budget=budget, watch=loop.inner, stop=ending.stop, admit=ending.admit)
+            result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit)
         else:
             config = config.model_copy(update={"budget": budget})
-            result = await start(config, loop.library, out, watch=loop.inner, stop=ending.stop, admit=ending.admit)
+            result = await start(config, loop.library, out, watch=watch, stop=ending.stop, admit=ending.admit)
     loop.spend(result.progress)
     if steps is None or not has_enough(out, steps):
         loop.halt(result.stopped)
+
+
+def _telling(loop: Loop, out: Path, steps: int | None) -> Callable[[Progress], None]:
+    """Shows how far a rollout is, in steps where it ends with so many."""
+    before = 0 if steps is None or not out.exists() else steps_in(out)
+
+    def watch(progress: Progress) -> None:
+        progress.wanted_steps, progress.steps_before = steps, before
+        loop.inner(progress)
+
+    return watch
 
 
 async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:

@@ -138,6 +138,12 @@ def report_of_counted(reader: RunReader, steps: int | None) -> Report:
     )
 
 
+def steps_in(out: Path) -> int:
+    """Steps of all its episodes that can be read, those of unfinished ones included."""
+    with RunStore.open(out).reader() as reader:
+        return sum(played for _, _, played in _far(reader))
+
+
 def has_enough(out: Path, steps: int) -> bool:
     """Whether a run that was begun has all episodes that belong to it."""
     with RunStore.open(out).reader() as reader:

@@ -54,6 +54,8 @@ def test_progress_tells_everything_there_is_to_know():
     progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
     assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in watch.describe(progress)
     assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
+    by_steps = Progress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
+    assert watch.describe(by_steps).startswith("100/800 steps | 9 episodes | 0% success so far | 0 calls, ")
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])

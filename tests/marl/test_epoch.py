@@ -1,4 +1,4 @@
-"""What of an epoch is no result: one that could not be played at all."""
+"""What of an epoch is played: what is no result and is played again, and how far a rollout is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from collab.api import resolved
+from collab.collector import Progress
 from collab.config import run_config
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
 from collab.evaluation import Report
 from collab.library import Library
 from collab.marl.epoch import require_played
+from collab.marl.loop_state import Loop
 from collab.marl.play import roll_out, rollout_report, settled, trajectories_of
+from collab.marl.step_budget import steps_in
 from collab.resolve import with_prompts
 from collab.runs import start
 
@@ -67,3 +70,17 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
         asyncio.run(roll_out(loop, run, out))
     assert len(trajectories_of(lost)) == 2
     assert rollout_report(some, None) == kept
+
+
+def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
+    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the process that goes on with it: what was there before counts."""
+    seen: list[Progress] = []
+    monkeypatch.setattr(Loop, "spend", lambda self, progress: seen.append(progress))
+    run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=60), tmp_path / "run"
+    for steps in (8, 60):
+        before = steps_in(out) if out.exists() else 0
+        asyncio.run(roll_out(process(configured(f"steps={steps}"), tmp_path), run, out))
+        assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
+        assert steps <= before + seen[-1].steps == steps_in(out)
