@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from collab.view.chart import number, ticks_of
 from evidence.figures import Spot, records_of
 from evidence.plan import Plan
 from evidence.record import EpochNumbers, Records
@@ -89,31 +90,30 @@ def to_svg(title: str, unit: str, curves: Sequence[Curve]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
     epochs: tuple[int, int]
-    low: float
-    high: float
+    ticks: tuple[float, ...]
+    """Of values, ascending; the first and the last are where the square ends."""
 
     @classmethod
     def of(cls, epochs: Sequence[int], values: Sequence[float]) -> _Scale:
-        margin = 0.1 * (max(values) - min(values)) or 1.0
         last = max(max(epochs), min(epochs) + 1)
-        return cls(epochs=(min(epochs), last), low=min(values) - margin, high=max(values) + margin)
+        return cls(epochs=(min(epochs), last), ticks=tuple(ticks_of((min(values), max(values)))))
 
     def x(self, epoch: float) -> float:
         first, last = self.epochs
         return _LEFT + 12 + (_RIGHT - _LEFT - 24) * (epoch - first) / (last - first)
 
     def y(self, value: float) -> float:
-        return _FLOOR - (_FLOOR - _TOP) * (value - self.low) / (self.high - self.low)
+        low, high = self.ticks[0], self.ticks[-1]
+        return _FLOOR - (_FLOOR - _TOP) * (value - low) / (high - low)
 
 
 def _axes(scale: _Scale) -> list[str]:
     lines = []
-    for step in range(5):
-        value = scale.low + (scale.high - scale.low) * step / 4
+    for value in scale.ticks:
         y = scale.y(value)
         lines += [
             f'<path d="M{_LEFT},{y:.1f} H{_RIGHT}" stroke="{_GRID}" fill="none"/>',
-            _text(_LEFT - 8, y + 4, f"{value:.3g}", size=11, anchor="end"),
+            _text(_LEFT - 8, y + 4, number(value), size=11, anchor="end"),
         ]
     first, last = scale.epochs
     for epoch in range(first, last + 1):
