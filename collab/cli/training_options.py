@@ -30,7 +30,7 @@ AblationName = Annotated[
         "--ablation",
         metavar="NAME",
         help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
-        "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, anchor or no-anchor.",
+        "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, all-steps, anchor or no-anchor.",
         rich_help_panel=HOW,
     ),
 ]

@@ -147,7 +147,8 @@ ARMS = {
     "contrast-pairs": Arm(told="pairs of disagreement alone", method=ablation("contrast-pairs")),
     "no-anchor": Arm(told="w/o anchor", method=ablation("no-anchor")),
 }
-"""The full method corrects who erred, so "correction-pairs" is no arm; nor is "mixed-pairs", between two that are."""
+"""The full method corrects who erred, so "correction-pairs" is no arm; nor is "mixed-pairs", between two that are, nor
+"all-steps", by which the full method was found to lose (docs/decisions.md)."""
 
 _SEEDS = ("--seeds", "30,31,32")
 _PHONE = ("--env", "androidworld")

@@ -78,9 +78,10 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     """Also the process that goes on with it: what was there before counts."""
     seen: list[Progress] = []
     monkeypatch.setattr(Loop, "spend", lambda self, progress: seen.append(progress))
-    run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=60), tmp_path / "run"
-    for steps in (8, 60):
+    run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"
+    for more in (8, 20):
         before = steps_in(out) if out.exists() else 0
+        steps = before + more
         asyncio.run(roll_out(process(configured(f"steps={steps}"), tmp_path), run, out))
         assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
         assert steps <= before + seen[-1].steps == steps_in(out)

@@ -59,7 +59,7 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
 
 def test_every_ablation_is_an_arm_unless_the_full_method_is_like_it() -> None:
     used = {option(arm.method, "--ablation") for arm in ARMS.values() if arm.method}
-    assert set(ABLATIONS) - used == {"mixed-pairs", "correction-pairs", "anchor"}
+    assert set(ABLATIONS) - used == {"mixed-pairs", "correction-pairs", "all-steps", "anchor"}
 
 
 def test_evaluations_of_a_place_play_the_same_instances_for_every_arm() -> None:
