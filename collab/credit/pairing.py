@@ -107,7 +107,8 @@ async def pair_up(
     found = [task.result() for task in tasks]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
     pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
-    pairing.counts.update({BEHIND_ERROR: beyond} if beyond else {})
+    if beyond:
+        pairing.counts[BEHIND_ERROR] = beyond
     return Paired(
         pairing=pairing,
         refused=sum((one.refused for one in found), Counter[str]()),

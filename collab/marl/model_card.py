@@ -176,10 +176,10 @@ def _name(path: Path) -> str:
 
 
 def _told_rates(method: Method) -> str:
-    norms = method.dpo.final_norm_learning_rate
+    last = method.dpo.final_norm_learning_rate
     falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
     return (
-        f"learning rate {method.dpo.learning_rate:g}{'' if norms is None else f', of the last norm {norms:g}'}{falling}"
+        f"learning rate {method.dpo.learning_rate:g}{'' if last is None else f', of the last norm {last:g}'}{falling}"
     )
 
 

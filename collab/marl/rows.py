@@ -141,7 +141,7 @@ def add_anchors(
     paired = {pair.answered for pair in pairs}
     learning = {agent for agent, group in scribe.groups.items() if made.rows[group]}
     steps = list(filter(None, _judged(played, labels, space, method.threshold)))
-    behind = behind_errors(steps) if method.until_error else frozenset()
+    behind = _behind(steps, scribe)
     for step in (one for one in steps if one.judgement.key not in behind):
         alone = [cell for cell in rewarded(step) if cell.cell.agent in learning and step.ref(cell.cell) not in paired]
         surest = {cell.cell for cell in sorted(alone, key=sureness, reverse=True)[: method.anchors]}
@@ -159,11 +159,10 @@ def rewarded_rows(played: Iterable[Trajectory], labels: Labels, space: ActionSpa
     Args:
         space: of the suite that was played in.
     """
-    method = scribe.config.method.pairs
-    made, steps = Made.of(scribe), list(_judged(played, labels, space, method.threshold))
-    made.unjudged = steps.count(None)
-    judged = [step for step in steps if step is not None]
-    behind = behind_errors(judged) if method.until_error else frozenset()
+    made, steps = Made.of(scribe), list(_judged(played, labels, space, scribe.config.method.pairs.threshold))
+    judged = list(filter(None, steps))
+    made.unjudged = len(steps) - len(judged)
+    behind = _behind(judged, scribe)
     for step in judged:
         for lesson in _rewarded(step, scribe):
             group = scribe.groups[lesson.said.cell.agent]
@@ -228,6 +227,11 @@ def _judged(
         for case in cases(trajectory, space):
             judgement = labels.of(case)
             yield None if judgement is None else JudgedStep.of(trajectory, judgement, threshold)
+
+
+def _behind(steps: Iterable[JudgedStep], scribe: Scribe) -> frozenset[tuple[str, int]]:
+    """The steps (trajectory, step) that teach nothing because of where they stand."""
+    return behind_errors(steps) if scribe.config.method.pairs.until_error else frozenset()
 
 
 def _rewarded(step: JudgedStep, scribe: Scribe) -> Iterator[Lesson]:

@@ -108,10 +108,10 @@ def _prepared(loop: Loop, number: int, group: str, policy: Policy) -> Prepared:
 def recipe_of(method: Method, number: int) -> DpoRecipe:
     """The recipe of an epoch, from 1: its rates are `rate_decay` times those of the epoch before."""
     factor = method.rate_decay ** (number - 1)
-    norms = method.dpo.final_norm_learning_rate
+    last = method.dpo.final_norm_learning_rate
     rates = {
         "learning_rate": method.dpo.learning_rate * factor,
-        "final_norm_learning_rate": None if norms is None else norms * factor,
+        "final_norm_learning_rate": None if last is None else last * factor,
     }
     return method.dpo.model_copy(update=rates)
 

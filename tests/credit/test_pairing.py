@@ -87,7 +87,7 @@ def made(
         return asyncio.run(paired)
 
 
-def test_a_judged_run_becomes_the_same_pairs_however_it_is_worked_on(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_a_judged_run_becomes_the_same_pairs_however_it_is_worked_on(corridor: Any) -> None:
     labels = judged(corridor)
     found = made(corridor, labels, concurrency=8)
     rewarded = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards if one.reward == 1]
@@ -99,7 +99,7 @@ def test_a_judged_run_becomes_the_same_pairs_however_it_is_worked_on(corridor) -
     assert made(corridor, labels, replace(MIX, seed=1)).pairing != found.pairing
 
 
-def test_steps_without_a_judgement_are_counted(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_steps_without_a_judgement_are_counted(corridor: Any) -> None:
     labels = judged(corridor)
     (key, first), *others = labels.judged.items()
     assert made(corridor, replace(labels, judged=dict(others))).unjudged == 1
@@ -107,7 +107,7 @@ def test_steps_without_a_judgement_are_counted(corridor) -> None:  # type: ignor
     assert made(corridor, replace(labels, judged=stale)).unjudged == 1
 
 
-def test_another_critic_turns_pairs_round(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_another_critic_turns_pairs_round(corridor: Any) -> None:
     contrast = Recipe(sources=Sources(adversary=0, contrast=1))
     labels = judged(corridor)
 
@@ -124,7 +124,7 @@ def test_another_critic_turns_pairs_round(corridor) -> None:  # type: ignore[no-
     assert difference(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
 
 
-def test_another_threshold_needs_no_other_critic(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:
     labels = judged(corridor)
 
     def milder(one: CellReward) -> float | None:
@@ -136,7 +136,7 @@ def test_another_threshold_needs_no_other_critic(corridor) -> None:  # type: ign
     assert not made(corridor, mild, replace(MIX, threshold=0.8)).pairing.pairs
 
 
-def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor: Any) -> None:
     labels, alone = judged(corridor), Recipe()
     whole = made(corridor, labels, alone)
     found = made(corridor, labels, alone, Gone(3), concurrency=1)
@@ -145,7 +145,7 @@ def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on
     assert {one.id for one in found.pairing.pairs} < {one.id for one in whole.pairing.pairs}
 
 
-def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> None:
     suite, directory, trajectories = corridor
     again = [replace(one, id=f"{one.task.name}/{number}") for number in range(10) for one in trajectories]
     judged_again = {
@@ -160,7 +160,7 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor) -> None: 
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 
 
-def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_path: Path) -> None:
     suite, directory, trajectories = corridor
     run = tmp_path / "run"
     shutil.copytree(directory, run)
@@ -180,7 +180,7 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor, tmp_path:
 
 
 @pytest.mark.parametrize("sources", [MIX.sources, Sources(adversary=0, correction=1)], ids=["mix", "correction"])
-def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor, sources: Sources) -> None:  # type: ignore[no-untyped-def]
+def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, sources: Sources) -> None:
     """The first step whose executed action the critic did not reward, counted here from the record itself."""
     labels, recipe = judged(corridor), replace(MIX, sources=sources)
     whole = made(corridor, labels, recipe).pairing
@@ -198,7 +198,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor, sources: So
     assert cut.counts[BEHIND_ERROR] == len(whole.pairs) - len(kept)
 
 
-def test_a_cap_and_the_costs_are_told(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_a_cap_and_the_costs_are_told(corridor: Any) -> None:
     labels = judged(corridor)
     capped = made(corridor, labels, replace(MIX, cap=1)).pairing
     states = [(one.chosen[0].trajectory, one.chosen[0].step) for one in capped.pairs]
