@@ -10,6 +10,7 @@ i = 0..n−1, rounds by j = 0..m−1, environment steps by t = 0..T−1.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -173,6 +174,19 @@ class Action:
     target: Target | None = None
     arguments: tuple[tuple[str, Scalar], ...] = ()
     """Name and value, in the grammar's order, defaults left out: equal actions have equal tuples."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no screen has and no log could give back.
+
+        Raises:
+            ValueError: a coordinate or an argument is not finite.
+        """
+        said = [value for _, value in self.arguments]
+        if isinstance(self.target, Point):
+            said += [self.target.x, self.target.y]
+        for value in said:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"action {self.type}: {value} is no finite number")
 
     def __getitem__(self, name: str) -> Scalar:
         """Value of an argument; KeyError when it was left at its default."""

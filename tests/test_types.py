@@ -1,5 +1,6 @@
 import dataclasses
 import inspect
+import math
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -15,6 +16,7 @@ from collab.types import (
     Element,
     Observation,
     Outcome,
+    Point,
     PolicyRef,
     Prompt,
     PromptRef,
@@ -141,3 +143,11 @@ def test_actions_are_values():
     assert one == other
     assert hash(one) == hash(other)
     assert len({one, other, MOBILE.make("scroll", direction="down", index=3)}) == 2
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_actions_hold_finite_numbers(number):
+    with pytest.raises(ValueError, match="is no finite number"):
+        Action(space="mobile", type="click", target=Point(x=0.0, y=number))
+    with pytest.raises(ValueError, match="is no finite number"):
+        Action(space="mobile", type="wait", arguments=(("seconds", number),))

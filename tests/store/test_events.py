@@ -27,7 +27,7 @@ from collab.store.events import (
     decode,
     encode,
 )
-from collab.types import EpisodeError, Outcome, Point, Step
+from collab.types import Action, EpisodeError, Outcome, Point, Step
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["\ud800", "a\udfffb", "</script>", "\x00\x1f\u2028\u202e", "😀", "NaN"])
 KEYS = st.text(max_size=8)
@@ -39,31 +39,35 @@ JSON = st.recursive(
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXTS,
     int: st.integers(),
-    float: st.floats(allow_nan=False),
     bool: st.booleans(),
     type(None): st.none(),
 }
+NUMBERS = st.floats(allow_nan=False)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def values(kind: Any) -> st.SearchStrategy[Any]:
+def values(kind: Any, number: st.SearchStrategy[float] = NUMBERS) -> st.SearchStrategy[Any]:
     """Any value of a declared type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is float:
+        return number
     if kind in PLAIN:
         return PLAIN[kind]
+    number = FINITE if kind is Action else number
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin in (typing.Union, types.UnionType):
-        return st.one_of([values(argument) for argument in arguments])
+        return st.one_of([values(argument, number) for argument in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(values(arguments[0]), max_size=2).map(tuple)
+        return st.lists(values(arguments[0], number), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*map(values, arguments))
+        return st.tuples(*(values(argument, number) for argument in arguments))
     if origin is not None:  # Mapping[str, Any]
-        return st.dictionaries(KEYS, JSON if arguments[1] is Any else values(arguments[1]), max_size=2)
+        return st.dictionaries(KEYS, JSON if arguments[1] is Any else values(arguments[1], number), max_size=2)
     hints = typing.get_type_hints(kind)
     if dataclasses.is_dataclass(kind):
-        return st.builds(kind, **{field.name: values(hints[field.name]) for field in dataclasses.fields(kind)})
-    return st.builds(kind, *[values(hints[name]) for name in kind._fields])
+        return st.builds(kind, **{field.name: values(hints[field.name], number) for field in dataclasses.fields(kind)})
+    return st.builds(kind, *[values(hints[name], number) for name in kind._fields])
 
 
 def record(event: Event) -> Record:
