@@ -28,10 +28,11 @@ import collab
 from collab.credit.adversary import FREE
 from collab.credit.case import Case, cases
 from collab.credit.critic import Judgement
+from collab.credit.judged_step import JudgedStep
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.pair_store import write_pairs
 from collab.credit.pairing import Paired, Recipe
-from collab.credit.pairs import JudgedStep, Pairing, Sources, pair_all
+from collab.credit.pairs import Pairing, Sources, pair_all
 from collab.envs.actions import MOBILE
 from collab.seeds import derive
 from collab.store.manifest import Manifest

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from collab.credit.adversary import FREE, Adversary, Occasion, Proposal
 from collab.credit.case import Case
+from collab.credit.judged_step import JudgedStep, Negative, rewarded_actions
 from collab.credit.lint import lint
-from collab.credit.pairs import JudgedStep, Negative, rewarded_actions
 from collab.credit.reached import Reach, reaching
 from collab.errors import ConfigError, ModelFailure, boundary
 from collab.prompts.render import rebuild

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 
 from collab.credit.adversary import Adversary
 from collab.credit.case import Case, States, cases
+from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors
 from collab.credit.labelling import PATIENCE
 from collab.credit.labels import Labels
 from collab.credit.negatives import Negatives, negatives, total
-from collab.credit.pairs import BEHIND_ERROR, JudgedStep, Pairing, Sources, behind_errors, most_pairs, pair_all, wanted
+from collab.credit.pairs import Pairing, Sources, most_pairs, pair_all, wanted
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.types import Spent, Trajectory
@@ -45,7 +46,7 @@ class Recipe:
     attempts: int = 3
     """How often the adversary is asked about a cell."""
     until_error: bool = False
-    """Whether an episode's steps behind its first error are left out; see `collab.credit.pairs.behind_errors`."""
+    """Whether an episode's steps behind its first error are left out; see `collab.credit.judged_step.behind_errors`."""
     seed: int = 0
     """Of the run."""
 

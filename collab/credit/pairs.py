@@ -23,22 +23,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from collab.credit.critic import Judgement
+from collab.credit.judged_step import JudgedStep, Negative, rewarded, rewarded_actions, with_reward
 from collab.credit.lint import refusal
 from collab.errors import ConfigError
-from collab.seeds import derive, generator
-from collab.types import Action, ActionMatrix, CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
+from collab.seeds import generator
+from collab.types import CellRef, PreferencePair, ReplyRef, Utterance
 
 Source: TypeAlias = Literal["adversary", "contrast", "correction"]
 Reply: TypeAlias = tuple[ReplyRef, Utterance]
 """Where something was said, and what."""
 
 NOTHING = "no source had anything worse"
-BEHIND_ERROR = "behind the episode's first error"
 BEYOND_CAP = "beyond the most pairs per state"
 
 
@@ -80,72 +79,6 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negative:
-    """A synthesised reply that passed the linter."""
-
-    text: str
-    action: Action
-    """Canonical on the step's screen."""
-    maker: str
-    """Which adversary made it, and how."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedStep:
-    """What was said before one step, and what was said of it."""
-
-    epoch: int
-    task: str
-    episode: int
-    matrix: ActionMatrix
-    judgement: Judgement
-    threshold: float = 0.5
-    """A score above it is a reward of 1, any other of 0 (eq. 6 has one half)."""
-    decided: Action | None = None
-    """What the vote decided; None where no cell parsed."""
-    negatives: Mapping[CellRef, Negative] = field(default_factory=dict)
-    """Of the cells for which an adversary was asked and something came of it."""
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
-        """The step of an episode that a judgement is about; KeyError when it has none of that number."""
-        steps = {(trajectory.id, step.index): step for step in trajectory.steps}
-        step = steps[judgement.key]
-        return cls(
-            epoch=trajectory.epoch,
-            task=trajectory.task.name,
-            episode=trajectory.episode,
-            matrix=step.matrix,
-            judgement=judgement,
-            threshold=threshold,
-            decided=step.vote.action,
-        )
-
-    @property
-    def place(self) -> tuple[int, str, int, int]:
-        """What steps are sorted by: (epoch, task, episode, step)."""
-        return self.epoch, self.task, self.episode, self.judgement.rewards.step
-
-    @property
-    def erred(self) -> bool:
-        """Whether the team decided for nothing, or for what was judged and is rewarded in no cell that proposed it."""
-        if self.decided is None:
-            return True
-        voters = {cell.cell for cell in self.matrix if cell.action == self.decided}
-        judged = [one.score for one in self.judgement.rewards.rewards if one.cell in voters and one.score is not None]
-        return bool(judged) and max(judged) <= self.threshold
-
-    def seed(self, run: int, purpose: str, cell: CellRef, *more: int) -> int:
-        """Seed of something that is done for one cell, by name."""
-        return derive(run, purpose, *self.place, *cell, *more)
-
-    def ref(self, cell: CellRef) -> ReplyRef:
-        """How a pair names what a cell said."""
-        trajectory, step = self.judgement.key
-        return ReplyRef(trajectory=trajectory, step=step, cell=cell)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
     """Pairs, and what became of the rewarded cells that have none."""
 
@@ -158,38 +91,10 @@ class Pairing:
     """Pairs of two cells that heard other messages than each other."""
 
 
-def rewarded(step: JudgedStep) -> tuple[Utterance, ...]:
-    """Cells with reward 1, by agent and round; one that did not parse is never among them."""
-    return tuple(_with_reward(step, 1))
-
-
-def rewarded_actions(step: JudgedStep) -> frozenset[Action]:
-    """What no worse side may be."""
-    return frozenset(cell.action for cell in rewarded(step) if cell.action is not None)
-
-
 def most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
     """How many pairs a step has at most: one per rewarded cell if those are set against something, and corrections."""
     said = rewarded(step) if sources.adversary or sources.contrast else ()
     return len(said) + sum(1 for _ in _corrected(step, sources.correction, seed))
-
-
-def behind_errors(steps: Iterable[JudgedStep]) -> frozenset[tuple[str, int]]:
-    """Which steps (trajectory, step) come behind the first one of their episode at which the team erred.
-
-    Of the steps given alone: at one that nobody judged no error is known.
-
-    Few teams find back from there, so what such steps teach is hardly ever of use, but is learned at the expense of the
-    rest: agents that were rewarded for turning back where everything was wrong turn back where nothing was.
-    """
-    ends: dict[str, int] = {}
-    keys = []
-    for step in steps:
-        trajectory, number = step.judgement.key
-        keys.append((trajectory, number))
-        if step.erred:
-            ends[trajectory] = min(number, ends.get(trajectory, number))
-    return frozenset((trajectory, number) for trajectory, number in keys if number > ends.get(trajectory, number))
 
 
 def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
@@ -200,7 +105,7 @@ def contrasts(step: JudgedStep, chosen: Utterance) -> tuple[Utterance, ...]:
     one was told is the mistake that lies nearest under its prompt.
     """
     good = rewarded_actions(step)
-    worse = tuple(cell for cell in _with_reward(step, 0) if cell.action not in good)
+    worse = tuple(cell for cell in with_reward(step, 0) if cell.action not in good)
     alike = tuple(cell for cell in worse if heard_alike(chosen, cell))
     heard = tuple(cell for cell in worse if cell.cell in chosen.heard)
     return alike or heard or worse
@@ -297,13 +202,6 @@ def _told(ref: ReplyRef, cell: Utterance) -> list[str | int]:
     return [ref.trajectory, ref.step, *ref.cell, cell.prompt.hash, cell.text]
 
 
-def _with_reward(step: JudgedStep, reward: int) -> Iterator[Utterance]:
-    scores = {one.cell: one.score for one in step.judgement.rewards.rewards if one.score is not None}
-    given = {cell: int(score > step.threshold) for cell, score in scores.items()}
-    cells = sorted(step.matrix, key=lambda cell: cell.cell)
-    return (cell for cell in cells if cell.action is not None and given.get(cell.cell) == reward)
-
-
 def _first_source(step: JudgedStep, cell: Utterance, sources: Sources, seed: int) -> Source | None:
     """Who provides the worse side, as far as that is known before an adversary is asked."""
     order = sources.order(step.seed(seed, "pair source", cell.cell))
@@ -330,7 +228,7 @@ def _paired(
 
 def _corrected(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[PreferencePair, bool]]:
     """Corrections of cells that erred, and whether each is off-context."""
-    for wrong in _with_reward(step, 0) if chance else ():
+    for wrong in with_reward(step, 0) if chance else ():
         better = correction(step, wrong)
         if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
             yield _said(step, "correction", better, wrong), not heard_alike(wrong, better)

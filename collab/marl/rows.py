@@ -20,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from collab.config import RunConfig
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
+from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors, rewarded
 from collab.credit.labels import Labels
 from collab.credit.pair_store import StoredPairs
-from collab.credit.pairs import BEHIND_ERROR, JudgedStep, behind_errors, rewarded, sureness
+from collab.credit.pairs import sureness
 from collab.envs.grammar import ActionSpace
 from collab.learn.examples import rows_digest
 from collab.marl.scribe import Lesson, Scribe

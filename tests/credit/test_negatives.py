@@ -13,9 +13,10 @@ import pytest
 from collab.credit.adversary import Adversary, Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
+from collab.credit.judged_step import JudgedStep, rewarded, rewarded_actions
 from collab.credit.lint import EQUALS_CHOSEN, SAME_STATE
 from collab.credit.negatives import NOTHING_WORSE, Negatives, negatives
-from collab.credit.pairs import JudgedStep, Pairing, Sources, pair, pair_all, rewarded, rewarded_actions, wanted
+from collab.credit.pairs import Pairing, Sources, pair, pair_all, wanted
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
 from collab.envs.actions import MOBILE

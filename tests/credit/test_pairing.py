@@ -16,9 +16,10 @@ from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
+from collab.credit.judged_step import BEHIND_ERROR
 from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
 from collab.credit.pairing import Paired, Recipe, pair_up
-from collab.credit.pairs import BEHIND_ERROR, Sources
+from collab.credit.pairs import Sources
 from collab.credit.pairs_difference import difference
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic

@@ -11,23 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.credit.critic import CriticCall, Judgement
+from collab.credit.judged_step import JudgedStep, Negative, behind_errors, rewarded, rewarded_actions
 from collab.credit.lint import EQUALS_REWARDED
-from collab.credit.pairs import (
-    BEYOND_CAP,
-    NOTHING,
-    JudgedStep,
-    Negative,
-    Sources,
-    behind_errors,
-    contrasts,
-    correction,
-    heard_alike,
-    pair,
-    pair_all,
-    rewarded,
-    rewarded_actions,
-    wanted,
-)
+from collab.credit.pairs import BEYOND_CAP, NOTHING, Sources, contrasts, correction, heard_alike, pair, pair_all, wanted
 from collab.credit.pairs_difference import NOT_CORRECTED, OTHER_BETTER, causes, difference
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.envs.actions import MOBILE

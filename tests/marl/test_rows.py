@@ -14,8 +14,8 @@ import pytest
 import collab
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
+from collab.credit.judged_step import BEHIND_ERROR
 from collab.credit.labels import LabelHead, Labels
-from collab.credit.pairs import BEHIND_ERROR
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
