@@ -51,8 +51,10 @@ class JudgedStep:
     @classmethod
     def of(cls, trajectory: Trajectory, judgement: Judgement, threshold: float = 0.5) -> JudgedStep:
         """The step of an episode that a judgement is about; KeyError when it has none of that number."""
-        steps = {(trajectory.id, step.index): step for step in trajectory.steps}
-        step = steps[judgement.key]
+        of, number = judgement.key
+        step = next((one for one in trajectory.steps if one.index == number), None)
+        if step is None or of != trajectory.id:
+            raise KeyError(judgement.key)
         return cls(
             epoch=trajectory.epoch,
             task=trajectory.task.name,
