@@ -43,6 +43,9 @@ REACHING = frozenset(
 )
 """Options of engines that say how a model is reached, computed and paid, not which one it is or what it is asked."""
 
+_NOBODY = "http://nobody.invalid/v1"
+"""A name that no server can have (RFC 2606)."""
+
 
 class CriticDefinition(Part):
     """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
@@ -90,6 +93,16 @@ def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, st
     return read(library.path("prompts", definition.prompt))
 
 
+def unasked(engine: Part) -> Part:
+    """The same engine to count tokens with and to ask nothing, which needs no key.
+
+    OpenAI's own server is the only one that insists on a key; it is exchanged for an address where nobody answers.
+    """
+    if engine.kind != "openai" or engine.options.get("base_url") is not None:
+        return engine
+    return engine.model_copy(update={"options": {**engine.options, "base_url": _NOBODY}})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """All that a critic is made with; the critics it gives share one model."""
@@ -102,8 +115,11 @@ class Bench:
     """Who is asked, or scores; None for a kind that needs no model."""
 
     @classmethod
-    def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str]) -> Bench:
+    def of(cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True) -> Bench:
         """Build the model that is asked or scores, where there is one; it asks nobody yet.
+
+        Args:
+            asks: whether it ever will; a plan only counts what would be asked, see `unasked`.
 
         Raises:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.resolve.build`.
@@ -120,7 +136,7 @@ class Bench:
                     "{kind: openai, options: {model: …}}"
                 )
             part = validate(Part, definition.options[MODEL], where)
-            model = build("models", part, where)
+            model = build("models", part if asks else unasked(part), where)
         return cls(name=name, definition=definition, texts=texts, model=model)
 
     def critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from collab.config import Part
 from collab.credit.language import LanguageCritic
 from collab.credit.outcome import OutcomeCritic
-from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
+from collab.critics import Bench, CriticDefinition, critic_texts, load_critic, unasked
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.models.tiny import make_tiny_checkpoint
@@ -74,6 +75,20 @@ def test_a_reward_model_is_told_by_its_weights_and_not_by_its_place(tmp_path: Pa
     same = scoring(moved)
     assert scoring(moved, max_batch=2, device="cpu") == same
     assert len({same, scoring(other), scoring(moved, dtype="float32")}) == 3
+
+
+def test_who_only_counts_needs_no_key_and_is_the_same_critic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    definition = load_critic(Library(), "critic-llm")
+    texts = critic_texts(Library(), definition)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set"):
+        Bench.of("critic-llm", definition, texts)
+    counting = Bench.of("critic-llm", definition, texts, asks=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+    assert counting.digest == Bench.of("critic-llm", definition, texts).digest
+    own = Part(kind="openai", options={"model": "m", "base_url": "http://127.0.0.1:1/v1"})
+    assert unasked(own) == own
+    assert unasked(Part(kind="local", options={"path": "p"})).options == {"path": "p"}
 
 
 def test_how_a_model_is_reached_does_not_count() -> None:

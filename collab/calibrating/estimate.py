@@ -52,7 +52,7 @@ async def estimate(config: CalibrationConfig) -> Estimate:
         UsageError: a part cannot be built, or no step is of known worth.
         EnvironmentFailure: the environment broke.
     """
-    async with opened(config) as place:
+    async with opened(config, asks=False) as place:
         known = await place.known()
         asked = passes(known, config.permutations)
         calls: int | None = 0

@@ -15,7 +15,14 @@ from collab.config import Budget, validate
 from collab.credit.asking import text_hash
 from collab.credit.calibration import Pass, measure, passes
 from collab.credit.calibration_picture import to_svg
-from collab.credit.calibration_record import FILE, PICTURE, CalibrationRecord, read_record, write_record
+from collab.credit.calibration_record import (
+    FILE,
+    PICTURE,
+    CalibrationRecord,
+    free_directory,
+    read_record,
+    write_record,
+)
 from collab.credit.critic import Judgement
 from collab.credit.known import KnownCase
 from collab.credit.labelling import Labelling, label
@@ -123,7 +130,8 @@ def _check_free(directory: Path) -> None:
     """Make sure that a calibration can begin in a directory."""
     if (directory / FILE).exists():
         raise UsageError(
-            f"{directory}: holds another calibration; give another --out, or go on with: {resume_command(directory)}"
+            f"{directory}: holds another calibration; give another --out, e.g. {free_directory(directory)}, or go on "
+            f"with that one, as it was begun: {resume_command(directory)}"
         )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory}: is there already and holds something else; give another --out")

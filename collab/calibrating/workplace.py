@@ -63,13 +63,16 @@ class Workplace:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: CalibrationConfig) -> AsyncIterator[Workplace]:
+async def opened(config: CalibrationConfig, *, asks: bool = True) -> AsyncIterator[Workplace]:
     """Build what a calibration needs, and give it back in the end; nobody is asked yet.
+
+    Args:
+        asks: whether the critic's model ever will be, see `Bench.of`.
 
     Raises:
         UsageError: a part cannot be built.
     """
-    bench = Bench.of(config.critic_name, config.critic, config.texts)
+    bench = Bench.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
         bench.critic()  # what does not fit is found before anything is written
         suite = suite_of(config)

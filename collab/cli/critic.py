@@ -40,6 +40,35 @@ Cases = Annotated[
 Seed = Annotated[
     int | None, typer.Option("--seed", metavar="S", help="Decides every draw; default: 0.", rich_help_panel=_WHAT)
 ]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        metavar="NAMES",
+        help="Tasks of the training split with a known solution, comma-separated or repeated; tag:WORD for all with a "
+        "tag. Default: what the environment's file says.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override one setting of the calibration or of the critic, e.g. permutations=5 or "
+        "critic.sampling.temperature=0. May be repeated.",
+        rich_help_panel=_WHAT,
+    ),
+]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="usd=…,tokens=…,minutes=…",
+        help="Stop cleanly, resumable, when one of these is used up.",
+        rich_help_panel=_HOW,
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -68,13 +97,13 @@ def calibrate(
     env: Environment = None,
     critic: CriticName = None,
     cases: Cases = None,
-    tasks: options.Tasks = None,
+    tasks: Tasks = None,
     seed: Seed = None,
     out: Out = None,
     resume: Resume = None,
     plan: Plan = False,
-    budget: options.BudgetText = None,
-    settings: options.Settings = None,
+    budget: BudgetText = None,
+    settings: Settings = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:

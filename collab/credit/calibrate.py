@@ -15,10 +15,11 @@ critic that only answers what is easy looks better than it is.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,23 +139,51 @@ def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
 def position_effects(shown: Iterable[Sequence[tuple[int, float]]]) -> dict[int, float]:
     """What each place in the list adds to a score, by place.
 
+    Least squares of score = what the proposal is worth + what its place adds, so the effects do not depend on how often
+    a proposal was shown, nor on which places it happened to stand in.
+
     Args:
         shown: for each proposal the (place, score) pairs of several permutations.
 
     Returns:
-        Place → mean of score − the same proposal's mean over all its places. 0 everywhere for a critic that does not
-        care; a proposal seen once says nothing and counts as 0.
+        Place → effect; they sum to 0, and are 0 everywhere for a critic that does not care. Only proposals that stood
+        in at least two places count; without any it is empty. Two places are compared where a proposal stood in both,
+        or by way of other places. Where the places fall apart into groups that nothing compares, those of the group
+        with the most scores are told, and the others are left out.
     """
-    deviations: dict[int, list[float]] = defaultdict(list)
-    for places in shown:
+    moved = [places for places in shown if len({place for place, _ in places}) > 1]
+    group = _most_scored(moved)
+    if not group:
+        return {}
+    index = {place: row for row, place in enumerate(sorted(group))}
+    normal = np.ones((len(index), len(index)))  # the effects' sum, which the scores leave open, is held at 0
+    gains = np.zeros(len(index))
+    for places in moved:
+        if places[0][0] not in index:
+            continue
+        rows = [index[place] for place, _ in places]
         centre = _mean([score for _, score in places])
-        for place, score in places:
-            deviations[place].append(score - centre)
-    return {place: _mean(found) for place, found in sorted(deviations.items())}
+        for row, (_, score) in zip(rows, places, strict=True):
+            gains[row] += score - centre
+            normal[row, row] += 1
+            for other in rows:
+                normal[row, other] -= 1 / len(rows)
+    return dict(zip(index, np.linalg.solve(normal, gains).tolist(), strict=True))
+
+
+def _most_scored(moved: Iterable[Sequence[tuple[int, float]]]) -> frozenset[int]:
+    """Of the groups of places that are compared, the one with the most scores; of equals, that of the lowest place."""
+    groups: dict[frozenset[int], int] = {}
+    for places in moved:
+        met = {place for place, _ in places}
+        touched = [group for group in groups if group & met]
+        count = len(places) + sum(groups.pop(group) for group in touched)
+        groups[frozenset(met.union(*touched))] = count
+    return max(groups, key=lambda group: (groups[group], -min(group)), default=frozenset())
 
 
 def position_bias(effects: Mapping[int, float]) -> float | None:
-    """The largest difference between two places; None where there are not two."""
+    """What the best place adds to a score over the worst; None where there are not two."""
     return max(effects.values()) - min(effects.values()) if len(effects) > 1 else None
 
 

@@ -12,7 +12,7 @@ Each of these is a `Pass`: `passes` says what is asked, `measure` makes numbers 
 kept meanwhile; `calibrate` does both in one go.
 
 Numbers are over the cells that were scored; how many were not stands beside them. A critic that shows no names and no
-list (the oracle) has no position bias to be measured.
+list (the oracle), or a list that never changes (`permute: false`), has no position bias to be measured.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class Calibration:
     ece: float | None
     retest: Retest | None
     position_effects: Mapping[int, float]
-    """By place in the list, from 0; empty where the critic shows no list, or was not asked under other names."""
+    """By place in the list, from 0, of places that are compared; empty where none are, because the critic shows no
+    list or always in the same order, or was not asked under other names."""
     position_bias: float | None
+    """What the best of them adds to a score over the worst."""
     length_bias: float | None
 
 

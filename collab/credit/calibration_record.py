@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ class CalibrationRecord:
 
 
 _RECORD: TypeAdapter[CalibrationRecord] = TypeAdapter(CalibrationRecord)
+
+
+def free_directory(wanted: Path) -> Path:
+    """`wanted` where nothing is there of that name, else the first that is free of wanted-2, wanted-3 and so on."""
+    others = (wanted.with_name(f"{wanted.name}-{number}") for number in count(2))
+    return next(path for path in chain([wanted], others) if not path.exists())
 
 
 def write_record(directory: Path, record: CalibrationRecord) -> None:

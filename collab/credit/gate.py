@@ -15,7 +15,7 @@ import json
 import shlex
 from pathlib import Path
 
-from collab.credit.calibration_record import FILE, CalibrationRecord, read_record
+from collab.credit.calibration_record import FILE, CalibrationRecord, free_directory, read_record
 from collab.errors import ConfigError, RunFormatError
 
 FOLDER = Path("calibrations")
@@ -71,6 +71,7 @@ def admit(
     critic: str,
     kind: str,
     folder: Path = FOLDER,
+    library: str | None = None,
     anyway: bool = False,
 ) -> None:
     """Let a critic judge, or refuse it.
@@ -81,6 +82,7 @@ def admit(
         critic: name of its agents file.
         kind: of its definition; those in `EXACT` are let through.
         folder: where was looked, for the message.
+        library: folder of the user's own definitions, for the message; None when there is none.
         anyway: let it through whatever was found.
 
     Raises:
@@ -95,7 +97,7 @@ def admit(
     if found is None or found.numbers is None:
         raise ConfigError(
             f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
-            f"{calibrate_command(critic, folder)}, {otherwise}"
+            f"{calibrate_command(critic, folder, library)}, {otherwise}"
         )
     auc = found.numbers.auc
     if auc is None:
@@ -116,10 +118,17 @@ def admit(
         )
 
 
-def calibrate_command(critic: str, folder: Path = FOLDER) -> str:
-    """What to type to calibrate a critic."""
-    out = folder / Path(critic).stem
-    return f"collab critic calibrate --critic {shlex.quote(critic)} --out {shlex.quote(str(out))}"
+def calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
+    """What to type to calibrate a critic, into a directory that is not there yet.
+
+    Args:
+        critic: name of its agents file.
+        folder: of calibrations.
+        library: folder of the user's own definitions; None when there is none.
+    """
+    out = free_directory(folder / Path(critic).stem)
+    own = () if library is None else ("--library", library)
+    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, "--out", str(out)])
 
 
 def told(found: CalibrationRecord) -> str:

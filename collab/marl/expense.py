@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collab.calibrating.estimate import Asking
 from collab.config import Part
 from collab.credit.case import Case
-from collab.critics import MODEL, Bench
+from collab.critics import MODEL, Bench, unasked
 from collab.marl.config import MarlConfig
 from collab.models.base import Model
 from collab.preferences.adversaries import AdversaryChoice
@@ -103,7 +103,7 @@ async def critic_questions(choice: CriticChoice, name: str, case: Case) -> Quest
     """
     if choice.free:
         return NONE_ASKED
-    bench = Bench.of(name, choice.definition, choice.texts)
+    bench = Bench.of(name, choice.definition, choice.texts, asks=False)
     try:
         critic, model = bench.critic(seed=choice.seed), bench.model
         if not isinstance(model, Model):
@@ -155,7 +155,7 @@ async def _asked(choice: AdversaryChoice, prompts: Sequence[Prompt], times: int)
         return found
     if choice.agent is None:
         return None
-    model: Model = build("models", choice.agent, "agents file of the adversary")
+    model: Model = build("models", unasked(choice.agent), "agents file of the adversary")
     try:
         role = sum(map(model.count_tokens, choice.texts.values()))
         tokens = sum(_length(model, prompt) + role for prompt in prompts)

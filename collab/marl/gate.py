@@ -38,7 +38,7 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
     finally:
         await bench.close()
     if least is not None:
-        admit(found, least, critic=name, kind=kind, folder=calibrations, anyway=anyway)
+        admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
         return f"calibrated {found.created}: {told(found)}{_elsewhere(found, config)}"
     return "exact by construction" if kind in EXACT else f"no finished calibration of it in {calibrations}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from collab.cli.critic import app
 from collab.cli.main import main
 
+_COMMAND: Any = typer.main.get_command(app)
 LIBRARY = str(Path(__file__).parent / "library")
 SMALL = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "4")
 
@@ -75,6 +79,25 @@ def test_plan_makes_nothing(collab):
     assert out.endswith("calls  none: no model is asked\n")
     assert read(collab(*SMALL, "--plan", "--json"))["passes"] == 6
     assert not list(Path().iterdir())
+
+
+def test_plan_needs_no_key(collab, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-llm", "--cases", "4")
+    assert read(collab(*asked, "--plan", "--json"))["calls"] == 4 * 6
+    code, _, err = collab(*asked)
+    assert (code, "OPENAI_API_KEY is not set" in err) == (2, True)
+    assert not list(Path().iterdir())
+
+
+def test_help_names_settings_that_there_are(collab):
+    (told,) = (param.help for param in _COMMAND.params if param.name == "settings")
+    examples = re.search(r"e\.g\. (\S+) or (\S+)\.", told)
+    assert examples is not None
+    given = [item for one in examples.groups() for item in ("--set", one)]
+    asked = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-llm", "--cases", "4")
+    assert read(collab(*asked, "--plan", "--json", *given))["passes"] == 3 + 5
+    assert {param.rich_help_panel for param in _COMMAND.params} <= {"What is asked", "How it is asked", None}
 
 
 def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):

@@ -54,6 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--split", "unseen-app"), "--split unseen-app"),
         (("--agents", "scholar", "--graph", "pair"), "--out is missing"),
         (("--agents", "scholar", "--ablation", "no-rc"), "no-cr"),
+        (("--agents", "scholar", "--ablation", "untrained-team"), "collab eval --agents NAME"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr"), "none is played twice"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
@@ -86,7 +87,8 @@ def test_a_critic_that_nobody_calibrated_is_refused(
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
     asked += ["--set", "critic=critic-outcome", "--calibrations", "measured", "--out", tmp_path / "run"]
     said = refused(capsys, *asked)
-    assert "collab critic calibrate --critic critic-outcome --out measured/critic-outcome, or let it" in said
+    command = f"collab critic calibrate --critic critic-outcome --library {library} --out measured/critic-outcome"
+    assert f"{command}, or let it" in said
     assert not (tmp_path / "run").exists()
 
 
@@ -111,6 +113,44 @@ def test_a_reward_model_that_is_not_there_is_refused(
     said = refused(capsys, *asked, "--set", "critic=critic-model", "--out", tmp_path / "run")
     assert "checkpoints/my-critic: no such model directory" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def asked(library: Path, tmp_path: Path) -> list[str]:
+    """A training of seconds of a team that knows nothing."""
+    make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1)
+    small = ("epochs=1", "episodes=1", "held_out.episodes=1", "determinism=exact")
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    return ["train-marl", *team, *(item for one in small for item in ("--set", one)), "--device", "cpu", "--json"]
+
+
+def test_any_resume_goes_on_with_a_training(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
+) -> None:
+    """With all of it: what lies inside is left to it."""
+    out, short = tmp_path / "run", ("--budget", "minutes=0.000001")
+    for command in ([*asked, "--out"], ["runs", "resume"]):
+        assert main([*command, str(out), *short]) == 1
+        assert f"; go on with: collab train-marl --resume {out}\n" in capsys.readouterr().err
+    for part in ("epochs/1/rollout", "epochs/0/evaluation/seed-39", "epochs/1/training"):
+        assert main(["runs", "resume", str(out / part)]) == 2
+        assert f"go on with all of it: collab train-marl --resume {out}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_training_that_was_gone_on_with_ends_like_one_that_nobody_stopped(
+    capsys: pytest.CaptureFixture[str], asked: list[str], library: Path, tmp_path: Path
+) -> None:
+    """And both know the team that they began with."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert main([*asked, "--out", str(whole)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert main([*asked, "--out", str(cut), "--budget", "minutes=0.000001"]) == 1
+    capsys.readouterr()
+    assert main(["runs", "resume", str(cut), "--budget", "minutes=9", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"] == told["summary"]
+    play = ["eval", "--env", "corridor", "--graph", "pair", "--library", str(library), "--episodes", "1"]
+    assert main([*play, "--agents", f"{cut}@epoch0", "--out", str(tmp_path / "untrained")]) == 0
 
 
 @pytest.mark.slow

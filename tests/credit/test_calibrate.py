@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -102,12 +103,46 @@ def test_retest_by_hand() -> None:
 
 
 def test_position_bias_by_hand() -> None:
-    # first proposal: mean 0.5, +0.2 in place 0, −0.2 in place 1; second: mean 0.4, +0.1, 0, −0.1
-    effects = position_effects([[(0, 0.7), (1, 0.3)], [(0, 0.5), (1, 0.4), (2, 0.3)]])
-    assert effects == {0: pytest.approx(0.15), 1: pytest.approx(-0.1), 2: pytest.approx(-0.1)}
-    assert position_bias(effects) == pytest.approx(0.25)
-    assert position_bias(position_effects([[(0, 0.7)]])) is None
+    # worths a and b, effects p0 + p1 + p2 = 0, all of them exact: a + p0 = 0.7, a + p1 = 0.3; b + p0 = 0.8, b + p1 =
+    # 0.4, b + p2 = 0.3. So p0 − p1 = 0.4, p1 − p2 = 0.1: p0 = 0.3, p1 = −0.1, p2 = −0.2
+    effects = position_effects([[(0, 0.7), (1, 0.3)], [(0, 0.8), (1, 0.4), (2, 0.3)]])
+    assert effects == {0: pytest.approx(0.3), 1: pytest.approx(-0.1), 2: pytest.approx(-0.2)}
+    assert position_bias(effects) == pytest.approx(0.5)
+    # not exact: one proposal says p0 − p1 = 0.4, another as often that it is 0.2
+    assert position_bias(position_effects([[(0, 0.7), (1, 0.3)], [(0, 0.5), (1, 0.3)]])) == pytest.approx(0.3)
     assert position_bias({}) is None
+
+
+@pytest.mark.parametrize("looks", [2, 4, 8])
+def test_position_bias_does_not_depend_on_how_often_was_asked(looks: int) -> None:
+    # 0.3 more in the first of four places; a proposal stands in a drawn place, in some more than once
+    rng = random.Random(looks)
+    orders = [[rng.sample(range(4), 4) for _ in range(looks)] for _ in range(40)]
+    shown = [
+        [(order[cell], worth + 0.3 * (order[cell] == 0)) for order in step]
+        for step in orders
+        for cell, worth in enumerate((0.1, 0.25, 0.5, 0.7))
+    ]
+    effects = position_effects(shown)
+    assert effects == {0: pytest.approx(0.225)} | dict.fromkeys((1, 2, 3), pytest.approx(-0.075))
+    assert position_bias(effects) == pytest.approx(0.3)
+
+
+def test_a_proposal_that_stayed_where_it_was_says_nothing_of_places() -> None:
+    still = [[(0, 0.9), (0, 0.7)], [(1, 0.2), (1, 0.2)], [(2, 0.5)], []]
+    assert position_effects(still) == {}
+    assert position_effects([*still, [(0, 0.6), (1, 0.4)]]) == {0: pytest.approx(0.1), 1: pytest.approx(-0.1)}
+
+
+def test_places_that_nothing_compares_are_not_compared() -> None:
+    # 0 is compared with 1, and 2 with 3, which has more scores; nothing tells how 1 and 2 compare
+    few, more = [[(0, 0.9), (1, 0.1)]], [[(2, 0.5), (3, 0.3)], [(2, 0.6), (3, 0.4)]]
+    assert position_effects(few + more) == {2: pytest.approx(0.1), 3: pytest.approx(-0.1)}
+    assert position_bias(position_effects(few + more)) == pytest.approx(0.2)
+    assert set(position_effects(few + more[:1])) == {0, 1}  # as many scores: that of the lowest place
+    # one proposal in places 1 and 2 joins them: +0.8, then no difference between 1 and 2, then +0.2
+    joined = position_effects([*few, *more, [(1, 0.5), (2, 0.5)]])
+    assert joined == {0: pytest.approx(0.65), **dict.fromkeys((1, 2), pytest.approx(-0.15)), 3: pytest.approx(-0.35)}
 
 
 @given(st.lists(st.tuples(SCORES, st.permutations([0, 1, 2])), min_size=1))

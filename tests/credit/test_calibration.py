@@ -108,8 +108,8 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
 
 
-def measured(known: list[KnownCase], score: Score) -> Calibration:
-    """A model over HTTP that scores like this."""
+def measured(known: list[KnownCase], score: Score, **options: Any) -> Calibration:
+    """A model over HTTP that scores like this, asked by a critic with these options."""
 
     def says(body: Mapping[str, Any]) -> str:
         lines = re.findall(r'^\{"agent".*\}$', body["messages"][-1]["content"], re.MULTILINE)
@@ -120,7 +120,7 @@ def measured(known: list[KnownCase], score: Score) -> Calibration:
         model = OpenAIModel(model="fake", base_url=url, retries=0)
 
         def make(seed: int, attempt: int) -> Critic:
-            return LanguageCritic(model=model, texts=TEXTS, seed=seed, attempt=attempt)
+            return LanguageCritic(model=model, texts=TEXTS, seed=seed, attempt=attempt, **options)
 
         try:
             return await calibrate(make, known, permutations=2, concurrency=2)
@@ -142,12 +142,16 @@ def test_one_that_says_the_same_of_everything_tells_nothing_apart(known: list[Kn
 
 def test_one_that_likes_what_stands_first_is_found_out(known: list[KnownCase]) -> None:
     found = measured(known, lambda place, one: 0.9 if place == 0 else 0.1)
-    assert found.position_bias is not None
-    assert found.position_bias > 0.4
-    assert max(found.position_effects, key=lambda place: found.position_effects[place]) == 0
+    assert found.position_bias == pytest.approx(0.8)
+    assert found.position_effects == {0: pytest.approx(0.6)} | dict.fromkeys((1, 2, 3), pytest.approx(-0.2))
     assert found.length_bias == 0.0
     assert found.retest is not None
     assert found.retest.agreement == 1.0  # the same names the second time
+
+
+def test_where_nothing_changes_its_place_nothing_is_said_of_places(known: list[KnownCase]) -> None:
+    found = measured(known, lambda place, one: 0.9 if place == 0 else 0.1, permute=False)
+    assert (found.position_effects, found.position_bias) == ({}, None)
 
 
 def test_one_that_likes_long_reasons_is_found_out(known: list[KnownCase]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from collab.credit.calibrate import Known, accuracy, auc, ece, reliability
 from collab.credit.calibration import Calibration
 from collab.credit.calibration_picture import to_svg
 from collab.credit.calibration_record import CalibrationRecord, read_record, write_record
-from collab.credit.gate import admit, last_calibration, told
+from collab.credit.gate import admit, calibrate_command, last_calibration, told
 from collab.errors import ConfigError, RunFormatError
 
 KNOWN = [Known(score=score, good=score > 0.55) for score in (0.05, 0.15, 0.55, 0.62, 0.65, 0.95, 1.0)]
@@ -112,6 +113,18 @@ def test_a_missing_one_is_refused_with_the_command_that_makes_it(found: Calibrat
         admit(found, 0.0, critic="critic-llm", kind="llm")
     admit(found, 0.9, critic="critic-llm", kind="llm", anyway=True)
     admit(found, 0.9, critic="critic-oracle", kind="oracle")
+
+
+def test_the_command_names_a_directory_that_is_free_and_the_library(tmp_path: Path) -> None:
+    folder = tmp_path / "my calibrations"
+    for name in ("judge", "judge-2"):
+        keep(folder, name, replace(RECORD, digest="00" * 32))
+    said = calibrate_command("my agents/judge.yaml", folder, "my library")
+    start = ["collab", "critic", "calibrate", "--critic", "my agents/judge.yaml", "--library", "my library", "--out"]
+    assert shlex.split(said) == [*start, str(folder / "judge-3")]
+    with pytest.raises(ConfigError) as refused:
+        admit(None, 0.7, critic="my agents/judge.yaml", kind="llm", folder=folder, library="my library")
+    assert f"make one with: {said}, or let it judge all the same" in str(refused.value)
 
 
 def test_one_that_tells_nothing_apart_is_refused() -> None:

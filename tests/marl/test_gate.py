@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from collab.cli.main import main
 from collab.credit.calibrate import Known, reliability
 from collab.credit.calibration import Calibration
 from collab.credit.calibration_record import CalibrationRecord, write_record
 from collab.critics import Bench
 from collab.errors import ConfigError, RunFormatError
+from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.gate import admitted
+from collab.marl.school import small_training
 
 
 def calibrate(folder: Path, config: MarlConfig, auc: float) -> Path:
@@ -74,6 +79,20 @@ def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Pa
 def test_what_was_measured_of_another_critic_says_nothing(configured, tmp_path: Path) -> None:
     folder = calibrate(tmp_path, configured("critic=critic-outcome"), 1.0)
     assert known(configured(), folder) == "exact by construction"
+
+
+def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None:
+    """The critic is another than the one that was measured, and is one of the user's own library."""
+    shutil.copytree(str(configured().library), tmp_path / "my library")
+    (tmp_path / "my library/agents/judge.yaml").write_text("kind: outcome\noptions: {replay: true}\n")
+    config = asyncio.run(small_training(Library(own=tmp_path / "my library"), "critic=judge"))
+    folder = calibrate(tmp_path / "my calibrations", configured("critic=critic-outcome"), 1.0)
+    (folder / "one").rename(folder / "judge")
+    with pytest.raises(ConfigError) as refused:
+        known(config, folder)
+    command = shlex.split(str(refused.value).partition("make one with: ")[2].partition(", or let it judge")[0])
+    assert main([*command[1:], "--env", "corridor", "--cases", "2"]) == 0
+    assert known(config, folder, anyway=True).startswith("calibrated 2")
 
 
 def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configured, tmp_path: Path) -> None:

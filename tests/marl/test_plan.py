@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from collab.config import AgentDefinition, Part, SamplingDefinition
+from collab.credit.known import known_cases
+from collab.envs.fake import CorridorSuite
 from collab.learn.examples import Example, turn_end
 from collab.learn.forecast import Forecast
 from collab.learn.plan import Memory
 from collab.learn.prepare import Task
 from collab.library import Library
-from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, prices
+from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, critic_questions, prices
 from collab.marl.plan import Plan, _until, plan, planned, told
 from collab.marl.policy import Policy
 from collab.marl.probe import Probe, _trained
@@ -158,6 +160,19 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
     assert asked(AdversaryChoice(part=Part(kind="somewhere.else:Adversary"))) is None
 
 
+def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config = configured("critic=critic-llm", "adversary=openai", "pairs={adversary: 1}")
+    case = asyncio.run(known_cases(CorridorSuite(), ["PressButton"], seed=0))[0].case
+    critic = asyncio.run(critic_questions(config.judging("plan", 0), "critic-llm", case))
+    assert critic is not None
+    assert critic.calls == Range(low=1, high=1)
+    prompts = [Prompt(system="Rules.", shared=" Screen.", segments=(Segment(text=" You are ada."),))]
+    adversary = asyncio.run(adversary_questions(config, prompts))
+    assert adversary is not None
+    assert adversary.calls == Range(low=0, high=3)
+
+
 def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the recipe that trains them: no worse side, no reference, no prefix that pairs would share."""
     seen: list[tuple[Task, list[Example]]] = []
@@ -195,7 +210,7 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
     assert alone.least.weights == probe.training.least.weights // 2, "no reference"
     assert alone.tokens_per_item > probe.training.tokens_per_item, "nothing is shared"
     assert 0 < alone.least.total < alone.most.total
-    monkeypatch.setenv("OPENAI_API_KEY", "nobody is asked")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     found = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
     assert found.critic is not None
     assert found.critic.calls == found.judged
