@@ -61,6 +61,10 @@ class Proposal:
     """What the model calls behind it cost."""
 
 
+class Refusal(Exception):
+    """An adversary that cannot be asked about an occasion, ever; the message is the cause that is counted."""
+
+
 class Adversary(Protocol):
     """Says something worse."""
 
@@ -76,6 +80,7 @@ class Adversary(Protocol):
         """Answer badly; None where it knows nothing worse. Called for many occasions at once.
 
         Raises:
+            Refusal: it cannot be asked about this one; others are not concerned.
             ModelFailure: nobody answered, and asking again may help.
         """
         ...

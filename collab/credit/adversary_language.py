@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from collab.credit.adversary import Occasion, Proposal, label_of
+from collab.agents.agent import prefix_limit
+from collab.credit.adversary import Occasion, Proposal, Refusal, label_of
 from collab.credit.asking import ask
 from collab.credit.replies import spoken
 from collab.errors import ConfigError
@@ -26,6 +27,7 @@ from collab.types import Prompt, Sampling, Segment, Spent
 
 FOLDER = "adversary"
 """Name of the folder in `prompts/`."""
+TOO_LONG = "what the cell read and the role do not fit into the adversary's context"
 SAMPLING = Sampling(temperature=0.7, max_tokens=256)
 """Open in the paper; warm, so that mistakes differ. Room for a policy's reply."""
 _ROLE = "clumsy"
@@ -72,22 +74,36 @@ class LanguageAdversary:
     Args:
         model: is not closed.
         texts: templates, see `read_adversary_prompts`.
+        context_tokens: of prompt and reply together; what does not fit is not asked.
         call_s: limit of one call in seconds, retries included and waiting in line not.
 
     Raises:
-        ConfigError: the template does not fit, or the model looks at solutions and would play nobody.
+        ConfigError: the template does not fit, the context leaves no room for a prompt, or the model looks at solutions
+            and would play nobody.
     """
 
     name = "llm"
     version = "1"
 
     def __init__(
-        self, *, model: Model, texts: Mapping[str, str], sampling: Sampling = SAMPLING, call_s: float = 120.0
+        self,
+        *,
+        model: Model,
+        texts: Mapping[str, str],
+        sampling: Sampling = SAMPLING,
+        context_tokens: int = 8192,
+        call_s: float = 120.0,
     ) -> None:
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; an adversary needs a language model")
         if _ROLE not in texts:
             raise ConfigError(f"prompts/{FOLDER}: {_ROLE}.jinja missing")
+        self._room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
+        if self._room < 1:
+            raise ConfigError(
+                f"adversary llm: context_tokens {context_tokens} leave no room for a prompt beside a reply of "
+                f"max_tokens {sampling.max_tokens}; raise the one or lower the other"
+            )
         self._model, self._clumsy = model, Clumsy(texts[_ROLE])
         self._sampling, self._call_s = sampling, call_s
 
@@ -95,9 +111,12 @@ class LanguageAdversary:
         """Its reply, written as policies do where it can be read, and as it came where it cannot.
 
         Raises:
+            Refusal: the prompt leaves no room for a reply.
             ModelFailure: the call failed after its retries or took longer than its limit.
         """
         prompt, sampling = self._clumsy.prompt(occasion), self._sampling
+        if sum(map(self._model.count_tokens, (prompt.system, prompt.shared, prompt.suffix))) > self._room:
+            raise Refusal(TOO_LONG)
         who, seed = "the adversary", occasion.seed
         reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
         text = spoken(reply.text).strip()

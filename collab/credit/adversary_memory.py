@@ -137,7 +137,11 @@ class RememberingAdversary:
         return self._adversary.version
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
-        """What was said before, which costs nothing any more, or what is said now; ModelFailure as the other raises."""
+        """What was said before, which costs nothing any more, or what is said now.
+
+        Raises:
+            Refusal, ModelFailure: as the other raises them; nothing is kept then.
+        """
         key = self._key(occasion)
         known = self._memory.recall(key)
         if known is not None:

@@ -38,7 +38,7 @@ class MixtureAdversary:
         return "+".join(label_of(adversary) for adversary, _ in self._parts)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
-        """What the drawn one says; ModelFailure as that one raises it."""
+        """What the drawn one says; Refusal and ModelFailure as that one raises them."""
         rng = generator(derive(occasion.seed, "mixture"))
         adversaries, weights = zip(*self._parts, strict=True)
         drawn: Adversary = rng.choices(adversaries, weights=weights)[0]

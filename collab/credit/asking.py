@@ -1,12 +1,35 @@
-"""One question to a model, with one limit; and the names of texts and prompts."""
+"""One question to a model, with one limit; what several at once came to; and the names of texts and prompts."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
-from collab.types import Prompt, Sampling
+from collab.types import Prompt, Sampling, Spent
+
+
+class PartlyAnswered(ModelFailure):
+    """Of several questions about one thing, some were answered and one failed for good: the answers are lost.
+
+    Args:
+        failure: what went wrong.
+        spent: what the answers cost.
+    """
+
+    def __init__(self, failure: ModelFailure, spent: Spent) -> None:
+        super().__init__(str(failure))
+        self.failure, self.spent = failure, spent
+
+
+def first_failure(found: Iterable[object]) -> BaseException | None:
+    """What is to be raised of what `asyncio.gather` returned; None where nothing failed.
+
+    The first in order; but whatever is no ModelFailure ends more than this one thing and comes before any that is.
+    """
+    failures = [one for one in found if isinstance(one, BaseException)]
+    return min(failures, key=lambda one: isinstance(one, ModelFailure), default=None)
 
 
 async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, call_s: float, who: str) -> Reply:

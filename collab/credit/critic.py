@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collab.credit.case import Case
-from collab.types import Action, CellRef, CellReward, RewardMatrix
+from collab.types import Action, CellRef, CellReward, RewardMatrix, Spent
 
 UNREAD = "its reply did not parse"
 """Cause of a missing score: there is no action to judge."""
@@ -98,7 +98,8 @@ class Critic(Protocol):
         """Judge a step; a cell that cannot be judged is missing, with its cause. Called for many cases at once.
 
         Raises:
-            EnvironmentFailure, ModelFailure: nothing was judged, and asking again may help.
+            EnvironmentFailure, ModelFailure: nothing was judged, and asking again may help;
+                `collab.credit.asking.PartlyAnswered` where something was paid all the same.
         """
         ...
 
@@ -134,6 +135,17 @@ def judgement_of(
 def to_all_equal(case: Case, words: Mapping[Action, Word]) -> dict[CellRef, Word]:
     """Words on distinct actions → on cells: whoever proposed the same action is judged the same."""
     return {cell.cell: words[action] for action, cells in case.proposals().items() for cell in cells}
+
+
+def spent_on(calls: Iterable[CriticCall]) -> Spent:
+    """What calls cost, as far as it was counted and the price is known."""
+    each = tuple(calls)
+    return Spent(
+        calls=len(each),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in each),
+        completion_tokens=sum(call.completion_tokens or 0 for call in each),
+        cost_usd=sum(call.cost_usd or 0.0 for call in each),
+    )
 
 
 def label_of(critic: Critic) -> str:

@@ -5,7 +5,8 @@
 
 What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
 nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
-again; after ten such in a row labelling stops, for it is not the cases' fault.
+again; after ten such in a row labelling stops, for it is not the cases' fault. What was answered of it was paid, and is
+counted.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from collab.config import Budget
+from collab.credit.asking import PartlyAnswered
 from collab.credit.case import Case
-from collab.credit.critic import Critic, Judgement
+from collab.credit.critic import Critic, Judgement, spent_on
 from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.redact import redact
@@ -55,7 +57,7 @@ class Labelling:
 
     @property
     def spent(self) -> Spent:
-        """What the critic's answered calls cost."""
+        """What the critic's answered calls cost, those about failed cases included."""
         return Spent(
             calls=self.calls,
             prompt_tokens=self.prompt_tokens,
@@ -69,10 +71,14 @@ class Labelling:
         self.missing += judgement.missing
         self.cells += len(judgement.rewards.rewards)
         self.rewarded += sum(one.reward == 1 for one in judgement.rewards.rewards)
-        self.calls += len(judgement.calls)
-        self.prompt_tokens += sum(call.prompt_tokens or 0 for call in judgement.calls)
-        self.completion_tokens += sum(call.completion_tokens or 0 for call in judgement.calls)
-        self.cost_usd += sum(call.cost_usd or 0.0 for call in judgement.calls)
+        self.pay(spent_on(judgement.calls))
+
+    def pay(self, spent: Spent) -> None:
+        """Add what answers cost."""
+        self.calls += spent.calls
+        self.prompt_tokens += spent.prompt_tokens
+        self.completion_tokens += spent.completion_tokens
+        self.cost_usd += spent.cost_usd
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
@@ -163,16 +169,22 @@ class _Worker:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
                 judgement = await self.critic.judge(case)
                 _require_whole(case, judgement)
+        except PartlyAnswered as failure:
+            self.labelling.pay(failure.spent)
+            self._failed(case, failure.failure)
         except (EnvironmentFailure, ModelFailure) as failure:
-            self.writer.fail(case, failure)
-            self.labelling.failed += 1
-            self.labelling.failed_in_a_row += 1
-            if self.labelling.failed_in_a_row == PATIENCE:
-                self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
+            self._failed(case, failure)
         else:
             self.writer.record(judgement)
             self.labelling.count(judgement)
             self.labelling.failed_in_a_row = 0
+
+    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure) -> None:
+        self.writer.fail(case, failure)
+        self.labelling.failed += 1
+        self.labelling.failed_in_a_row += 1
+        if self.labelling.failed_in_a_row == PATIENCE:
+            self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
 
 
 def _require_whole(case: Case, judgement: Judgement) -> None:

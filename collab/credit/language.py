@@ -13,15 +13,16 @@ rounds are scored apart.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from collab.credit.asking import ask, prompt_hash
+from collab.credit.asking import PartlyAnswered, ask, first_failure, prompt_hash
 from collab.credit.case import Case
-from collab.credit.critic import CriticCall, Judgement, Word, judgement_of
+from collab.credit.critic import CriticCall, Judgement, Word, judgement_of, spent_on
 from collab.credit.language_prompt import CriticPrompts, Per, Proposal, Scored, permuted, questions
 from collab.credit.language_scores import read_scores
-from collab.errors import ConfigError
+from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Model
 from collab.seeds import derive
 from collab.types import CellRef, Prompt, Sampling
@@ -81,18 +82,26 @@ class LanguageCritic:
         self._seed, self._attempt = seed, attempt
 
     async def judge(self, case: Case) -> Judgement:
-        """Judge a step, one call after the other; ModelFailure when one failed for good."""
-        words: dict[CellRef, Word] = {}
-        calls: list[CriticCall] = []
+        """Judge a step, all its calls at once; where one fails, the others are still waited for.
+
+        Raises:
+            PartlyAnswered: a call failed for good, and others were answered and paid.
+            ModelFailure: a call failed for good, and none was answered.
+        """
         names = self._names(case)
-        for number, proposals in enumerate(questions(case, names, self._per, self._scored)):
-            prompt = self._fitting(case, proposals)
-            if prompt is None:
-                found = [Word.none(TOO_LONG)] * len(proposals)
-            else:
-                call, found = await self._ask(case, proposals, prompt, names, number)
-                calls.append(call)
-            words |= {cell: word for one, word in zip(proposals, found, strict=True) for cell in one.cells}
+        asked = questions(case, names, self._per, self._scored)
+        asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
+        found = await asyncio.gather(*asking, return_exceptions=True)
+        answers = [one for one in found if not isinstance(one, BaseException)]
+        calls = [call for call, _ in answers if call is not None]
+        failure = first_failure(found)
+        if isinstance(failure, ModelFailure) and calls:
+            raise PartlyAnswered(failure, spent_on(calls)) from failure
+        if failure is not None:
+            raise failure
+        words: dict[CellRef, Word] = {}
+        for proposals, (_, told) in zip(asked, answers, strict=True):
+            words |= {cell: word for one, word in zip(proposals, told, strict=True) for cell in one.cells}
         return judgement_of(case, self, words, calls)
 
     def prompts(self, case: Case) -> list[Prompt]:
@@ -116,8 +125,12 @@ class LanguageCritic:
         return None
 
     async def _ask(
-        self, case: Case, proposals: Sequence[Proposal], prompt: Prompt, names: Mapping[str, str], number: int
-    ) -> tuple[CriticCall, list[Word]]:
+        self, case: Case, proposals: Sequence[Proposal], names: Mapping[str, str], number: int
+    ) -> tuple[CriticCall | None, list[Word]]:
+        """The call and a word on each proposal; no call where the question does not fit."""
+        prompt = self._fitting(case, proposals)
+        if prompt is None:
+            return None, [Word.none(TOO_LONG)] * len(proposals)
         seed, started = self._seed_of(case, "call", number, self._attempt), time.perf_counter()
         reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
         policy = self._model.policy

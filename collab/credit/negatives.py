@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collab.credit.adversary import FREE, Adversary, Occasion, Proposal
+from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, Refusal
+from collab.credit.asking import first_failure
 from collab.credit.case import Case
 from collab.credit.judged_step import JudgedStep, Negative, rewarded_actions
 from collab.credit.lint import lint
@@ -33,7 +34,8 @@ class Negatives:
 
     negatives: Mapping[CellRef, Negative]
     refused: Counter[str] = field(default_factory=Counter)
-    """Replies that were dropped, by cause (`collab.credit.lint`), and occasions for which there was none."""
+    """Replies that were dropped, by cause (`collab.credit.lint`), and occasions for which there was none: nothing worse
+    was known, or the adversary could not be asked about them."""
     spent: Spent = FREE
     """What asking cost, dropped replies included."""
     untried: int = 0
@@ -49,13 +51,18 @@ async def negatives(
     prefix: Callable[[str], str],
     seed: int,
     attempts: int = 3,
+    paid: list[Spent] | None = None,
 ) -> Negatives:
     """A negative for each of some rewarded cells, as far as the adversary finds one.
+
+    All cells are asked about at once. Where one fails, the others are still waited for: whoever remembers answers has
+    theirs.
 
     Args:
         prefix: stored text of a prompt's shared part by its hash (`RunReader.prefix`).
         seed: of the run.
         attempts: how often a cell is asked about; each reply that is dropped counts.
+        paid: an empty list that gets what each answer cost, also where this raises in the end; None to keep none.
 
     Raises:
         EnvironmentFailure, ModelFailure: nothing was found, and asking again may help.
@@ -65,15 +72,14 @@ async def negatives(
     if attempts < 1:
         raise ConfigError(f"an adversary asked {attempts} times per cell; allowed: 1 or more")
     asked, found, refused = sorted(set(cells)), dict[CellRef, Negative](), Counter[str]()
-    spent: list[Spent] = []
+    spent = list[Spent]() if paid is None else paid
     if not asked:
         return Negatives(negatives={})
     async with _reach(case) as reach:
         for attempt in range(attempts):
             left = {cell: step.seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
             occasions = [_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
-            for occasion, proposal in zip(occasions, await _proposals(adversary, occasions), strict=True):
-                spent += [] if proposal is None else [proposal.spent]
+            for occasion, proposal in zip(occasions, await _proposals(adversary, occasions, spent), strict=True):
                 checked = await _checked(occasion, proposal, reach)
                 if isinstance(checked, Negative):
                     found[occasion.cell.cell] = checked
@@ -109,26 +115,35 @@ async def _reach(case: Case) -> AsyncIterator[Reach | None]:
         yield reach
 
 
-async def _proposals(adversary: Adversary, occasions: Sequence[Occasion]) -> list[Proposal | None]:
-    """All at once; the first failure ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_proposal(adversary, occasion)) for occasion in occasions]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+async def _proposals(
+    adversary: Adversary, occasions: Sequence[Occasion], spent: list[Spent]
+) -> list[Proposal | str | None]:
+    """All at once and each to its end; what was answered is paid before a failure is raised."""
+    asking = [_proposal(adversary, occasion) for occasion in occasions]
+    found = await asyncio.gather(*asking, return_exceptions=True)
+    spent += [one.spent for one in found if isinstance(one, Proposal)]
+    failure = first_failure(found)
+    if failure is not None:
+        raise failure
+    return [one for one in found if not isinstance(one, BaseException)]
 
 
-async def _proposal(adversary: Adversary, occasion: Occasion) -> Proposal | None:
+async def _proposal(adversary: Adversary, occasion: Occasion) -> Proposal | str | None:
+    """What it says, or the cause for which it cannot be asked."""
     where = f"step {occasion.case.step} of {occasion.case.trajectory}"
     with boundary(ModelFailure, f"adversary {adversary.name} on {where}"):
-        return await adversary.propose(occasion)
+        try:
+            return await adversary.propose(occasion)
+        except Refusal as refusal:
+            return str(refusal)
 
 
-async def _checked(occasion: Occasion, proposal: Proposal | None, reach: Reach | None) -> Negative | str:
+async def _checked(occasion: Occasion, proposal: Proposal | str | None, reach: Reach | None) -> Negative | str:
     """A negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE
+    if isinstance(proposal, str):
+        return proposal
     found = await lint(
         proposal.text,
         occasion.case.space,

@@ -157,7 +157,7 @@ class _Asking:
 
     async def ask(self, case: Case, step: JudgedStep) -> Negatives:
         """The negatives of a step; none where nobody could be asked."""
-        cells = wanted(step, self.recipe.sources, self.recipe.seed)
+        cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
         async with self.gate:
             try:
                 found = await negatives(
@@ -168,13 +168,14 @@ class _Asking:
                     prefix=self.prefix,
                     seed=self.recipe.seed,
                     attempts=self.recipe.attempts,
+                    paid=paid,
                 )
             except (EnvironmentFailure, ModelFailure) as failure:
                 self.failed[type(failure).__name__] += 1
                 self.in_a_row += 1
                 if self.in_a_row == PATIENCE:
                     raise
-                return Negatives(negatives={})
+                return Negatives(negatives={}, spent=total(paid))
         if cells:
             self.in_a_row = 0
         return found

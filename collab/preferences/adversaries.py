@@ -194,7 +194,13 @@ async def _opened(
         stack.push_async_callback(model.close)
         await check_counted(model, budget, where)
         sampling = choice.agent.sampling.of(0, 1, where)
-        given = {"model": model, "texts": choice.texts, "sampling": sampling, "call_s": call_s}
+        given = {
+            "model": model,
+            "texts": choice.texts,
+            "sampling": sampling,
+            "context_tokens": choice.agent.context_tokens,
+            "call_s": call_s,
+        }
     made: Adversary = build("adversaries", choice.part, where, given)
     return made
 

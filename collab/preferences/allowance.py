@@ -52,7 +52,7 @@ class AllowedAdversary:
 
         Raises:
             Exhausted: nothing more may be asked, and nobody is being asked any more.
-            ModelFailure: as the other raises it.
+            Refusal, ModelFailure: as the other raises them.
         """
         if self.budget.usd is None and self.budget.tokens is None:
             return await self._ask(occasion)

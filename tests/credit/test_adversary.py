@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from collab.config import Part
-from collab.credit.adversary import Adversary, Occasion, Proposal
-from collab.credit.adversary_language import Clumsy, LanguageAdversary, read_adversary_prompts
+from collab.credit.adversary import Adversary, Occasion, Proposal, Refusal
+from collab.credit.adversary_language import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_mixture import MixtureAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
@@ -222,6 +222,15 @@ def test_a_call_that_takes_too_long_is_a_failure(phone) -> None:  # type: ignore
     adversary = language(model, call_s=0.05)
     with pytest.raises(ModelFailure, match=r"call of the adversary to scripted \(limit 0.05 s\) timed out"):
         asyncio.run(adversary.propose(late(phone)))
+
+
+def test_what_leaves_no_room_for_a_reply_is_refused_and_not_asked(phone) -> None:  # type: ignore[no-untyped-def]
+    model = ScriptedModel(replies=[WRONG])
+    with pytest.raises(Refusal, match=TOO_LONG):
+        asyncio.run(language(model, context_tokens=300).propose(late(phone)))
+    assert model.calls == 0
+    with pytest.raises(ConfigError, match=r"context_tokens 64 leave no room .* max_tokens 64"):
+        language(model, context_tokens=64)
 
 
 def test_a_model_that_looks_at_solutions_is_no_adversary() -> None:

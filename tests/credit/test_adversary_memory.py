@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.adversary import FREE, Occasion, Proposal
+from collab.credit.adversary import FREE, Occasion, Proposal, Refusal
 from collab.credit.adversary_language import LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
@@ -108,6 +108,16 @@ def test_a_failure_is_no_answer_and_what_came_before_it_stays(run, occasions) ->
         ask(run, occasions[:3], model(fail_calls=[2]))
     speaker = model()
     ask(run, occasions[:3], speaker)
+    assert speaker.calls == 1
+
+
+def test_a_refusal_is_no_answer_either(run, occasions) -> None:  # type: ignore[no-untyped-def]
+    texts = read_adversary_prompts(root() / "prompts" / "adversary")
+    tight = LanguageAdversary(model=model(), texts=texts, context_tokens=320)
+    with ProposalMemory(run) as memory, pytest.raises(Refusal):
+        asyncio.run(RememberingAdversary(tight, memory, options={}).propose(occasions[0]))
+    speaker = model()
+    ask(run, occasions[:1], speaker)
     assert speaker.calls == 1
 
 

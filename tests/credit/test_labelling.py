@@ -30,6 +30,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import root
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
+from collab.models.scripted import ScriptedModel
 
 HEAD = LabelHead(critic="test-1")
 
@@ -211,6 +212,20 @@ def test_what_a_model_cost_is_counted_and_a_budget_holds(run: Path, found: list[
         assert rest.stopped is None
         assert rest.known == spent.calls
         assert questions(server) == len(found)
+
+
+def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judged(run: Path, found: list[Case]) -> None:
+    model = ScriptedModel(replies=["{}"], fail_calls=[0])
+    critic = LanguageCritic(
+        model=model, texts=read_critic_prompts(root() / "prompts" / "critic"), per="round", context_tokens=50_000
+    )
+    told = labelled(run, found[:1], critic)
+    assert (told.judged, told.failed, told.failed_in_a_row) == (0, 1, 1)
+    assert (told.spent.calls, model.calls) == (1, 2)
+    assert told.spent.prompt_tokens == model.meter.snapshot().prompt_tokens > 0
+    assert [one.error for one in read_labels(run, "one").failed.values()] == ["ModelFailure"]
+    labelled(run, found[:1], critic)
+    assert not read_labels(run, "one").failed
 
 
 CHILD = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collab.credit.asking import prompt_hash
+from collab.credit.asking import PartlyAnswered, first_failure, prompt_hash
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, Judgement
 from collab.credit.language import TOO_LONG, LanguageCritic
@@ -24,6 +24,7 @@ from collab.library import root
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
+from collab.models.scripted import ScriptedModel
 from collab.types import CellRef, Sampling
 
 TEXTS = read_critic_prompts(root() / "prompts" / "critic")
@@ -290,6 +291,32 @@ def test_a_reply_that_was_cut_keeps_what_came(twelve: Case) -> None:
 def test_a_server_that_fails_is_a_failure_and_no_score(twelve: Case) -> None:
     with pytest.raises(ModelFailure):
         judge(twelve, lambda asked: scores(asked, lambda one: 0.9), Fault(status=400))
+
+
+@pytest.mark.parametrize("failing", [[0], [1], [0, 2]])
+def test_what_other_rounds_were_answered_is_told_where_one_fails(twelve: Case, failing: list[int]) -> None:
+    model = ScriptedModel(replies=["{}"], fail_calls=failing)
+    critic = LanguageCritic(model=model, texts=TEXTS, per="round")
+    with pytest.raises(PartlyAnswered, match=f"call {failing[0]} was told to fail") as raised:
+        asyncio.run(critic.judge(twelve))
+    spent = raised.value.spent
+    assert (model.calls, spent.calls) == (3, 3 - len(failing))
+    assert spent.prompt_tokens == model.meter.snapshot().prompt_tokens > 0
+    assert type(raised.value.failure) is ModelFailure
+
+
+def test_where_no_round_was_answered_the_failure_stays_what_it_is(twelve: Case) -> None:
+    critic = LanguageCritic(model=ScriptedModel(replies=["{}"], fail_calls=[0, 1, 2]), texts=TEXTS, per="round")
+    with pytest.raises(ModelFailure) as raised:
+        asyncio.run(critic.judge(twelve))
+    assert type(raised.value) is ModelFailure
+
+
+def test_what_ends_everything_comes_before_what_ends_one_question() -> None:
+    gone, later, misfit = ModelFailure("gone"), ModelFailure("later"), ConfigError("misfit")
+    assert first_failure(["an answer", gone, later]) is gone
+    assert first_failure([gone, misfit]) is misfit
+    assert first_failure(["an answer"]) is None
 
 
 def test_a_step_nobody_could_read_costs_no_call(case: Case) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from collab.agents.agent import prefix_limit
 from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary_language import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
 from collab.credit.judged_step import JudgedStep, rewarded, rewarded_actions
@@ -21,9 +23,11 @@ from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
+from collab.library import root
+from collab.models.scripted import ScriptedModel
 from collab.prompts.parse import read_reply, write_reply
 from collab.store.reader import RunReader
-from collab.types import Spent
+from collab.types import Sampling, Spent
 
 SEED = 5
 PRICE = Spent(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
@@ -181,6 +185,48 @@ def test_failures_are_raised_as_they_are(corridor) -> None:  # type: ignore[no-u
         found(corridor, replace(case, state=elsewhere), step, SamplerAdversary())
     with pytest.raises(ConfigError, match="0 times per cell"):
         found(corridor, case, step, SamplerAdversary(), attempts=0)
+
+
+def test_where_one_cell_fails_the_others_are_asked_to_the_end_and_counted(corridor) -> None:  # type: ignore[no-untyped-def]
+    case, step = next((case, step) for case, step in judged(corridor) if len(rewarded(step)) > 2)
+    broken, *others = (cell.cell for cell in rewarded(step))
+
+    class Slow(Says):
+        async def propose(self, occasion: Occasion) -> Proposal | None:
+            if occasion.cell.cell == broken:
+                raise ModelFailure("the server is gone")
+            await asyncio.sleep(0.01)
+            return await super().propose(occasion)
+
+    adversary, paid = Slow(lambda occasion: "nothing to say"), list[Spent]()
+    with RunReader(corridor[1]) as reader, pytest.raises(ModelFailure, match="the server is gone"):
+        asyncio.run(
+            negatives(case, step, wanted(step, Sources(), SEED), adversary, prefix=reader.prefix, seed=SEED, paid=paid)
+        )
+    assert {occasion.cell.cell for occasion in adversary.asked} == set(others)
+    assert paid == [PRICE] * len(others)
+
+
+def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_asked(phone) -> None:  # type: ignore[no-untyped-def]
+    texts, sampling = read_adversary_prompts(root() / "prompts" / "adversary"), Sampling(max_tokens=64)
+    end = write_reply("so", MOBILE.make("status", goal_status="infeasible"), phone[0].space)
+    model = ScriptedModel(replies=[end])
+
+    def length(occasion: Occasion) -> int:
+        prompt = Clumsy(texts["clumsy"]).prompt(occasion)
+        return sum(model.count_tokens(text) for text in (prompt.system, prompt.shared, prompt.suffix))
+
+    def lengths(case: Case, step: JudgedStep) -> list[int]:
+        found(phone, case, step, asking := Says(lambda _: None), attempts=1)
+        return sorted(map(length, asking.asked))
+
+    case, step = next(each for each in judged(phone) if len(set(lengths(*each))) > 1)
+    short, *longer = lengths(case, step)
+    room = short - prefix_limit(0, messages=0, max_tokens=64)
+    made = found(phone, case, step, LanguageAdversary(model=model, texts=texts, sampling=sampling, context_tokens=room))
+    fitting = 1 + longer.count(short)
+    assert made.refused == {TOO_LONG: 3 * (len(longer) + 1 - fitting)}
+    assert (len(made.negatives), model.calls, made.spent.calls) == (fitting, fitting, fitting)
 
 
 def test_where_nobody_is_rewarded_nothing_is_asked_or_opened(corridor) -> None:  # type: ignore[no-untyped-def]

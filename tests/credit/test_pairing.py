@@ -161,6 +161,33 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> N
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 
 
+def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corridor: Any, tmp_path: Path) -> None:
+    suite, directory, trajectories = corridor
+    run = tmp_path / "run"
+    shutil.copytree(directory, run)
+    price = Spent(calls=1, prompt_tokens=100, completion_tokens=7, cost_usd=0.25)
+
+    class Paid(Gone):
+        answered = 0
+
+        async def propose(self, occasion: Occasion) -> Proposal | None:
+            found = await super().propose(occasion)
+            await asyncio.sleep(0.001)
+            self.answered += 1
+            return None if found is None else replace(found, spent=price)
+
+    def go_on(adversary: Paid) -> Paired:
+        with ProposalMemory(run) as memory:
+            asked = RememberingAdversary(adversary, memory, options={})
+            return made((suite, run, trajectories), judged(corridor), Recipe(), asked, concurrency=1)
+
+    first, second = Paid(1), Paid(0)
+    broken = go_on(first)
+    assert (broken.failed, broken.spent.calls) == ({"ModelFailure": 1}, first.answered)
+    go_on(second)
+    assert second.answered == 1
+
+
 def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_path: Path) -> None:
     suite, directory, trajectories = corridor
     run = tmp_path / "run"

@@ -10,7 +10,7 @@ import pytest
 
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, Judgement
-from collab.credit.oracle import BAD, GOOD
+from collab.credit.oracle import BAD, GOOD, NO_WAY
 from collab.credit.outcome import NO_END, OutcomeCritic
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
@@ -57,3 +57,23 @@ def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) ->
             if action == case.executed:
                 assert end.of(cell.cell).score == float(case.outcome.success)
     assert {GOOD} < seen - {None}
+
+
+def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    page = "click-menu-2"
+    assert not next(task for task in MobileMiniwobSuite().tasks() if task.name == page).oracle
+    episodes = recording(MobileMiniwobSuite(), [page], tmp_path / "run")
+    assert all(episode.error is None for episode in episodes)
+    unknown, replayed = 0, 0
+    for case, solution, end in asyncio.run(judge(episodes)):
+        assert case.outcome is not None
+        for action, (cell, *_) in case.proposals().items():
+            word = solution.of(cell.cell)
+            if action.type == "status":
+                assert (word.score, word.missing) == (BAD, None)
+            else:
+                assert (word.score, word.missing) == (None, NO_WAY)
+                unknown += 1
+            assert end.of(cell.cell).score == float(case.outcome.success)
+            replayed += action != case.executed and action.type != "status"
+    assert unknown > replayed > 0

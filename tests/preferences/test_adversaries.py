@@ -91,6 +91,17 @@ def test_names_with_weights_are_a_mixture_as_it_is_written_out(library: Library,
     assert asyncio.run(who()) == "mixture-sampler-1+llm-1"
 
 
+def test_a_model_is_asked_within_the_context_of_its_agents_file(library: Library, tmp_path: Path) -> None:
+    (tmp_path / "agents" / "small.yaml").write_text(PLAYING + "context_tokens: 300\n")
+
+    async def opened() -> None:
+        async with opened_adversary(adversary_named(library, "small"), Budget(), 5.0):
+            raise AssertionError("nothing fits into that")
+
+    with pytest.raises(UsageError, match=r"context_tokens 300 leave no room .* max_tokens 256"):
+        asyncio.run(opened())
+
+
 def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
     async def opened() -> None:
         async with opened_adversary(adversary_named(library, "sampler=3,clumsy=1"), Budget(usd=1), 5.0):
