@@ -1,5 +1,9 @@
 """Rows as token ids: exactly what the local engine reads when it is asked, and the reply that it should give.
 
+What was sampled is learned in the tokens in which it was sampled, where a row holds these and they belong to the
+checkpoint's tokenizer; anything else in the tokens of its text. Every reply is closed by the token that the template
+closes it with, also one that was cut at its longest length.
+
 An `Example` is one sequence of which only the end is scored; a `Pair` is one prompt with two ends.
 """
 
@@ -16,7 +20,7 @@ from numpy.typing import NDArray
 
 from collab.errors import ConfigError
 from collab.prompts.render import prefix_hash
-from collab.synth.rows import Row
+from collab.synth.rows import Row, Sampled
 
 if TYPE_CHECKING:
     from collab.models.chat import ChatTokenizer
@@ -130,7 +134,7 @@ def encode_replies(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> En
 
     def one(row: Row) -> Example:
         prompt = chat.prompt_ids(row.prompt).ids
-        ids = np.array((*prompt, *chat.encode(row.reply), end), np.int32)
+        ids = np.array((*prompt, *_said(row.reply, row.reply_sampled, chat), end), np.int32)
         return Example(group=row.level, ids=ids, scored_from=len(prompt))
 
     return _fitting(map(one, rows), context)
@@ -145,8 +149,9 @@ def encode_pairs(rows: Iterable[Row], chat: ChatTokenizer, context: int) -> Enco
     end = turn_end(chat)
 
     def one(row: Row, rejected: str) -> Pair:
-        prompt, sides = chat.prompt_ids(row.prompt).ids, (row.reply, rejected)
-        chosen_ids, rejected_ids = (np.array((*chat.encode(text), end), np.int32) for text in sides)
+        prompt = chat.prompt_ids(row.prompt).ids
+        sides = ((row.reply, row.reply_sampled), (rejected, row.rejected_sampled))
+        chosen_ids, rejected_ids = (np.array((*_said(*side, chat), end), np.int32) for side in sides)
         return Pair(
             group=row.level,
             prompt=np.array(prompt, np.int32),
@@ -174,6 +179,14 @@ def items_digest(items: Iterable[Example | Pair]) -> str:
         for ids in parts:
             digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
     return digest.hexdigest()
+
+
+def _said(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
+    """Ids of a reply without its end, which a model from elsewhere may have left among those that it sampled."""
+    if sampled is None or sampled.tokenizer != chat.fingerprint:
+        return chat.encode(text)
+    said = sampled.tokens
+    return said[:-1] if said and said[-1] in chat.turn_ends else said
 
 
 def _fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:

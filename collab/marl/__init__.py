@@ -24,9 +24,10 @@ Nothing here is random by itself. Every seed is derived from the run seed, a pur
 are sorted by name, and `hashing` tells two runs apart by what was said, done, rewarded, paired and learned, never by
 when. With `determinism: exact` on a processor, a run that was killed anywhere ends with the same hash.
 
-Tokens. A row holds texts, so a reply is trained in the tokens that its text has now. Nearly always these are the
-sampled ones; replies and heard messages for which they are not are counted (`retokenised`), and left out where the
-method says `retokenised: refuse`.
+Tokens. A reply is trained in the tokens in which it was sampled, under a prompt in the tokens in which it was read.
+Where a sampled reply's tokens are not known in the policy's tokenizer, those of its text are trained; such pairs are
+counted (`retokenised`), and left out where the method says `retokenised: refuse`. What nobody sampled, like a worse
+side that was made up, has the tokens of its text.
 
 Sources: CollabUIAgents, sections 3.2 to 3.4 (rewiring, rewards, eq. 7 and 8). Open there, chosen here: the epoch that
 counts is the best on held-out seeds, ties to the earlier one; epoch 0, the untrained team, is a candidate.

@@ -140,7 +140,7 @@ class Method(Definition):
     older: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough."""
     retokenised: Literal["keep", "refuse"] = "keep"
-    """What becomes of pairs whose text has other tokens than were sampled; counted either way."""
+    """What becomes of pairs with a sampled reply whose tokens are not known; counted either way."""
     dpo: DpoRecipe
     rate_decay: float = Field(default=1.0, gt=0, le=1)
     """What the recipe's learning rates are multiplied by from one epoch to the next; 1 keeps them. Each epoch teaches

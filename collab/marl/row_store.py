@@ -111,7 +111,7 @@ def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:
 def _write_all(path: Path, rows: Sequence[Row]) -> None:
     """OSError where they cannot be written: what a table advises is for a synthesis."""
     try:
-        with RowWriter(path) as out:
+        with RowWriter(path, sampled=True) as out:
             for row in rows:
                 out.add(row)
     except StoreFailure as failure:

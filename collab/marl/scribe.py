@@ -4,6 +4,10 @@
 
 What a cell read is stored as text. Its pieces, in which it is tokenised, are made again from the messages that it
 heard, and a reply is refused unless they are the stored prompt byte for byte, by its hash.
+
+A reply is learned in the tokens in which it was sampled, under a prompt in the tokens in which it was read. A row holds
+them where they are not those of the text. Where those of a sampled reply are not known in the policy's tokenizer, the
+text has to do, and that is told ("retokenised").
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ from collab.config import RunConfig
 from collab.marl.config import MarlConfig
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template, prefix_hash
-from collab.synth.rows import Level, Provenance, Row
-from collab.types import Prompt, PromptRef, ReplyRef, Step, Trajectory, Utterance
+from collab.synth.rows import Level, Provenance, Row, Sampled
+from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
 EMPTY = "a side says nothing"
-RETOKENISED = "has other tokens now than were sampled"
+RETOKENISED = "the tokens in which a reply was sampled are not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ class Scribe:
         return {slot: group for group, slots in self.config.groups.items() for slot in slots}
 
     def row(self, lesson: Lesson) -> tuple[Row | str, bool]:
-        """A row, or why there is none; and whether it has other tokens than were sampled."""
+        """A row, or why there is none; and whether a sampled reply has the tokens of its text for want of its own."""
         ref, record = lesson.said, self.record
         cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
         asked = record.cell(lesson.answered or ref)
@@ -92,22 +96,31 @@ class Scribe:
         prompt = prompt_of(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
         if prompt is None:
             return OTHER_PROMPT, False
-        rejected = record.cell(lesson.rejected).text if isinstance(lesson.rejected, ReplyRef) else lesson.rejected
+        worse, rejected = self._worse(lesson)
         if not cell.text or rejected == "":
             return EMPTY, False
-        again = is_retokenised(cell, prompt, chat)
+        again = any(_known(one, chat) is None for one in (cell, worse) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
         row = Row(
             level=lesson.level,
             kind=lesson.kind,
-            prompt=_plain(prompt),
+            prompt=_as_read(prompt, chat),
             reply=cell.text,
+            reply_sampled=_sampled(cell, chat),
             rejected=rejected,
+            rejected_sampled=None if worse is None else _sampled(worse, chat),
             action_type=cell.action.type if cell.action is not None else None,
             provenance=_provenance(lesson, trajectory, step),
         )
         return row, again
+
+    def _worse(self, lesson: Lesson) -> tuple[Utterance | None, str | None]:
+        """The reply that a lesson prefers its own to, None where nobody said it; and its text, None for nothing."""
+        if not isinstance(lesson.rejected, ReplyRef):
+            return None, lesson.rejected
+        cell = self.record.cell(lesson.rejected)
+        return cell, cell.text
 
 
 def prompt_of(
@@ -127,15 +140,6 @@ def prompt_of(
     return prompt if again.hash == cell.prompt.hash else None
 
 
-def is_retokenised(cell: Utterance, prompt: Prompt, chat: ChatTokenizer) -> bool:
-    """Whether a reply, or a message in its prompt, has other tokens as text than those in which it was sampled.
-
-    A reply of which no tokens are known, or those of another tokenizer, counts as such.
-    """
-    sampled = cell.tokens if cell.tokenizer == chat.fingerprint else None
-    return chat.encode(cell.text) != sampled or chat.prompt_ids(prompt).ids != chat.prompt_ids(_plain(prompt)).ids
-
-
 # ------------------------------------------------------------------------------------------------------ inside
 
 
@@ -153,7 +157,26 @@ def _provenance(lesson: Lesson, trajectory: Trajectory, step: Step) -> Provenanc
     )
 
 
-def _plain(prompt: Prompt) -> Prompt:
-    """Without the tokens in which messages were sampled: a row holds texts."""
-    segments = tuple(replace(segment, tokens=None, tokenizer=None) for segment in prompt.segments)
-    return replace(prompt, segments=segments)
+def _known(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
+    """The tokens in which a reply was sampled; None where they are not known, or those of another tokenizer."""
+    return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
+
+
+def _sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
+    """The tokens of a reply; None where they are not known, or are those of its text."""
+    known = _known(cell, chat)
+    if known is None or known == chat.encode(cell.text):
+        return None
+    return Sampled(tokens=known, tokenizer=chat.fingerprint)
+
+
+def _as_read(prompt: Prompt, chat: ChatTokenizer) -> Prompt:
+    """With the tokens in which its messages were read, and only where these are not those of their texts."""
+    pieces = chat.prompt_ids(prompt).pieces[1:-1]
+    return replace(prompt, segments=tuple(_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True)))
+
+
+def _segment(said: Segment, read: tuple[int, ...], chat: ChatTokenizer) -> Segment:
+    if read == chat.encode(said.text):
+        return Segment(text=said.text)
+    return Segment(text=said.text, tokens=read, tokenizer=chat.fingerprint)

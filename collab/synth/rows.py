@@ -2,13 +2,18 @@
 
 A row holds the very prompt that a policy would be asked, in the pieces in which it is tokenised (`Prompt`), so that a
 checkpoint trains on the token ids that it will read later. Rows are plain values; `table.py` writes them as Parquet.
+
+What a policy said may have other tokens than its text: a hot one does not always spell as its tokenizer would. Such
+tokens stand beside the text, of a reply as `Sampled`, of a message in the prompt as `Segment.tokens`. They are learned
+where they belong to the tokenizer of the checkpoint; elsewhere, and where there are none, those of the text are.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from collab.splits.overlap import Instance
 from collab.types import Prompt
@@ -42,6 +47,16 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Token ids in which something was said."""
+
+    tokens: tuple[int, ...]
+    """In their order, without what ended the turn."""
+    tokenizer: str
+    """Fingerprint of the tokenizer that they belong to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One thing to learn."""
 
@@ -52,16 +67,23 @@ class Row:
     """As a policy is asked; its images are not part of a row."""
     reply: str
     """What to say; of a preference, the chosen side."""
+    reply_sampled: Sampled | None = None
+    """In which tokens it was said; None for those of its text."""
     rejected: str | None = None
     """The other side of a preference; None on other levels."""
+    rejected_sampled: Sampled | None = None
+    """As `reply_sampled`, of the rejected side."""
     action_type: str | None = None
     """Type of the action in `reply`; None when the reply is an answer in words."""
     provenance: Provenance
 
     @property
     def id(self) -> str:
-        """SHA-256 over what is learned: rows with equal prompts and replies have equal ids."""
+        """SHA-256 over what is learned: rows with equal prompts and replies, in equal tokens, have equal ids."""
         said = [self.prompt.system, self.prompt.user, self.reply, self.rejected or ""]
+        tokens = self._tokens()
+        if any(tokens):
+            said.append(json.dumps(tokens))
         return hashlib.sha256("\x1f".join(said).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
@@ -71,3 +93,10 @@ class Row:
         origin = self.provenance
         source = f"row {self.id[:12]} ({self.level}, {self.kind})"
         return Instance(task=origin.task, seed=origin.seed, apps=origin.apps, texts=texts, source=source)
+
+    def _tokens(self) -> list[list[Any]]:
+        """Of both replies and of the messages, in which tokens they stand; empty for those of their texts."""
+        sides = (self.reply_sampled, self.rejected_sampled)
+        replies = [[] if one is None else [one.tokenizer, *one.tokens] for one in sides]
+        segments = enumerate(self.prompt.segments)
+        return [*replies, [[place, one.tokenizer, *one.tokens] for place, one in segments if one.tokens is not None]]

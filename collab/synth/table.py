@@ -7,7 +7,9 @@
 A file appears under its name only when it is whole. Reading checks every field; a broken row is named by file, number
 and field, and refused, or skipped and counted where the caller asks for that.
 
-`segments` are the pieces of a prompt in which it is tokenised; pictures and sampled token ids are not part of a row.
+`segments` are the pieces of a prompt in which it is tokenised; pictures are not part of a row. Token ids in which a
+reply or a message was sampled stand in columns of their own (`SAMPLED`), which only files have that are written with
+`RowWriter(path, sampled=True)`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any, cast
 
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.store.files import writing
-from collab.synth.rows import LEVELS, Level, Provenance, Row
+from collab.synth.rows import LEVELS, Level, Provenance, Row, Sampled
 from collab.types import Prompt, Segment
 
 COLUMNS: Mapping[str, str] = {
@@ -48,6 +50,13 @@ COLUMNS: Mapping[str, str] = {
 """Name → type."""
 OPTIONAL = frozenset({"rejected", "action_type", "teacher_prompt"})
 """Columns that may be null."""
+SAMPLED: Mapping[str, str] = {
+    "reply_sampled": "struct<tokenizer: string, tokens: list<int32>>",
+    "rejected_sampled": "struct<tokenizer: string, tokens: list<int32>>",
+    "segments_sampled": "list<struct<tokenizer: string, tokens: list<int32>>>",
+}
+"""Name → type of columns that a file may lack. They are null, and so is the entry of a segment, for the tokens of the
+text."""
 ROW_GROUP = 4096
 """Rows that are written, and read, at once."""
 
@@ -57,17 +66,19 @@ class RowWriter:
 
     Args:
         path: replaced if it is there.
+        sampled: whether sampled token ids are kept, too; else a row with some is refused.
 
     Raises:
         MissingExtra: pyarrow is not installed.
         StoreFailure: the folder cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, sampled: bool = False) -> None:
         MissingExtra.unless("pyarrow", extra="parquet", purpose="data for fine-tuning")
         self.path = path
         self.count = 0
         """Rows added."""
+        self._sampled = sampled
         self._temporary = path.with_name(f".{path.name}")
         self._rows: list[dict[str, Any]] = []
         self._writer: Any = None
@@ -78,18 +89,20 @@ class RowWriter:
 
         with writing(self.path.parent, "synthesise again"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pyarrow.parquet.ParquetWriter(self._temporary, _schema())
+            self._writer = pyarrow.parquet.ParquetWriter(self._temporary, _schema(self._sampled))
         return self
 
     def add(self, row: Row) -> None:
         """Add a row.
 
         Raises:
-            ValueError: its prompt holds pictures or sampled token ids, which a table does not keep.
+            ValueError: its prompt holds pictures, or it holds sampled token ids that this table does not keep.
             StoreFailure: the disk is full.
         """
-        if row.prompt.images or any(segment.tokens is not None for segment in row.prompt.segments):
-            raise ValueError(f"row {row.id}: pictures and token ids are not part of a row")
+        if row.prompt.images:
+            raise ValueError(f"row {row.id}: pictures are not part of a row")
+        if not self._sampled and any(_sampled_fields(row).values()):
+            raise ValueError(f"row {row.id}: token ids are not part of a row of {self.path.name}")
         self._rows.append(_fields(row))
         self.count += 1
         if len(self._rows) >= ROW_GROUP:
@@ -114,7 +127,7 @@ class RowWriter:
 
         if self._rows:
             with writing(self.path.parent, "synthesise again"):
-                self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=_schema()))
+                self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=_schema(self._sampled)))
             self._rows = []
 
 
@@ -155,29 +168,40 @@ def _raw(path: Path, file: Any) -> Iterator[dict[str, Any]]:
     """Rows as plain fields."""
     import pyarrow
 
+    names = [*COLUMNS, *(name for name in SAMPLED if name in file.schema_arrow.names)]
     try:
-        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=list(COLUMNS)):
-            yield from batch.to_pylist()
+        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=names):
+            yield from (dict.fromkeys(SAMPLED) | fields for fields in batch.to_pylist())
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is damaged: {error}") from None
 
 
-def _schema() -> Any:
+def _schema(sampled: bool) -> Any:
     import pyarrow
 
-    types = {"list<string>": pyarrow.list_(pyarrow.string())}
-    return pyarrow.schema([(name, types.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in COLUMNS.items()])
+    said = pyarrow.struct([("tokenizer", pyarrow.string()), ("tokens", pyarrow.list_(pyarrow.int32()))])
+    types = {
+        "list<string>": pyarrow.list_(pyarrow.string()),
+        SAMPLED["reply_sampled"]: said,
+        SAMPLED["segments_sampled"]: pyarrow.list_(said),
+    }
+    kinds = {**COLUMNS, **(SAMPLED if sampled else {})}
+    return pyarrow.schema([(name, types.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in kinds.items()])
 
 
 def _check_columns(path: Path, schema: Any) -> None:
-    for field in _schema():
+    for field in _schema(sampled=True):
         place = schema.get_field_index(field.name)
-        if place < 0:
+        if place < 0 and field.name in COLUMNS:
             raise ConfigError(f"{path}: column {field.name} is missing; columns: {', '.join(schema.names)}")
-        if str(schema.field(place).type).replace("element:", "item:") != str(field.type).replace("element:", "item:"):
-            raise ConfigError(
-                f"{path}: column {field.name} is {schema.field(place).type}, expected {COLUMNS[field.name]}"
-            )
+        if place >= 0 and _named(schema.field(place).type) != _named(field.type):
+            kind = {**COLUMNS, **SAMPLED}[field.name]
+            raise ConfigError(f"{path}: column {field.name} is {schema.field(place).type}, expected {kind}")
+
+
+def _named(kind: Any) -> str:
+    """A type as text, whatever its lists call what is in them."""
+    return str(kind).replace("element:", "item:")
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -192,10 +216,23 @@ def _fields(row: Row) -> dict[str, Any]:
         "reply": row.reply,
         "rejected": row.rejected,
         "action_type": row.action_type,
+        **_sampled_fields(row),
         **origin,
     }
     clean = {name: _clean(value) for name, value in fields.items()}
     return {"id": _row(clean).id, **clean}
+
+
+def _sampled_fields(row: Row) -> dict[str, Any]:
+    """The columns of `SAMPLED`."""
+    sides, segments = (row.reply_sampled, row.rejected_sampled), row.prompt.segments
+    reply, rejected = (None if one is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in sides)
+    heard = [None if one.tokens is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in segments]
+    return {
+        "reply_sampled": reply,
+        "rejected_sampled": rejected,
+        "segments_sampled": heard if any(heard) else None,
+    }
 
 
 def _clean(value: Any) -> Any:
@@ -208,10 +245,14 @@ def _clean(value: Any) -> Any:
 def _problem(fields: Mapping[str, Any]) -> str | None:
     """What is wrong with a row: its field, a colon, and what stands there; None when nothing is."""
     for name, value in fields.items():
-        if value is None and name not in OPTIONAL:
+        if value is None and name not in OPTIONAL and name not in SAMPLED:
             return f"{name}: is null"
-        if isinstance(value, list) and None in value:
+        if isinstance(value, list) and None in value and name not in SAMPLED:
             return f"{name}: holds a null"
+        if name in SAMPLED and not all(map(_is_sampled, value if isinstance(value, list) else [value])):
+            return f"{name}: lacks the tokenizer, or holds something else than token ids"
+    if len(fields["segments_sampled"] or fields["segments"]) != len(fields["segments"]):
+        return f"segments_sampled: are {len(fields['segments_sampled'])}, segments are {len(fields['segments'])}"
     if fields["level"] not in LEVELS:
         return f"level: is {fields['level']!r}, allowed: {', '.join(LEVELS)}"
     if (fields["rejected"] is None) is (fields["level"] == "preference"):
@@ -223,15 +264,36 @@ def _problem(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _is_sampled(said: Mapping[str, Any] | None) -> bool:
+    """Whether a value of `SAMPLED` is token ids with their tokenizer, or nothing."""
+    if said is None:
+        return True
+    tokens = said["tokens"]
+    return None not in (said["tokenizer"], tokens) and all(token is not None and token >= 0 for token in tokens)
+
+
+def _sampled(said: Mapping[str, Any] | None) -> Sampled | None:
+    return None if said is None else Sampled(tokens=tuple(said["tokens"]), tokenizer=said["tokenizer"])
+
+
+def _segment(text: str, said: Mapping[str, Any] | None) -> Segment:
+    if said is None:
+        return Segment(text=text)
+    return Segment(text=text, tokens=tuple(said["tokens"]), tokenizer=said["tokenizer"])
+
+
 def _row(fields: Mapping[str, Any]) -> Row:
-    segments = tuple(Segment(text=text) for text in fields["segments"])
+    heard = fields["segments_sampled"] or [None] * len(fields["segments"])
+    segments = tuple(map(_segment, fields["segments"], heard))
     origin = {name: fields[name] for name in Provenance.__slots__}
     return Row(
         level=cast(Level, fields["level"]),
         kind=fields["kind"],
         prompt=Prompt(system=fields["system"], shared=fields["shared"], segments=segments, layout=fields["layout"]),
         reply=fields["reply"],
+        reply_sampled=_sampled(fields["reply_sampled"]),
         rejected=fields["rejected"],
+        rejected_sampled=_sampled(fields["rejected_sampled"]),
         action_type=fields["action_type"],
         provenance=Provenance(**origin | {"apps": tuple(fields["apps"])}),
     )

@@ -10,6 +10,7 @@ from collab.errors import ConfigError
 from collab.learn.examples import encode_pairs, encode_replies, rows_digest
 from collab.models.base import Request
 from collab.models.local import LocalModel
+from collab.synth.rows import Row, Sampled
 from collab.types import Prompt, Sampling, Segment
 
 
@@ -34,6 +35,48 @@ def test_scored_are_the_reply_and_what_ends_it(samples, chat) -> None:
     (example,) = encode_replies([row], chat, 400).items
     assert chat.decode(example.ids[example.scored_from :].tolist()) == f"{row.reply}<|im_end|>"
     assert example.scored == len(chat.encode(row.reply)) + 1
+
+
+def spelt(text: str, chat) -> tuple[int, ...]:
+    """A text letter by letter: in other tokens than its own."""
+    found = tuple(token for letter in text for token in chat.encode(letter))
+    assert found != chat.encode(text)
+    return found
+
+
+def spoken(row: Row, chat, tokenizer: str) -> Row:
+    """The same preference with both sides and a message spelt so."""
+    sides = (Sampled(tokens=spelt(text, chat), tokenizer=tokenizer) for text in (row.reply, row.rejected or ""))
+    heard = Segment(text="Action: 3", tokens=spelt("Action: 3", chat), tokenizer=tokenizer)
+    prompt = replace(row.prompt, segments=(heard, *row.prompt.segments))
+    return replace(row, prompt=prompt, **dict(zip(("reply_sampled", "rejected_sampled"), sides, strict=True)))
+
+
+def test_what_was_sampled_is_learned_as_it_was_sampled(samples, chat) -> None:
+    row = spoken(samples.row(2, "preference"), chat, chat.fingerprint)
+    (pair,), (example,) = encode_pairs([row], chat, 400).items, encode_replies([row], chat, 400).items
+    assert pair.chosen.tolist() == [*spelt(row.reply, chat), chat.turn_end]
+    assert pair.rejected.tolist() == [*spelt(row.rejected, chat), chat.turn_end]
+    heard = "-".join(map(str, spelt("Action: 3", chat)))
+    assert heard in "-".join(map(str, pair.prompt.tolist()))
+    assert example.ids.tolist() == [*pair.prompt.tolist(), *pair.chosen.tolist()]
+
+
+def test_tokens_of_another_tokenizer_are_not_learned(samples, chat) -> None:
+    row = spoken(samples.row(2, "preference"), chat, "another")
+    plain = replace(row, reply_sampled=None, rejected_sampled=None)
+    (pair,), (same,) = (encode_pairs([one], chat, 400).items for one in (row, plain))
+    for ids in ("prompt", "chosen", "rejected"):
+        assert getattr(pair, ids).tolist() == getattr(same, ids).tolist()
+    assert chat.decode(pair.prompt.tolist()).count("Action: 3") == 1
+    assert pair.chosen.tolist() == [*chat.encode(row.reply), chat.turn_end]
+
+
+def test_an_end_among_the_sampled_tokens_is_the_end(samples, chat) -> None:
+    row = samples.row(2)
+    said = Sampled(tokens=(*spelt(row.reply, chat), max(chat.turn_ends)), tokenizer=chat.fingerprint)
+    (example,) = encode_replies([replace(row, reply_sampled=said)], chat, 400).items
+    assert example.ids[example.scored_from :].tolist() == [*spelt(row.reply, chat), chat.turn_end]
 
 
 def test_text_that_looks_like_control_stays_text(samples, chat) -> None:

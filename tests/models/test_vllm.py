@@ -289,5 +289,6 @@ def test_an_exported_policy_is_served_as_it_was(files: dict[str, str], options: 
     done = export(find(files["one"]), tmp_path / "exported", merge=True, dtype=None)
     with serving(str(done.path), tmp_path / "server.log") as served:
         alone = said(OpenAIModel(**served))
-    assert alone == said(OpenAIModel(**options), files["one"])
+    kept = export(find(files["one"]), tmp_path / "kept", merge=False, dtype=None)
+    assert alone == said(OpenAIModel(**options), files["one"]) == said(OpenAIModel(**options), str(kept.path))
     assert alone != said(OpenAIModel(**options))

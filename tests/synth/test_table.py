@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.synth.rows import Provenance, Row
+from collab.synth.rows import Provenance, Row, Sampled
 from collab.synth.table import COLUMNS, RowWriter, read_rows
 from collab.types import Prompt, Segment
 
@@ -53,8 +54,11 @@ ROWS = st.builds(
 )
 
 
-def write(path: Path, rows: Iterable[Row]) -> Path:
-    with RowWriter(path) as out:
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
+
+
+def write(path: Path, rows: Iterable[Row], *, sampled: bool = False) -> Path:
+    with RowWriter(path, sampled=sampled) as out:
         for row in rows:
             out.add(row)
     return path
@@ -64,6 +68,53 @@ def write(path: Path, rows: Iterable[Row]) -> Path:
 @given(st.lists(ROWS, max_size=5))
 def test_rows_survive_the_round_trip(tmp_path: Path, rows: list[Row]) -> None:
     assert list(read_rows(write(tmp_path / "basic.parquet", rows))) == rows
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(st.lists(ROWS, max_size=5), st.data())
+def test_what_was_sampled_survives_the_round_trip(tmp_path: Path, rows: list[Row], data: st.DataObject) -> None:
+    """Of any side and any segment, beside rows that hold none."""
+    sampled = st.none() | st.builds(Sampled, tokens=IDS, tokenizer=st.sampled_from(["one", "other"]))
+
+    def heard(segment: Segment) -> Segment:
+        said = data.draw(sampled)
+        return segment if said is None else replace(segment, tokens=said.tokens, tokenizer=said.tokenizer)
+
+    spoken = [
+        replace(
+            row,
+            prompt=replace(row.prompt, segments=tuple(map(heard, row.prompt.segments))),
+            reply_sampled=data.draw(sampled),
+            rejected_sampled=None if row.rejected is None else data.draw(sampled),
+        )
+        for row in rows
+    ]
+    assert list(read_rows(write(tmp_path / "basic.parquet", spoken, sampled=True))) == spoken
+
+
+def test_a_file_without_sampled_tokens_is_as_it_was(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+    """It has no column for them, and its rows the ids that they had before there were any."""
+    table = parquet.read_table(write(tmp_path / "basic.parquet", rows[:1]))
+    assert table.schema.names == list(COLUMNS)
+    (row,) = table.to_pylist()
+    said = [row["system"], row["shared"] + "".join(row["segments"]), row["reply"], row["rejected"] or ""]
+    assert row["id"] == hashlib.sha256("\x1f".join(said).encode()).hexdigest()
+
+
+def test_rows_are_the_same_only_in_the_same_tokens(rows: tuple[Row, ...]) -> None:
+    one = replace(rows[0], level="preference", rejected="Another.")
+    (*before, last) = one.prompt.segments
+    said = Sampled(tokens=(1, 2), tokenizer="x")
+    heard = replace(one.prompt, segments=(*before, replace(last, tokens=(1, 2), tokenizer="x")))
+    others = [
+        replace(one, reply_sampled=said),
+        replace(one, rejected_sampled=said),
+        replace(one, reply_sampled=replace(said, tokens=(1, 2, 3))),
+        replace(one, reply_sampled=replace(said, tokenizer="y")),
+        replace(one, prompt=heard),
+    ]
+    assert len({row.id for row in (one, *others)}) == 1 + len(others)
+    assert replace(others[0], kind="another").id == others[0].id
 
 
 def test_more_rows_than_a_group_keep_their_order(
@@ -94,11 +145,15 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path, rows: tuple[Row, ...]) 
 
 
 def test_what_a_table_does_not_keep_is_not_dropped_in_silence(tmp_path: Path, rows: tuple[Row, ...]) -> None:
-    tokens = Segment(text="a", tokens=(1,), tokenizer="x")
+    heard, said = Segment(text="a", tokens=(1,), tokenizer="x"), Sampled(tokens=(1,), tokenizer="x")
+    pictured = replace(rows[0], prompt=replace(rows[0].prompt, images=("f" * 64,)))
+    spoken = replace(rows[0], prompt=replace(rows[0].prompt, segments=(heard,)))
     with RowWriter(tmp_path / "basic.parquet") as out:
-        for prompt in (replace(rows[0].prompt, images=("f" * 64,)), replace(rows[0].prompt, segments=(tokens,))):
+        for row in (pictured, spoken, replace(rows[0], reply_sampled=said), replace(rows[0], rejected_sampled=said)):
             with pytest.raises(ValueError, match="not part of a row"):
-                out.add(replace(rows[0], prompt=prompt))
+                out.add(row)
+    with RowWriter(tmp_path / "basic.parquet", sampled=True) as out, pytest.raises(ValueError, match="pictures"):
+        out.add(pictured)
 
 
 def test_a_folder_that_cannot_be_made_is_a_store_failure(tmp_path: Path) -> None:
@@ -137,6 +192,36 @@ def test_a_broken_row_is_named_or_skipped_and_counted(
     skipped = Counter[str]()
     assert list(read_rows(path, skipped=skipped)) == [rows[0], rows[2], rows[3]]
     assert skipped == {next(iter(changes)) if "shared" not in changes else "id": 1}
+
+
+SAID = {"tokenizer": "x", "tokens": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reply_sampled": SAID | {"tokens": None}}, "reply_sampled: lacks the tokenizer, or holds something else"),
+        ({"reply_sampled": SAID | {"tokens": [1, None]}}, "reply_sampled: lacks the tokenizer"),
+        ({"rejected_sampled": SAID | {"tokenizer": None}}, "rejected_sampled: lacks the tokenizer"),
+        ({"segments_sampled": [SAID | {"tokens": [-1]}]}, "segments_sampled: lacks the tokenizer"),
+        ({"segments_sampled": [None] * 9}, r"segments_sampled: are 9, segments are \d"),
+        ({"reply_sampled": SAID | {"tokens": [1, 3]}}, "id: is not that of the prompt and reply"),
+        ({"reply_sampled": None}, "id: is not that of the prompt and reply"),
+    ],
+)
+def test_broken_tokens_are_named(tmp_path: Path, rows: tuple[Row, ...], changes: dict[str, Any], message: str) -> None:
+    one = replace(rows[0], reply_sampled=Sampled(tokens=(1, 2), tokenizer="x"))
+    path = spoiled(write(tmp_path / "basic.parquet", [one], sampled=True), 1, changes)
+    with pytest.raises(ConfigError, match=f"row 1: {message}"):
+        list(read_rows(path))
+
+
+def test_a_column_of_tokens_of_another_type_is_named(tmp_path: Path, rows: tuple[Row, ...]) -> None:
+    path = write(tmp_path / "basic.parquet", list(rows[:1]))
+    table = parquet.read_table(path)
+    parquet.write_table(table.append_column("reply_sampled", pyarrow.array(["1 2"])), path)
+    with pytest.raises(ConfigError, match="column reply_sampled is string, expected struct<tokenizer: string, tokens"):
+        list(read_rows(path))
 
 
 def test_columns_that_are_missing_or_of_another_type_are_named(tmp_path: Path, rows: tuple[Row, ...]) -> None:

@@ -1,0 +1,267 @@
+"""A policy learns the tokens in which it spoke, under prompts in the tokens in which it read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import collab
+from collab.credit.case import cases
+from collab.credit.critic import Judgement
+from collab.credit.labels import LabelHead, Labels
+from collab.envs.fake import CorridorSuite
+from collab.learn.data import read_data
+from collab.learn.examples import Encoded, Example, encode_pairs, encode_replies
+from collab.learn.trajectories import prepare_trajectories
+from collab.marl import school
+from collab.marl.layout import MarlFolder
+from collab.marl.policy import Policy
+from collab.marl.row_store import own_rows, store, trajectory_rows_of
+from collab.marl.rows import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
+from collab.marl.scribe import RETOKENISED, Record, Scribe
+from collab.marl.train import _task
+from collab.models.chat import ChatTokenizer
+from collab.models.engine import Engine
+from collab.models.generation import Job
+from collab.runs import stored_config
+from collab.store.run import RunStore
+from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
+
+SPACE = CorridorSuite().space
+CONTEXT = 4096
+
+
+@pytest.fixture(scope="module")
+def chat(tiny: Path) -> ChatTokenizer:
+    return ChatTokenizer(str(tiny))
+
+
+@pytest.fixture(scope="module")
+def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Two episodes of a checkpoint that knows nothing and spells as nobody would; and what its engine read, by seed."""
+    out, read = tmp_path_factory.mktemp("spoken") / "run", dict[int, tuple[int, ...]]()
+    library = school.write_library(tmp_path_factory.mktemp("team"), tiny)
+    submit = Engine.submit
+
+    def noted(self: Engine, job: Job) -> None:
+        read[job.seed] = job.prompt.ids
+        submit(self, job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "submit", noted)
+        asyncio.run(
+            collab.collect(env="corridor", agents="scholar", graph="pair", episodes=2, library=library.own, out=out)
+        )
+    reader = RunStore.open(out).reader()
+    trajectories = {one.id: one for one in reader.trajectories()}
+    record = Record(run=stored_config(out), trajectories=trajectories, prefix=reader.prefix)
+    return SimpleNamespace(record=record, read=read)
+
+
+def cells(record: Record) -> list[tuple[ReplyRef, Utterance]]:
+    """All that was said and is no empty word."""
+    return [
+        (ReplyRef(trajectory=one.id, step=step.index, cell=cell.cell), cell)
+        for one in record.trajectories.values()
+        for step in one.steps
+        for cell in step.matrix
+        if cell.text
+    ]
+
+
+def changed(record: Record, change: Callable[[Utterance], Utterance]) -> Record:
+    """The same with other cells."""
+    return replace(
+        record,
+        trajectories={
+            one.id: replace(
+                one,
+                steps=tuple(
+                    replace(step, matrix=replace(step.matrix, utterances=tuple(map(change, step.matrix))))
+                    for step in one.steps
+                ),
+            )
+            for one in record.trajectories.values()
+        },
+    )
+
+
+def against(ref: ReplyRef, cell: Utterance, other: ReplyRef | None) -> PreferencePair:
+    """A reply that is preferred to another one, or to a text."""
+    return PreferencePair(
+        id="0" * 64,
+        source="adversary" if other is None else "contrast",
+        chosen=(ref,),
+        rejected=() if other is None else (other,),
+        synthetic="Action: nothing of use" if other is None else None,
+        prompt=cell.prompt.hash,
+        critic="oracle-1",
+    )
+
+
+def scribe_of(record: Record, chat: ChatTokenizer, configured, *settings: str) -> Scribe:
+    return Scribe.of(record, {"ada": chat, "ben": chat}, configured(*settings))
+
+
+def through_the_disk(made: Made, scribe: Scribe, place: Path) -> Path:
+    """Rows written as the loop does; the directory that it trains from."""
+    store(made, scribe.config, MarlFolder(place), 1)
+    return own_rows(scribe.config, MarlFolder(place), 1, "shared").parent
+
+
+def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
+    """What a policy should learn to say: as it was sampled, and the end."""
+    assert cell.tokenizer == chat.fingerprint
+    return [*(cell.tokens or ()), chat.turn_end]
+
+
+def labelled(record: Record) -> Labels:
+    """Every cell rewarded."""
+    judged = {}
+    for one in record.trajectories.values():
+        for case in cases(one, SPACE):
+            rewards = tuple(CellReward(cell=cell.cell, score=0.9) for cell in case.matrix)
+            matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
+            judged[case.key] = Judgement(case=case.digest, rewards=matrix)
+    head = LabelHead(critic="critic-1", options={}, seed=0)
+    return Labels(name="marl", head=head, judged=judged, failed={})
+
+
+def acting(record: Record) -> Record:
+    """The same words, each with an action, so that they can be rewarded."""
+    action = SPACE.make("click", index=1)
+    return changed(record, lambda cell: replace(cell, action=action, failure=None))
+
+
+def test_what_is_played_is_spelt_as_no_tokenizer_would(spoken: SimpleNamespace, chat: ChatTokenizer) -> None:
+    """Else the tests below would say nothing."""
+    odd = [cell for _, cell in cells(spoken.record) if cell.tokens != chat.encode(cell.text)]
+    assert len(odd) > len(cells(spoken.record)) // 2
+    heard = {replace(ref, cell=other) for ref, cell in cells(spoken.record) for other in cell.heard}
+    assert heard & {ref for ref, cell in cells(spoken.record) if cell in odd}
+
+
+def test_pairs_are_learned_in_what_the_engine_read_and_sampled(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    record, scribe = spoken.record, scribe_of(spoken.record, chat, configured)
+    those = cells(record)
+    others = [None if number % 3 == 0 else those[number - 1] for number in range(len(those))]
+    pairs = [against(*one, None if other is None else other[0]) for one, other in zip(those, others, strict=True)]
+    made = pair_rows(pairs, scribe)
+    assert made.retokenised["shared"] == made.refused["shared"].total() == 0
+    rows = read_data([through_the_disk(made, scribe, tmp_path)], ["preference"]).rows
+    assert list(rows) == made.rows["shared"]
+    items = encode_pairs(rows, chat, CONTEXT).items
+    for item, (_, cell), other in zip(items, those, others, strict=True):
+        assert tuple(item.prompt.tolist()) == spoken.read[cell.seed]
+        assert item.chosen.tolist() == said(cell, chat)
+        worse = [*chat.encode("Action: nothing of use"), chat.turn_end] if other is None else said(other[1], chat)
+        assert item.rejected.tolist() == worse
+
+
+def test_anchors_hold_on_to_what_was_sampled(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    record = acting(spoken.record)
+    scribe = scribe_of(record, chat, configured, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.until_error=false")
+    (first, *alone) = cells(record)
+    made = pair_rows([against(*first, None)], scribe)
+    add_anchors(made, [against(*first, None)], record.trajectories.values(), labelled(record), SPACE, scribe)
+    rows = read_data([through_the_disk(made, scribe, tmp_path)], ["preference"]).rows[1:]
+    items = encode_pairs(rows, chat, CONTEXT).items
+    assert {tuple(item.chosen.tolist()) for item in items} == {tuple(said(cell, chat)) for _, cell in alone}
+    assert all(item.chosen.tolist() == item.rejected.tolist() for item in items)
+    assert {tuple(item.prompt.tolist()) for item in items} == {spoken.read[cell.seed] for _, cell in alone}
+
+
+def learned(
+    encoded: Encoded[Example], spoken: SimpleNamespace, those: Sequence[Utterance], chat: ChatTokenizer
+) -> bool:
+    """Whether these are the sequences of some cells, in any order."""
+    wanted = Counter((*spoken.read[cell.seed], *said(cell, chat)) for cell in those)
+    assert {item.scored_from for item in encoded.items} <= {len(spoken.read[cell.seed]) for cell in those}
+    return Counter(tuple(item.ids.tolist()) for item in encoded.items) == wanted
+
+
+def test_rewarded_replies_are_learned_as_they_were_sampled(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    record = acting(spoken.record)
+    scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.until_error=false")
+    found = Evidence(run=record.run, played=list(record.trajectories.values()), labels=labelled(record), pairs=None)
+    made = rows_of(found, SPACE, scribe)
+    rows = read_data([through_the_disk(made, scribe, tmp_path)], ["demonstration"]).rows
+    assert learned(encode_replies(rows, chat, CONTEXT), spoken, [cell for _, cell in cells(record)], chat)
+
+
+def test_whole_trajectories_are_learned_as_they_were_sampled(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, process, tiny: Path, tmp_path: Path
+) -> None:
+    settings = ("objective=trajectory-dpo", "tasks=1", "episodes=4")
+    scribe, those = scribe_of(spoken.record, chat, configured, *settings), cells(spoken.record)
+    good, bad = ([ref for ref, _ in those if ref.trajectory == one] for one in spoken.record.trajectories)
+    pair = PreferencePair(id="1" * 64, source="trajectory", chosen=tuple(good), rejected=tuple(bad))
+    made = trajectory_rows([pair], scribe)
+    assert made.retokenised["shared"] == 0
+    through_the_disk(made, scribe, tmp_path)
+    path = own_rows(scribe.config, MarlFolder(tmp_path), 1, "shared")
+    policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
+    loop = process(scribe.config, tmp_path)
+    task = _task(loop, 1, "shared", policy, scribe.config.method.dpo.model_copy(update={"context": CONTEXT}))
+    prepared = prepare_trajectories(replace(task, reference=None), trajectory_rows_of(path, made.replies["shared"]))
+    assert learned(prepared.encoded, spoken, [cell for _, cell in those], chat)
+
+
+def test_tokens_of_another_tokenizer_or_none_leave_the_text_and_are_counted(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured
+) -> None:
+    for tokens in ("others", "none"):
+
+        def foreign(cell: Utterance, tokens: str = tokens) -> Utterance:
+            known = cell.tokens if tokens == "others" else None
+            return replace(cell, tokens=known, tokenizer=None if known is None else "another")
+
+        record = changed(spoken.record, foreign)
+        pairs = [against(*one, None) for one in cells(record)]
+        made = pair_rows(pairs, scribe_of(record, chat, configured))
+        assert made.retokenised["shared"] == len(pairs)
+        for item, (_, cell) in zip(encode_pairs(made.rows["shared"], chat, CONTEXT).items, cells(record), strict=True):
+            assert item.chosen.tolist() == [*chat.encode(cell.text), chat.turn_end]
+        refused = pair_rows(pairs, scribe_of(record, chat, configured, "retokenised=refuse"))
+        assert (refused.rows["shared"], refused.refused["shared"]) == ([], {RETOKENISED: len(pairs)})
+
+
+def test_a_worse_side_that_was_sampled_elsewhere_counts(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured
+) -> None:
+    (good, cell), (bad, other) = cells(spoken.record)[:2]
+    record = changed(spoken.record, lambda one: replace(one, tokenizer="another") if one == other else one)
+    made = pair_rows([against(good, cell, bad)], scribe_of(record, chat, configured))
+    assert made.retokenised["shared"] == 1
+    (item,) = encode_pairs(made.rows["shared"], chat, CONTEXT).items
+    assert item.chosen.tolist() == said(cell, chat)
+    assert item.rejected.tolist() == [*chat.encode(other.text), chat.turn_end]
+
+
+def test_rows_of_canonical_text_hold_no_tokens(spoken: SimpleNamespace, chat: ChatTokenizer, configured) -> None:
+    """So they are the same rows as those of which nothing was sampled: both are trained in the same tokens."""
+
+    def canonical(cell: Utterance) -> Utterance:
+        return replace(cell, tokens=chat.encode(cell.text), tokenizer=chat.fingerprint)
+
+    def plain(cell: Utterance) -> Utterance:
+        return replace(cell, tokens=None, tokenizer=None)
+
+    made, without = (
+        pair_rows([against(*one, None) for one in cells(record)], scribe_of(record, chat, configured))
+        for record in (changed(spoken.record, canonical), changed(spoken.record, plain))
+    )
+    assert made.rows == without.rows
+    assert (made.retokenised["shared"], without.retokenised["shared"]) == (0, len(cells(spoken.record)))
