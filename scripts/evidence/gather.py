@@ -6,7 +6,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import shlex
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +26,7 @@ from collab.store.digest import run_hash
 from collab.store.run import RunStore
 from evidence.plan import Plan
 from evidence.record import EpochNumbers, Measured, Row, Seconds, UnitRecord
-from evidence.units import Unit, command, phase_of
-
-SHOWN = Path("runs/tables")
-"""As the folder of all work is called wherever commands are shown."""
+from evidence.units import SHOWN, Unit, phase_of, shown_command
 
 
 def base_of(agents: str, library: Library) -> str:
@@ -103,7 +99,7 @@ def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[st
         "base": base,
         "code": list(dict.fromkeys(code)),
         "commit": commit(),
-        "command": shlex.join(["collab", *command(plan, unit, SHOWN / base[:12])]),
+        "command": shown_command(plan, unit, base),
         "machine": machine(),
     }
     return UnitRecord(**common, **told(work / unit.name, work, seconds))

@@ -34,6 +34,6 @@ def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
         f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
         f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {shown}",
         "",
-        *time_table(plan, records),
+        *time_table(plan, records, whole=True),
     ]
     return "\n".join(lines), better

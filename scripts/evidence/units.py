@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from collab.errors import UsageError
 from evidence.plan import Arm, Phase, Plan, phases_of
+
+SHOWN = Path("runs/tables")
+"""As the folder of all work is called wherever commands are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,24 @@ def command(plan: Plan, unit: Unit, work: Path) -> list[str]:
     if arm.method is None or unit.seed is None:
         raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
     return [*head, *arm.method, "--seed", str(unit.seed), *tail]
+
+
+def shown_command(plan: Plan, unit: Unit, base: str) -> str:
+    """The same in one line, as the unit's file tells it.
+
+    Args:
+        base: digest of the weights that every arm begins with.
+    """
+    return shlex.join(["collab", *command(plan, unit, SHOWN / base[:12])])
+
+
+def players(plan: Plan, unit: Unit) -> list[Unit]:
+    """The units that play its training or go on from it, and those that play these, in their order."""
+    found: list[Unit] = []
+    for one in queue(plan):
+        if needs(plan, one) in (unit, *found):
+            found.append(one)
+    return found
 
 
 def going_on(plan: Plan, unit: Unit, work: Path) -> list[str]:

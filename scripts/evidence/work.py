@@ -1,8 +1,8 @@
 """The queue at work: look what is there, do what is missing, one unit after the other.
 
 A unit is begun by its command and gone on with by the product's own way to go on. Its folder lies under the digest of
-the base, so that another checkpoint begins anew. Beside it a few lines say how long it has been worked on and by which
-code.
+the base, so that another checkpoint begins anew. Beside it a few lines say by which command it was begun, how long it
+has been worked on and by which code; they go with the folder. What was begun by another recipe than today's is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -28,9 +28,10 @@ from collab.marl.layout import MarlFolder
 from collab.store.files import write_atomic, writing
 from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
-from evidence.plan import Plan
+from evidence.plan import MOST, Plan
+from evidence.recipe import check_begun
 from evidence.record import Records, UnitRecord, write
-from evidence.units import Unit, command, going_on, needs, phase_of, queue
+from evidence.units import Unit, command, going_on, needs, phase_of, queue, shown_command
 
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
 """waits: for a training that is not done; lost: that training is done, but its weights are not on this machine."""
@@ -58,7 +59,7 @@ class Place:
         return self.work / unit.name
 
     def notes(self, unit: Unit) -> Path:
-        """How long it has been worked on, and by which code."""
+        """By which command it was begun, how long it has been worked on, and by which code."""
         return self.work / f"{unit.name}.notes.json"
 
 
@@ -66,6 +67,8 @@ class Place:
 class Notes:
     """What all processes that worked on a unit took."""
 
+    command: str | None = None
+    """That began it, as its file tells it; None where nobody noted it."""
     seconds: float = 0.0
     code: list[str] = field(default_factory=list)
 
@@ -120,7 +123,20 @@ def expected(plan: Plan, unit: Unit, records: Records) -> float:
 def left(plan: Plan, unit: Unit, records: Records, place: Place) -> float:
     """Minutes that are left of a unit; of one that takes longer than expected, a tenth of that."""
     minutes = expected(plan, unit, records)
-    return max(minutes - read_notes(place.notes(unit)).seconds / 60, minutes / 10)
+    return max(minutes - noted(place, unit).seconds / 60, minutes / 10)
+
+
+def too_long(record: UnitRecord) -> str | None:
+    """In words, where a finished unit took longer than units are meant to; None where it did not."""
+    minutes = record.seconds.whole / 60
+    return f"took {minutes:.1f} minutes, a unit is meant to take at most {MOST:g}" if minutes > MOST else None
+
+
+def check_recipe(plan: Plan, unit: Unit, place: Place) -> None:
+    """UsageError where a unit, or the training that it plays, was begun by another recipe than today's."""
+    for one in (needs(plan, unit), unit):
+        if one is not None:
+            check_begun(plan, one, place.work, base=place.base, began=noted(place, one).command)
 
 
 def work_off(
@@ -145,6 +161,7 @@ def work_off(
 
     Raises:
         NotOver: a command failed; what it has done is kept.
+        UsageError: a unit was begun by another recipe than today's.
         StoreFailure: a unit's file cannot be written.
     """
     done, begun = dict(records), clock()
@@ -165,15 +182,21 @@ def work_off(
 
 def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, clock: Callable[[], float]) -> bool:
     """Do a unit, from wherever it stands; False where its time was over before it was. NotOver where it failed."""
+    check_recipe(plan, unit, place)
     begun = MarlFolder(place.folder(unit)).file.exists()
     words = (going_on if begun else command)(plan, unit, place.work)
     if rest is not None:
         words = [*words, "--budget", f"minutes={rest:.1f}"]
+    notes = noted(place, unit)
+    notes.command = notes.command if place.folder(unit).exists() else shown_command(plan, unit, place.base)
+    _note(place.notes(unit), notes)
     started, code = clock(), code_digest()
     try:
         exit_code = run(words)
     finally:
-        _note(place.notes(unit), clock() - started, code)
+        notes.seconds += clock() - started
+        notes.code = list(dict.fromkeys([*notes.code, code, code_digest()]))  # files may have changed meanwhile
+        _note(place.notes(unit), notes)
     if is_over(plan, unit, place.work):
         return True
     if rest is not None and exit_code == 1 and (clock() - started) / 60 >= rest:
@@ -186,7 +209,7 @@ def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, 
 
 def _record(plan: Plan, unit: Unit, place: Place) -> UnitRecord:
     """Write the file of a unit that is over; NotOver where so much of it broke that it is no result."""
-    notes = read_notes(place.notes(unit))
+    notes = noted(place, unit)
     record = gathered(plan, unit, place.work, base=place.base, code=notes.code, seconds=notes.seconds)
     if record.measured is not None:
         try:
@@ -194,17 +217,19 @@ def _record(plan: Plan, unit: Unit, place: Place) -> UnitRecord:
         except UsageError as error:
             raise NotOver(f"{unit}: {error} (the same command plays them again)") from None
     print(f"{unit}: done, {write(place.units, record)}", flush=True)
+    if (told := too_long(record)) is not None:
+        print(f"warning: {unit}: {told}; see what else runs on this machine", file=sys.stderr, flush=True)
     return record
 
 
-def read_notes(path: Path) -> Notes:
-    """What is noted so far; nothing where a unit was not begun."""
-    return Notes(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Notes()
+def noted(place: Place, unit: Unit) -> Notes:
+    """What is noted so far; nothing where a unit was not begun, or where its folder was removed."""
+    path = place.notes(unit)
+    there = path.exists() and place.folder(unit).exists()
+    return Notes(**json.loads(path.read_text(encoding="utf-8"))) if there else Notes()
 
 
-def _note(path: Path, seconds: float, code: str) -> None:
-    notes = read_notes(path)
-    told = {"seconds": notes.seconds + seconds, "code": list(dict.fromkeys([*notes.code, code]))}
+def _note(path: Path, notes: Notes) -> None:
     with writing(path, "give the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(told).encode())
+        write_atomic(path, json.dumps(asdict(notes)).encode())

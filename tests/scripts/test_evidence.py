@@ -125,6 +125,15 @@ def test_nothing_is_made_up_where_nothing_was_measured() -> None:
     assert cells.count(MISSING) > 50
 
 
+def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> None:
+    """But for temperatures; tables, commands and links to files are as long as they are."""
+    text = document(PLAN, records(made("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
+    own, _, _ = text.partition("## What was aimed at")
+    assert set(re.findall(r"\d+\.\d+", own)) == {"1.5", "0.3"}
+    assert "weights `bbbbbbbbbbbb`" in own
+    assert max(map(len, own.splitlines())) <= 120
+
+
 def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
     known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
     assert rate_cell(PLAN, known, FULL).startswith("62.5 [")
@@ -209,6 +218,23 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
     assert line.startswith(f"| full method | {MISSING} | epoch 1, 16 steps: 75.0 [")
     times = next(line for line in time_table(PLAN, known) if "full method" in line)
     assert times == "| full method | 10 | 1% | 49% | 10% | 0% | 20% | 20% |"
+    assert not any("whole loop" in line for line in time_table(PLAN, known))
+
+
+def test_the_quick_form_tells_what_the_whole_loop_took(made: Made) -> None:
+    """By hand: 600 s of training as above, and twice 300 s of playing, 30 of them in the environment: 20 minutes."""
+    training = made("full", 0, "train", epochs=["10", "11"])
+    took = training.seconds.model_copy(
+        update={"whole": 300.0, "environment": 30.0, "inference": 270.0, "critic": None, "training": None}
+    )
+    played = [
+        made(*one, "1110", seconds=took) for one in (("full", 0, "new-seeds"), ("untrained-team", None, "new-seeds"))
+    ]
+    lines = verdict(QUICK, records(training, *played))[0].splitlines()
+    assert lines[-1] == "| the whole loop | 20 | 6% | 70% | 5% | 0% | 10% | 10% |"
+    silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})
+    lines = verdict(QUICK, records(silent, *played))[0].splitlines()
+    assert lines[-1] == "| the whole loop | 20 | 6% | 70% | not told | 0% | 10% | not told |"
 
 
 # ------------------------------------------------------------------------------------------------------ pictures

@@ -1,8 +1,11 @@
-"""The queue of units: what is asked of `collab` (a recorder here), only what is missing, on from where it stopped."""
+"""The script: what it lists and refuses, how it ends; and, slowly, whole measurements for real."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +13,11 @@ from typing import Any
 
 import pytest
 import reproduce_tables
-from evidence import work as queue_at_work
 from evidence.gather import base_of, code_digest, speaking_after
-from evidence.plan import ARMS, PLAN, Phase, Plan, Stage
-from evidence.record import UnitRecord, file_of, read, read_all, write
-from evidence.units import Unit, phase_of, queue
-from evidence.work import NotOver, Place, collab, left, read_notes, state, work_off
+from evidence.plan import ARMS, Phase, Plan, Stage
+from evidence.record import UnitRecord, file_of, read_all
+from evidence.units import Unit
+from evidence.work import Place, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
@@ -25,192 +27,39 @@ from collab.marl.summary import Trained
 from collab.models.layout import weights_digest
 
 Made = Callable[..., UnitRecord]
-WORK = Path("runs/tables")
 TRAIN = Unit(arm="full", seed=0, phase="train")
-SMALL = replace(
-    PLAN,
-    seeds=(0, 1),
-    stages=(
-        Stage(arms=("untrained-team",), phases=("new-seeds",)),
-        Stage(arms=("full", "untrained-team"), phases=("train", "new-seeds")),
-    ),
-)
 
 
-def option(words: Sequence[str], name: str) -> str | None:
-    return words[words.index(name) + 1] if name in words else None
-
-
-# ---------------------------------------------------------------------------------------------------- the queue
-
-
-class Recorder:
-    """Stands in place of `collab`: notes what it is asked for, and takes its time."""
-
-    def __init__(self, work: Path) -> None:
-        self.work = work
-        self.calls: list[list[str]] = []
-        self.minutes = 10.0
-        """That a command takes, unless its budget is smaller."""
-        self.fails: set[str] = set()
-        self.now = 0.0
-
-    def __call__(self, words: Sequence[str]) -> int:
-        self.calls.append(list(words))
-        folder = Path(option(words, "--out") or option(words, "--resume") or "")
-        folder.mkdir(parents=True, exist_ok=True)
-        if words[0] == "train-marl":
-            (folder / "marl.json").touch()
-        if folder.relative_to(self.work).as_posix() in self.fails:
-            self.now += 60
-            return 1
-        budget = float((option(words, "--budget") or "minutes=inf").partition("=")[2])
-        self.now += 60 * min(budget, self.minutes)
-        if budget < self.minutes:
-            self.minutes -= budget
-            return 1
-        (folder / "over").touch()
-        return 0
-
-    def names(self) -> list[str]:
-        """What was asked for, by unit; "resume" before what was gone on with."""
-        told = []
-        for words in self.calls:
-            folder = Path(option(words, "--out") or option(words, "--resume") or "").relative_to(self.work)
-            told.append(("resume " if "--resume" in words else "") + folder.as_posix())
-        self.calls.clear()
-        return told
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(work=tmp_path / "work", units=tmp_path / "units", base="base")
-
-
-@pytest.fixture
-def recorder(place: Place, made: Made, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """With files of finished units made by hand: what is told in them is another test's."""
-
-    def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[str], seconds: float) -> UnitRecord:
-        trains = phase_of(plan, unit).kind == "train-marl"
-        took = made("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
-        more = {"code": list(code), "seconds": took}
-        return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)
-
-    monkeypatch.setattr(queue_at_work, "gathered", gathered)
-    monkeypatch.setattr(queue_at_work, "code_digest", lambda: "code")
-    monkeypatch.setattr(queue_at_work, "is_over", lambda plan, unit, work: (work / unit.name / "over").exists())
-    return Recorder(place.work)
-
-
-def worked(place: Place, recorder: Recorder, **wishes: Any) -> list[str]:
-    """Do what is missing; what `collab` was asked for."""
-    work_off(SMALL, place, read_all(place.units, SMALL), run=recorder, clock=lambda: recorder.now, **wishes)
-    return recorder.names()
-
-
-ALL = [
-    "untrained-team/new-seeds",
-    *(f"full/seed-{seed}/{phase}" for seed in (0, 1) for phase in ("train", "new-seeds")),
-]
-
-
-def test_only_what_is_missing_is_done(place: Place, recorder: Recorder) -> None:
-    assert worked(place, recorder) == ALL
-    assert worked(place, recorder) == []
-    file_of(place.units, TRAIN).unlink()
-    assert worked(place, recorder) == ["resume full/seed-0/train"]
-
-
-def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Place, recorder: Recorder) -> None:
-    recorder.fails = {"full/seed-0/train"}
-    with pytest.raises(NotOver, match="full/seed-0/train: collab ended with exit code 1"):
-        worked(place, recorder)
-    assert recorder.names() == ALL[:2]
-    recorder.fails = set()
-    assert worked(place, recorder) == ["resume full/seed-0/train", *ALL[2:]]
-    assert read(file_of(place.units, TRAIN)).seconds.whole == 60 + 600
-
-
-def test_a_unit_that_would_not_fit_is_not_begun(place: Place, recorder: Recorder) -> None:
-    """Plan: 20 for an evaluation, 38 for a training. The first takes 10, so of 40 only 30 are left."""
-    assert worked(place, recorder, minutes=40) == ALL[:1]
-    assert worked(place, recorder, minutes=19) == []
-    assert worked(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
-
-
-def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Place, recorder: Recorder) -> None:
-    recorder.minutes = 90.0
-    assert worked(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
-    known = read_all(place.units, SMALL)
-    assert (state(SMALL, TRAIN, known, place), left(SMALL, TRAIN, known, place)) == ("begun", 3.8)
-    assert worked(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
-    assert read(file_of(place.units, TRAIN)).seconds.whole == pytest.approx(60 * 90)
-
-
-def test_what_plays_a_training_waits_for_it_and_for_its_weights(place: Place, recorder: Recorder, made: Made) -> None:
-    played = Unit(arm="full", seed=0, phase="new-seeds")
-    assert worked(place, recorder, only="*/new-seeds") == ALL[:1]
-    assert state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
-    write(place.units, made("full", 0, "train", epochs=["1", "1"]))
-    assert state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
-    assert worked(place, recorder, only="full/seed-0/*") == []
-
-
-def test_all_code_that_worked_on_a_unit_is_noted(
-    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+def test_the_quick_form_tells_nothing_of_other_code(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorder.fails = {"untrained-team/new-seeds"}
-    for digest in ("first", "first", "second"):
-        monkeypatch.setattr(queue_at_work, "code_digest", lambda digest=digest: digest)
-        with pytest.raises(NotOver):
-            worked(place, recorder)
-    unit = queue(SMALL)[0]
-    notes = read_notes(place.notes(unit))
-    assert (notes.code, notes.seconds) == (["first", "second"], 180)
+    places: list[Place] = []
+
+    def worked_off(plan: Plan, place: Place, records: Any) -> dict[Unit, UnitRecord]:
+        assert records == {}
+        places.append(place)
+        both = made("untrained-team", None, "new-seeds", "0110" * 9), made("full", 0, "new-seeds", "1111" * 9)
+        return {one.unit: one for one in both}
+
+    monkeypatch.setattr(reproduce_tables, "work_off", worked_off)
+    for code in ("a" * 64, "b" * 64, "a" * 64):
+        monkeypatch.setattr(reproduce_tables, "code_digest", lambda code=code: code)
+        assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0
+    first, second, third = places
+    assert first == third != second
+    assert not {first.work, first.units} & {second.work, second.units}
+    assert "with 90%: better" in capsys.readouterr().out
 
 
-def test_the_program_that_COLLAB_names_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = tmp_path / "collab"
-    program.write_text('#!/usr/bin/env bash\nprintf "%s|" "$@"; exit 3\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("COLLAB", str(program))
-    assert collab(["eval", "--out", "a b"]) == 3
-    assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
-
-
-def test_the_program_stops_in_good_order_when_the_queue_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = tmp_path / "collab"
-    program.write_text(
-        "#!/usr/bin/env bash\ntrap 'echo stopping; exit 1' INT\nsleep 0.3\nkill -TERM $PPID\nsleep 20 & wait\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("COLLAB", str(program))
-    assert collab(["eval"]) == 1
-    assert capfd.readouterr().out == "$ collab eval\nstopping\n"
-
-
-def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = queue_at_work.gathered
-
-    def broken(*given: Any, **more: Any) -> UnitRecord:
-        record = whole(*given, **more)
-        rows = [(*row[:5], "EnvironmentFailure") for row in record.measured.episodes] if record.measured else []
-        return UnitRecord.model_validate(
-            record.model_dump() | {"measured": record.measured and record.measured.model_dump() | {"episodes": rows}}
-        )
-
-    monkeypatch.setattr(queue_at_work, "gathered", broken)
-    with pytest.raises(NotOver, match="untrained-team/new-seeds: 2 of 2 episodes broke"):
-        worked(place, recorder)
-    assert not list(place.units.rglob("*.json"))
-    assert recorder.names() == ALL[:1]
-    monkeypatch.setattr(queue_at_work, "gathered", whole)
-    assert worked(place, recorder) == ALL
+def test_a_reader_that_has_gone_ends_the_list_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "argv", ["", "--list", "--out", str(tmp_path), "--work", str(tmp_path)])
+    with open(writer, "w", encoding="utf-8") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        assert reproduce_tables.run() == 1
+        gone.write("what Python itself writes in the end")
+        gone.flush()
 
 
 def test_a_pattern_that_names_nothing_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,7 +159,10 @@ def test_after_a_little_training_the_team_is_better_than_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Under twenty minutes on two cores, by the policy that comes with the package."""
+    begun = time.monotonic()
     assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0, capsys.readouterr().out
     told = capsys.readouterr().out
     assert "with 90%: better" in told
     assert "| full method |" in told
+    assert "| the whole loop |" in told
+    assert time.monotonic() - begun < 1200

@@ -1,0 +1,229 @@
+"""What was made by another recipe than today's is told from what was made by the same, whatever changed beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reproduce_tables
+from evidence.gather import base_of
+from evidence.plan import PLAN, Phase, Plan
+from evidence.recipe import check_records, then, today
+from evidence.record import UnitRecord, file_of, read_all, write
+from evidence.units import Unit, command, shown_command
+
+from collab.config import run_config
+from collab.errors import UsageError
+from collab.library import Library
+from collab.marl.config import load_method
+from collab.marl.configure import configure
+from collab.marl.layout import MarlFolder
+from collab.marl.school import write_library
+from collab.resolve import with_prompts
+
+Made = Callable[..., UnitRecord]
+WORK = Path("runs/tables")
+BASE = "b" * 64
+TRAIN = Unit(arm="full", seed=0, phase="train")
+PLAYED = Unit(arm="full", seed=0, phase="new-seeds")
+
+
+def asked(unit: Unit) -> dict[str, Any]:
+    """What `collab train-marl` makes of a unit's words."""
+    words = command(PLAN, unit, WORK)[1:]
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    given = dict(pairs)
+    config = configure(
+        Library(),
+        preset=given["--preset"],
+        method=load_method(given["--preset"]),
+        ablation=given.get("--ablation"),
+        env=given["--env"],
+        graph="team",
+        agents=given["--agents"],
+        seed=int(given["--seed"]),
+        settings=[value for name, value in pairs if name == "--set"],
+    )
+    return asyncio.run(config).model_dump(mode="json")
+
+
+def played(unit: Unit) -> dict[str, Any]:
+    """What `collab eval` makes of them, by a policy that a training left."""
+    words = command(PLAN, unit, WORK)[1:]
+    settings = [value for name, value in zip(words[::2], words[1::2], strict=True) if name == "--set"]
+    run = run_config(
+        purpose="eval",
+        library=Library(),
+        env="androidworld",
+        graph=PLAN.arms[unit.arm].graph,
+        agents="pocket",
+        tasks=["OpenAppTaskEval"],
+        seed=30,
+        settings=[*settings, "agents.*.options.path=elsewhere", "agents.*.options.version=3"],
+    )
+    return with_prompts(run, Library()).model_dump(mode="json")
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    """Of a training by the full method."""
+    return asked(TRAIN)
+
+
+def finished(made: Made, unit: Unit, config: dict[str, Any], **more: Any) -> UnitRecord:
+    given = {"base": BASE, "command": shown_command(PLAN, unit, BASE), "config": config, **more}
+    return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
+
+
+def check(*made: UnitRecord) -> None:
+    check_records(PLAN, {one.unit: one for one in made}, Path("docs/units"), WORK)
+
+
+@pytest.mark.parametrize("arm", ["full", "paper", "single-agent"])
+def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
+    unit = Unit(arm=arm, seed=1, phase="train")
+    assert then(asked(unit), "config") == today(PLAN, unit)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        PLAYED,
+        Unit(arm="untrained-single", seed=None, phase="unseen-tasks"),
+        Unit(arm="full", seed=2, phase="new-seeds-cold"),
+    ],
+)
+def test_and_of_evaluations_whatever_weights_they_play(unit: Unit) -> None:
+    assert then(played(unit), "config") == today(PLAN, unit)
+
+
+def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path: Path) -> None:
+    library = write_library(tmp_path / "library", tmp_path / "base")
+    options = (
+        "--env",
+        "corridor",
+        "--library",
+        str(library.own),
+        "--graph",
+        "pair",
+        "--split",
+        "none",
+        "--set",
+        "epochs=2",
+    )
+    arms = {"full": replace(PLAN.arms["full"], graph="pair")}
+    phases = {"train": Phase(kind="train-marl", options=options, minutes=1)}
+    plan = Plan(agents="scholar", arms=arms, phases=phases, stages=(), seeds=(0,))
+    there = {"env": "corridor", "graph": "pair", "agents": "scholar", "split": None, "settings": ["epochs=2"]}
+    began = asyncio.run(configure(library, preset="collab", method=load_method("collab"), **there))
+    assert then(began.model_dump(mode="json"), "config") == today(plan, TRAIN)
+
+
+def test_committed_units_are_of_today_s_recipe() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results" / "units"
+    check_records(PLAN, read_all(folder, PLAN), folder, WORK)
+
+
+def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with another value; a value of ... removes it."""
+    name, _, rest = path.partition(".")
+    if rest:
+        return {**config, name: changed(config[name], rest, value)}
+    return {key: one for key, one in config.items() if key != name} | ({} if value is ... else {name: value})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("method.dpo.learning_rate", 5e-5, "method.dpo.learning_rate: 5e-05 there, 2e-05 today"),
+        ("method.rate_decay", ..., "method.rate_decay: 1.0 there, 0.5 today"),
+        (
+            "method.pairs",
+            {"adversary": 1},
+            "method.pairs.adversary: 1.0 there, 0.0 today; method.pairs.correction: 0.0 there, 1.0 today; "
+            "method.pairs.until_error: false there, true today; 1 more",
+        ),
+        ("method.left_out", 1, "configuration of another version: .*left_out"),
+        ("run.graph.rounds", 2, "graph.rounds: 2 there, 3 today"),
+        ("run.agents.ada.history", 9, "agents.ada.history: 9 there, 4 today"),
+        ("run.prompts.pocket.shared", "x", "prompts.pocket.shared: another text today"),
+    ],
+)
+def test_a_unit_of_another_recipe_is_refused(
+    made: Made, config: dict[str, Any], path: str, value: Any, told: str
+) -> None:
+    check(finished(made, TRAIN, config))
+    with pytest.raises(UsageError, match=rf"{file_of(Path('docs/units'), TRAIN)}: was made by another .*\({told}"):
+        check(finished(made, TRAIN, changed(config, path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("method.description", "told otherwise"),
+        ("method.dpo.window", ...),
+        ("method.processes", ...),
+        ("run.graph.description", "told otherwise"),
+        ("run.environment.description", "told otherwise"),
+        ("run.environment.backends.emulator.options.grpc_port", 1),
+        ("run.environment.backends.simphone.options.without", ["pro expense"]),
+        ("run.seed", 1),
+    ],
+)
+def test_what_decides_nothing_may_differ(made: Made, config: dict[str, Any], path: str, value: Any) -> None:
+    check(finished(made, TRAIN, changed(config, path, value)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("steps=800", "steps=500", "command: steps=500 there, steps=800 today"),
+        ("--env androidworld", "", "command: nothing there, --env androidworld today"),
+        ("--set epochs=3 --set steps=800", "--set steps=800 --set epochs=3", "order of its options"),
+    ],
+)
+def test_so_is_one_of_another_command(made: Made, config: dict[str, Any], old: str, new: str, told: str) -> None:
+    other = shlex.join(shlex.split(shown_command(PLAN, TRAIN, BASE).replace(old, new)))
+    with pytest.raises(UsageError, match=rf"\({told}\)"):
+        check(finished(made, TRAIN, config, command=other))
+
+
+def test_with_a_training_goes_what_plays_it(made: Made, config: dict[str, Any]) -> None:
+    evaluation = finished(made, PLAYED, played(PLAYED))
+    check(evaluation)
+    with pytest.raises(UsageError) as refused:
+        check(finished(made, TRAIN, changed(config, "method.epochs", 6)), evaluation)
+    assert str(refused.value).endswith(
+        "remove it and its folder runs/tables/bbbbbbbbbbbb/full/seed-0/train, "
+        "and both of full/seed-0/new-seeds, and it is done again"
+    )
+
+
+def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
+    tmp_path: Path, made: Made, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, other, work = base_of("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
+    training = MarlFolder(work / base[:12] / TRAIN.name)
+    training.create({"config": other})
+    places = ["--out", str(tmp_path), "--work", str(work)]
+    assert reproduce_tables.main(["--list", *places]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {training.path}: was begun by another recipe than today's (method.epochs: 7 there")
+
+    units = tmp_path / "results" / "units"
+    command = shown_command(PLAN, TRAIN, base)
+    write(units, finished(made, TRAIN, other, base=base, policy=base, command=command))
+    for way in ("--list", "--render"):
+        assert reproduce_tables.main([way, *places]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(
+            f"error: {file_of(units, TRAIN)}: was made by another recipe than today's (method.epochs"
+        )
+        assert f"remove it and its folder {training.path}, and it is done again" in told
+        assert told.count("\n") == 1
+    assert not (tmp_path / "results.md").exists()

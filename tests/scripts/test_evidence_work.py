@@ -1,0 +1,289 @@
+"""The queue of units: what is asked of `collab` (a recorder here), only what is missing, on from where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evidence import work as queue_at_work
+from evidence.plan import PLAN, Plan, Stage
+from evidence.record import UnitRecord, file_of, read, read_all, write
+from evidence.units import Unit, phase_of, queue, shown_command
+from evidence.work import NotOver, Place, collab, left, noted, state, work_off
+
+from collab.errors import UsageError
+from collab.library import Library
+from collab.marl.config import load_method
+from collab.marl.configure import configure
+
+Made = Callable[..., UnitRecord]
+TRAIN = Unit(arm="full", seed=0, phase="train")
+SMALL = replace(
+    PLAN,
+    seeds=(0, 1),
+    stages=(
+        Stage(arms=("untrained-team",), phases=("new-seeds",)),
+        Stage(arms=("full", "untrained-team"), phases=("train", "new-seeds")),
+    ),
+)
+
+
+def option(words: Sequence[str], name: str) -> str | None:
+    return words[words.index(name) + 1] if name in words else None
+
+
+@functools.cache
+def head_of_full() -> str:
+    """`marl.json` as the command of TRAIN begins it."""
+    there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
+    settings = [word for word in phase_of(SMALL, TRAIN).options if "=" in word]
+    settings += [f"run.{word}" for word in SMALL.play]
+    begun = configure(Library(), preset="collab", method=load_method("collab"), settings=settings, **there)
+    return json.dumps({"format": 2, "config": asyncio.run(begun).model_dump(mode="json")})
+
+
+# ---------------------------------------------------------------------------------------------------- the queue
+
+
+class Recorder:
+    """Stands in place of `collab`: notes what it is asked for, and takes its time."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.calls: list[list[str]] = []
+        self.minutes = 10.0
+        """That a command takes, unless its budget is smaller."""
+        self.fails: set[str] = set()
+        self.now = 0.0
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.calls.append(list(words))
+        folder = Path(option(words, "--out") or option(words, "--resume") or "")
+        folder.mkdir(parents=True, exist_ok=True)
+        if words[0] == "train-marl":
+            (folder / "marl.json").write_text(head_of_full())
+        if folder.relative_to(self.work).as_posix() in self.fails:
+            self.now += 60
+            return 1
+        budget = float((option(words, "--budget") or "minutes=inf").partition("=")[2])
+        self.now += 60 * min(budget, self.minutes)
+        if budget < self.minutes:
+            self.minutes -= budget
+            return 1
+        (folder / "over").touch()
+        return 0
+
+    def names(self) -> list[str]:
+        """What was asked for, by unit; "resume" before what was gone on with."""
+        told = []
+        for words in self.calls:
+            folder = Path(option(words, "--out") or option(words, "--resume") or "").relative_to(self.work)
+            told.append(("resume " if "--resume" in words else "") + folder.as_posix())
+        self.calls.clear()
+        return told
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(work=tmp_path / "work", units=tmp_path / "units", base="base")
+
+
+@pytest.fixture
+def recorder(place: Place, made: Made, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """With files of finished units made by hand: what is told in them is another test's."""
+
+    def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[str], seconds: float) -> UnitRecord:
+        trains = phase_of(plan, unit).kind == "train-marl"
+        took = made("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
+        more = {"code": list(code), "seconds": took}
+        return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)
+
+    monkeypatch.setattr(queue_at_work, "gathered", gathered)
+    monkeypatch.setattr(queue_at_work, "code_digest", lambda: "code")
+    monkeypatch.setattr(queue_at_work, "is_over", lambda plan, unit, work: (work / unit.name / "over").exists())
+    return Recorder(place.work)
+
+
+def worked(place: Place, recorder: Recorder, **wishes: Any) -> list[str]:
+    """Do what is missing; what `collab` was asked for."""
+    work_off(SMALL, place, read_all(place.units, SMALL), run=recorder, clock=lambda: recorder.now, **wishes)
+    return recorder.names()
+
+
+ALL = [
+    "untrained-team/new-seeds",
+    *(f"full/seed-{seed}/{phase}" for seed in (0, 1) for phase in ("train", "new-seeds")),
+]
+
+
+def test_only_what_is_missing_is_done(place: Place, recorder: Recorder) -> None:
+    assert worked(place, recorder) == ALL
+    assert worked(place, recorder) == []
+    file_of(place.units, TRAIN).unlink()
+    assert worked(place, recorder) == ["resume full/seed-0/train"]
+
+
+def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Place, recorder: Recorder) -> None:
+    recorder.fails = {"full/seed-0/train"}
+    with pytest.raises(NotOver, match="full/seed-0/train: collab ended with exit code 1"):
+        worked(place, recorder)
+    assert recorder.names() == ALL[:2]
+    recorder.fails = set()
+    assert worked(place, recorder) == ["resume full/seed-0/train", *ALL[2:]]
+    assert read(file_of(place.units, TRAIN)).seconds.whole == 60 + 600
+
+
+def test_a_unit_that_would_not_fit_is_not_begun(place: Place, recorder: Recorder) -> None:
+    """Plan: 20 for an evaluation, 38 for a training. The first takes 10, so of 40 only 30 are left."""
+    assert worked(place, recorder, minutes=40) == ALL[:1]
+    assert worked(place, recorder, minutes=19) == []
+    assert worked(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
+
+
+def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Place, recorder: Recorder) -> None:
+    recorder.minutes = 90.0
+    assert worked(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
+    known = read_all(place.units, SMALL)
+    assert (state(SMALL, TRAIN, known, place), left(SMALL, TRAIN, known, place)) == ("begun", 3.8)
+    assert worked(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
+    assert read(file_of(place.units, TRAIN)).seconds.whole == pytest.approx(60 * 90)
+
+
+def test_what_plays_a_training_waits_for_it_and_for_its_weights(place: Place, recorder: Recorder, made: Made) -> None:
+    played = Unit(arm="full", seed=0, phase="new-seeds")
+    assert worked(place, recorder, only="*/new-seeds") == ALL[:1]
+    assert state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
+    write(place.units, made("full", 0, "train", epochs=["1", "1"]))
+    assert state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
+    assert worked(place, recorder, only="full/seed-0/*") == []
+
+
+def test_all_code_that_worked_on_a_unit_is_noted(
+    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.fails = {"untrained-team/new-seeds"}
+    for digest in ("first", "first", "second"):
+        monkeypatch.setattr(queue_at_work, "code_digest", lambda digest=digest: digest)
+        with pytest.raises(NotOver):
+            worked(place, recorder)
+    unit = queue(SMALL)[0]
+    notes = noted(place, unit)
+    assert (notes.code, notes.seconds) == (["first", "second"], 180)
+    assert notes.command == shown_command(SMALL, unit, "base")
+
+
+def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
+    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = ["before"]
+    monkeypatch.setattr(queue_at_work, "code_digest", lambda: code[-1])
+
+    def changed(words: Sequence[str]) -> int:
+        code.append("after")
+        return recorder(words)
+
+    made = work_off(SMALL, place, {}, only="untrained-team/*", run=changed, clock=lambda: recorder.now)
+    assert [record.code for record in made.values()] == [["before", "after"]]
+
+
+def test_what_is_noted_goes_with_the_folder(place: Place, recorder: Recorder) -> None:
+    assert worked(place, recorder) == ALL
+    file_of(place.units, TRAIN).unlink()
+    (place.folder(TRAIN) / "over").unlink()
+    (place.folder(TRAIN) / "marl.json").unlink()
+    place.folder(TRAIN).rmdir()
+    assert worked(place, recorder) == ["full/seed-0/train"]
+    assert read(file_of(place.units, TRAIN)).seconds.whole == 600, "and not 1200"
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(41.0, True), (40.0, False)])
+def test_a_unit_that_took_longer_than_units_are_meant_to_is_named(
+    place: Place, recorder: Recorder, capsys: pytest.CaptureFixture[str], minutes: float, told: bool
+) -> None:
+    recorder.minutes = minutes
+    worked(place, recorder, only="untrained-team/*")
+    line = "warning: untrained-team/new-seeds: took 41.0 minutes, a unit is meant to take at most 40"
+    assert (line in capsys.readouterr().err) == told
+
+
+def test_the_program_that_COLLAB_names_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "collab"
+    program.write_text('#!/usr/bin/env bash\nprintf "%s|" "$@"; exit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("COLLAB", str(program))
+    assert collab(["eval", "--out", "a b"]) == 3
+    assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
+
+
+def test_the_program_stops_in_good_order_when_the_queue_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "collab"
+    program.write_text(
+        "#!/usr/bin/env bash\ntrap 'echo stopping; exit 1' INT\nsleep 0.3\nkill -TERM $PPID\nsleep 20 & wait\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("COLLAB", str(program))
+    assert collab(["eval"]) == 1
+    assert capfd.readouterr().out == "$ collab eval\nstopping\n"
+
+
+def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = queue_at_work.gathered
+
+    def broken(*given: Any, **more: Any) -> UnitRecord:
+        record = whole(*given, **more)
+        rows = [(*row[:5], "EnvironmentFailure") for row in record.measured.episodes] if record.measured else []
+        return UnitRecord.model_validate(
+            record.model_dump() | {"measured": record.measured and record.measured.model_dump() | {"episodes": rows}}
+        )
+
+    monkeypatch.setattr(queue_at_work, "gathered", broken)
+    with pytest.raises(NotOver, match="untrained-team/new-seeds: 2 of 2 episodes broke"):
+        worked(place, recorder)
+    assert not list(place.units.rglob("*.json"))
+    assert recorder.names() == ALL[:1]
+    monkeypatch.setattr(queue_at_work, "gathered", whole)
+    assert worked(place, recorder) == ALL
+
+
+# ------------------------------------------------------------------------------------------- of another recipe
+
+
+@pytest.mark.parametrize("of", ["settings", "command"])
+def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, recorder: Recorder, of: str) -> None:
+    recorder.fails = {"full/seed-0/train"}
+    with pytest.raises(NotOver):
+        worked(place, recorder, only="full/seed-0/*")
+    recorder.names()
+    if of == "settings":
+        head = json.loads(head_of_full())
+        head["config"]["method"]["dpo"]["learning_rate"] = 0.5
+        (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
+    else:
+        notes = place.notes(TRAIN)
+        notes.write_text(notes.read_text().replace("steps=800", "steps=500"))
+    told = {
+        "settings": r"full/seed-0/train: was begun .* \(method.dpo.learning_rate: 0.5 there, 2e-05 today\)",
+        "command": r"full/seed-0/train: was begun .* \(command: steps=500 there, steps=800 today\)",
+    }
+    with pytest.raises(UsageError, match=f"{told[of]}; remove that folder, and it is begun anew"):
+        worked(place, recorder, only="full/seed-0/*")
+    assert recorder.names() == []
+
+
+def test_a_training_of_another_recipe_is_not_played(place: Place, recorder: Recorder) -> None:
+    worked(place, recorder, only="full/seed-0/train")
+    head = json.loads(head_of_full())
+    head["config"]["run"]["graph"]["rounds"] = 2
+    (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
+    with pytest.raises(UsageError, match=r"full/seed-0/train: was begun .*\(graph.rounds: 2 there, 3 today\)"):
+        worked(place, recorder, only="full/seed-0/*")
