@@ -124,6 +124,11 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
 
 
+def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
+    """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
+    return _imported(_target(group, part, where), where)
+
+
 def _target(group: Group, part: Part, where: str) -> str:
     """Where the class of a part is: "module:Class"."""
     target = part.kind if ":" in part.kind else kinds(group).get(part.kind)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs
     from collab.credit.pairs_explained import Explained, Side
     from collab.preferences.rebuild import Changes, Rebuilt
-    from collab.types import PreferencePair
+    from collab.types import PolicyRef, PreferencePair
 
 _SHOWN = 5
 """Pairs that came or went are told one by one up to so many."""
@@ -188,9 +188,15 @@ def _say_head(run: Path, stored: StoredPairs, told: Explained) -> None:
     say(f"pair     {pair.id}")
     say(marked(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy
-    by = "several policies" if policy is None else f"{policy.base}{f' + {policy.adapter}' if policy.adapter else ''}"
+    by = "several policies" if policy is None else _policy(policy)
     say(f"where    {where.trajectory}, step {where.step}, {where.cell.agent} in round {where.cell.round + 1}")
     say(f"policy   {by}{', which said the better side' if pair.source == 'correction' else ''}")
+
+
+def _policy(policy: PolicyRef) -> str:
+    """Base, adapter where there is one, and how often it was updated."""
+    adapter = "" if policy.adapter is None else f" + {policy.adapter}"
+    return f"{policy.base}{adapter}, version {policy.version}"
 
 
 def _who(told: Explained, side: Side) -> str:

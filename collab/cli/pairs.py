@@ -195,13 +195,11 @@ async def _explained(run: Path, id: str, name: str | None) -> tuple[StoredPairs,
 @contextlib.asynccontextmanager
 async def _explainer(run: Path, stored: StoredPairs) -> AsyncIterator[Explainer]:
     """Looks up what pairs of a run rest on, with the words by which they were made where these are there."""
-    from collab.credit.labels import labellings, read_labels
-    from collab.credit.pairs_explained import Explainer
+    from collab.credit.pairs_explained import Explainer, labels_of
     from collab.preferences.rebuild import stored_suite
     from collab.store.reader import RunReader
 
-    name = stored.head.labels
-    labels = read_labels(run, name) if name is not None and name in labellings(run) else None
+    labels = labels_of(run, stored.head)
     async with stored_suite(run) as suite:
         with RunReader(run) as reader:
             yield Explainer(reader, labels, suite.space)

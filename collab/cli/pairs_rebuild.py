@@ -26,7 +26,17 @@ def rebuild(
         typer.Option(
             "--critic",
             metavar="NAME",
-            help="Whose scores decide: labels of the run, oracle, outcome, or the agents file of a critic.",
+            help="Whose scores decide: oracle, outcome, the agents file of a critic, or labels of the run.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="NAME",
+            help="What the critic's labels are called; default: as the critic. Without --critic: the labels that "
+            "decide, as they are there.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -100,6 +110,7 @@ def rebuild(
     wish = Wish(
         run=run,
         critic=critic,
+        labels=labels,
         adversary=adversary,
         sources=None if source is None else sources_of(source),
         threshold=threshold,

@@ -100,6 +100,12 @@ class Labels:
         return sum((judgement.missing for judgement in self.judged.values()), Counter[str]())
 
 
+def check_name(name: str) -> None:
+    """Refuse what labels cannot be called; UsageError."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"labels called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+
+
 def labellings(run: Path) -> list[str]:
     """Names of all labellings of a run, sorted."""
     folder = run / FOLDER
@@ -231,8 +237,7 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tupl
 
 
 def _directory(run: Path, name: str) -> Path:
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"labels called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+    check_name(name)
     return run / FOLDER / name
 
 

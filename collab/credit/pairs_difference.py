@@ -30,7 +30,7 @@ class Difference:
     added: tuple[PreferencePair, ...]
     dropped: tuple[PreferencePair, ...]
     flipped: tuple[tuple[PreferencePair, PreferencePair], ...]
-    """(before, after): the same two replies, preferred the other way round."""
+    """(before, after): the same two replies, preferred the other way round, also by another source; each pair once."""
     kept: tuple[PreferencePair, ...]
     """As they are after."""
 
@@ -46,14 +46,14 @@ def difference(before: Iterable[PreferencePair], after: Iterable[PreferencePair]
     A synthesised reply was said in no cell, so a pair with one is never flipped: it is added or dropped.
     """
     old, new = ({pair.id: pair for pair in pairs} for pairs in (before, after))
-    gone = {_sides(pair): pair for pair in old.values() if pair.id not in new and pair.rejected}
+    gone = [pair for pair in old.values() if pair.id not in new]
     came = [pair for pair in new.values() if pair.id not in old]
-    flipped = [(gone[turned], pair) for pair in came if (turned := _sides(pair, turned=True)) in gone]
-    moved = {pair.id for both in flipped for pair in both}
+    turned = _turned(gone, came)
+    moved = {pair.id for pair in turned.values()}
     return Difference(
-        added=tuple(pair for pair in came if pair.id not in moved),
-        dropped=tuple(pair for pair in old.values() if pair.id not in new and pair.id not in moved),
-        flipped=tuple(flipped),
+        added=tuple(pair for pair in came if pair.id not in turned),
+        dropped=tuple(pair for pair in gone if pair.id not in moved),
+        flipped=tuple((turned[pair.id], pair) for pair in came if pair.id in turned),
         kept=tuple(pair for pair in new.values() if pair.id in old),
     )
 
@@ -92,7 +92,22 @@ def _cause(pair: PreferencePair, chosen: set[tuple[ReplyRef, ...]], labels: Labe
     return WITHOUT_PAIR if score > threshold else NOT_REWARDED
 
 
-def _sides(pair: PreferencePair, *, turned: bool = False) -> tuple[str, tuple[ReplyRef, ...], tuple[ReplyRef, ...]]:
-    """What of two pairs is turned round where one becomes the other: replies may be paired by two sources."""
-    one, other = (pair.rejected, pair.chosen) if turned else (pair.chosen, pair.rejected)
-    return pair.source, one, other
+def _turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair]) -> dict[str, PreferencePair]:
+    """ID of a pair that came → the one that went and preferred its replies the other way round.
+
+    Two sources may pair the same replies: what is of one source is matched first, and nothing twice.
+    """
+    waiting: dict[tuple[tuple[ReplyRef, ...], ...], list[PreferencePair]] = {}
+    for pair in gone:
+        if pair.rejected:
+            waiting.setdefault((pair.rejected, pair.chosen), []).append(pair)
+    found: dict[str, PreferencePair] = {}
+    arrived = list(came)
+    for alike in (True, False):
+        for pair in arrived:
+            others = waiting.get((pair.chosen, pair.rejected), [])
+            fitting = [other for other in others if other.source == pair.source or not alike]
+            if fitting and pair.id not in found:
+                found[pair.id] = fitting[0]
+                others.remove(fitting[0])
+    return found

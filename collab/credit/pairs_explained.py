@@ -1,5 +1,6 @@
 """Why a pair exists: from its sides to the screen, the prompt that was read, and the critic's words.
 
+    labels = labels_of(run, stored.head)                   # stored pairs were made by them
     told = explained(pair, reader, labels, space)
     told.chosen.score, told.chosen.because, told.screen, told.prompt
 
@@ -12,10 +13,12 @@ Everything is looked up where it is stored; what is stored no more, or was judge
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from collab.credit.case import Case, cases
 from collab.credit.critic import CriticCall, Judgement
-from collab.credit.labels import Labels
+from collab.credit.labels import Labels, labellings, read_labels
+from collab.credit.pair_store import PairHead, critic_digest
 from collab.credit.pairs import heard_alike
 from collab.envs.grammar import ActionSpace
 from collab.errors import UsageError
@@ -57,6 +60,22 @@ class Explained:
     """Whether one of the sides was said after hearing other messages; False when the worse was synthesised."""
 
 
+def labels_of(run: Path, head: PairHead) -> Labels | None:
+    """The labels by which stored pairs were made, as they are now.
+
+    Returns:
+        None for pairs by the outcome alone, and where these labels are not stored any more, also where others stand
+        under their name: of another critic, with other options or by another seed.
+
+    Raises:
+        RunFormatError: the labels cannot be read.
+    """
+    if head.labels is None or head.labels not in labellings(run):
+        return None
+    labels = read_labels(run, head.labels)
+    return labels if critic_digest(labels.head) == head.critic_digest else None
+
+
 def explained(pair: PreferencePair, reader: RunReader, labels: Labels | None, space: ActionSpace) -> Explained:
     """Look up what a pair rests on; see `Explainer` for arguments and errors."""
     return Explainer(reader, labels, space).explained(pair)
@@ -67,7 +86,8 @@ class Explainer:
 
     Args:
         reader: of the run that the pairs were made of.
-        labels: whose words to show; None, or of another critic than a pair's, shows none.
+        labels: whose words to show, for stored pairs those of `labels_of`; None, or of another critic's name than a
+            pair's, shows none.
     """
 
     def __init__(self, reader: RunReader, labels: Labels | None, space: ActionSpace) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,16 +15,19 @@ from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
 from collab.credit.labelling import Labelling, label
-from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
+from collab.credit.labels import LabelHead, Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import StoredPairs, critic_digest, pair_names, read_head, read_pairs, write_pairs
 from collab.credit.pairing import Paired, pair_up
 from collab.credit.pairs_difference import Difference, causes, difference
+from collab.credit.pairs_explained import labels_of
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
+from collab.errors import UsageError
 from collab.library import Library
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
-from collab.preferences.parties import opened_critic
+from collab.preferences.parties import free_name, opened_critic
+from collab.preferences.same_critic import other_than
 from collab.preferences.wish import Plan, Wish, plan_of
 from collab.resolve import build_suite
 from collab.runs import stored_config
@@ -179,6 +181,8 @@ class _Work:
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
             return None  # what whoever is not known here left out is counted among the pairs
         async with opened_critic(choice, limits, self.call_s) as (critic, head):
+            if known is not None:
+                self._check_same(known, head)
             with LabelWriter(run, choice.labels, head) as writer:
                 found = await label(
                     self._cases(Rebuilder(self.suite)),
@@ -192,6 +196,16 @@ class _Work:
         self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
         self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
         return found.stopped
+
+    def _check_same(self, known: Labels, head: LabelHead) -> None:
+        """Refuse to have steps judged by another critic than the one that judged the others; UsageError."""
+        run, other = self.wish.run, other_than(known.name, known.head, head)
+        if other is not None:
+            raise UsageError(
+                f"{run}: labels {known.name!r}, which lack {self.progress.steps} steps, were made with {other}; "
+                f"have all steps judged under another name: --critic NAME --labels "
+                f"{free_name(known.name, labellings(run))}"
+            )
 
     def _watched(self, labelling: Labelling) -> None:
         self.progress.labelling = labelling
@@ -240,7 +254,7 @@ class _Work:
         for name in names[::-1] if self.wish.name is None else ():
             if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
                 return name, False
-        name = self.wish.name or _free(labels.name, {*names, *self.wish.kept})
+        name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
         return name, name not in names
 
@@ -272,19 +286,10 @@ class _Work:
 def changes_of(run: Path, before: StoredPairs, after: StoredPairs) -> Changes:
     """What came and went between two sets of pairs of a run, and why; RunFormatError when labels cannot be read."""
     found = difference(before.pairs, after.pairs)
-    there = labellings(run)
 
     def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:
-        name = others.head.labels
-        labels = read_labels(run, name) if name in there else None
-        return causes(missing, others.pairs, labels, others.head.recipe.threshold)
+        return causes(missing, others.pairs, labels_of(run, others.head), others.head.recipe.threshold)
 
     return Changes(
         against=before.name, difference=found, added=why(found.added, before), dropped=why(found.dropped, after)
     )
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """The name itself, or with the first number that is free."""
-    numbered = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(each for each in numbered if each not in taken)

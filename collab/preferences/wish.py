@@ -19,7 +19,7 @@ from collab.preferences.adversaries import (
     adversary_named,
     adversary_of,
 )
-from collab.preferences.parties import CriticChoice, critic_named
+from collab.preferences.parties import CriticChoice, critic_named, labelled
 
 NO_CAP = 0
 """Said for a cap: as many pairs of a state as there are."""
@@ -39,8 +39,10 @@ class Wish:
 
     run: Path
     critic: str | None = None
-    """A labelling of the run, a critic that asks no model, or the agents file of a critic; unsaid and without earlier
+    """A critic that asks no model, the agents file of a critic, or a labelling of the run; unsaid and without earlier
     pairs: the run's only labelling, or the oracle."""
+    labels: str | None = None
+    """What the critic's labelling is called; None for the critic's name. Without a critic: whose scores decide."""
     adversary: str | None = None
     """Unsaid and without earlier pairs: the sampler."""
     sources: Sources | None = None
@@ -115,7 +117,7 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     )
     _check_budget(wish, plan)
     if plan.critic.labels not in labellings(wish.run):
-        _check_free(wish, "--critic", plan.critic.labels)
+        _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
     if wish.name is not None and wish.name in pair_names(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan
@@ -142,13 +144,18 @@ def _adversary(wish: Wish, library: Library, before: StoredPairs | None) -> Adve
 def _critic(
     wish: Wish, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
+    if wish.critic is not None:
+        return critic_named(library, wish.critic, wish.run, seed, wish.labels)
+    if wish.labels is not None:
+        return labelled(wish.run, wish.labels)
     there = labellings(wish.run)
-    name = wish.critic or (None if before is None else before.head.labels)
+    name = None if before is None else before.head.labels
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME")
-    return critic_named(library, name or next(iter(there), ORACLE), wish.run, seed)
+    name = name or next(iter(there), ORACLE)
+    return labelled(wish.run, name) if name in there else critic_named(library, name, wish.run, seed)
 
 
 def _check_budget(wish: Wish, plan: Plan) -> None:

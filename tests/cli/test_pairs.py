@@ -149,6 +149,37 @@ def test_show_prints_both_replies_whole(collab: Command) -> None:
     assert "worse: made up by sampler-1: " in out
 
 
+def test_show_and_explain_name_the_policy_with_its_version(collab: Command) -> None:
+    short = read(collab("list", "run", "--json"))["pairs"][0]["short"]
+    for command in ("show", "explain"):
+        assert "\npolicy   rehearsal, version 0\n" in collab(command, "run", short)[1]
+
+
+def test_words_of_labels_that_were_made_anew_are_not_told_as_the_pairs(collab: Command) -> None:
+    found = read(collab("list", "run", "--name", "oracle", "--json"))["pairs"][0]
+    head = Path("run/labels/oracle/label.json")
+    head.write_text(json.dumps(json.loads(head.read_text()) | {"seed": 1}))
+    told = collab("explain", "run", found["short"])[1]
+    assert "the words of oracle-1 are not stored any more" in told
+    assert read(collab("list", "run", "--name", "oracle", "--json"))["pairs"][0]["score"] is None
+
+
+def test_another_critic_is_not_taken_for_the_one_that_made_the_labels(collab: Command) -> None:
+    Path("mine.yaml").write_text("kind: outcome\n")
+    assert collab("rebuild", "run", "--critic", "mine.yaml")[0] == 0
+    Path("mine.yaml").write_text("kind: oracle\n")
+    assert collab("rebuild", "run", "--critic", "mine.yaml") == (
+        2,
+        "",
+        "error: --critic mine.yaml: labels 'mine' of run were made with critic 'outcome-1', now it is 'oracle-1'; "
+        "keep both with --labels mine-2 beside it, or take what is there with --labels mine instead\n",
+    )
+    code, out, _ = collab("rebuild", "run", "--critic", "mine.yaml", "--labels", "mine-2")
+    assert (code, "by oracle-1 (labels 'mine-2')" in out) == (0, True)
+    code, out, _ = collab("rebuild", "run", "--labels", "mine")
+    assert (code, "by outcome-1 (labels 'mine')" in out, "asked    0 steps judged" in out) == (0, True, True)
+
+
 def test_explain_walks_to_words_screen_and_prompt(collab: Command) -> None:
     short = read(collab("list", "run", "--json"))["pairs"][0]["short"]
     told = read(collab("explain", "run", short, "--json"))

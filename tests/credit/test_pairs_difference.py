@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
-from collab.credit.pairs_difference import IN_NO_PAIR, NO_SCORE, NOT_REWARDED, OTHER_WORSE, WITHOUT_PAIR, causes
+from collab.credit.pairs_difference import (
+    IN_NO_PAIR,
+    NO_SCORE,
+    NOT_REWARDED,
+    OTHER_WORSE,
+    WITHOUT_PAIR,
+    causes,
+    difference,
+)
 from collab.types import CellRef, CellReward, PreferencePair, ReplyRef, RewardMatrix
 
 SCORES = {"ada": 1.0, "ben": 0.5, "cyd": None}
@@ -46,3 +57,38 @@ def test_without_labels_only_the_pairs_tell() -> None:
         id="t", source="trajectory", chosen=(ref("ada"), ref("ada", 1)), rejected=(ref("ben"), ref("ben", 1))
     )
     assert causes([whole], [], labels(), 0.5) == {IN_NO_PAIR: 1}
+
+
+def said(better: str, worse: str, source: str) -> PreferencePair:
+    """A pair of what two agents said."""
+    return PreferencePair(id=f"{source} {better} {worse}", source=source, chosen=(ref(better),), rejected=(ref(worse),))
+
+
+def test_a_pair_is_flipped_by_another_source_too() -> None:
+    before, after = said("ada", "ben", "contrast"), said("ben", "ada", "correction")
+    found = difference([before], [after])
+    assert (found.flipped, found.added, found.dropped) == (((before, after),), (), ())
+
+
+@given(st.data())
+def test_each_pair_is_told_once(data: st.DataObject) -> None:
+    agents, sources = ("ada", "ben", "cyd"), ("contrast", "correction")
+    every = [said(one, other, source) for one in agents for other in agents for source in sources if one != other]
+    before, after = (data.draw(st.lists(st.sampled_from(every), unique=True)) for _ in range(2))
+    found = difference(before, after)
+    assert {one.id for one in before} == {
+        one.id for one in (*found.kept, *found.dropped, *(a for a, _ in found.flipped))
+    }
+    assert len(before) == len(found.kept) + len(found.dropped) + len(found.flipped)
+    assert len(after) == len(found.kept) + len(found.added) + len(found.flipped)
+    assert all((one.chosen, one.rejected) == (other.rejected, other.chosen) for one, other in found.flipped)
+    assert not {(one.chosen, one.rejected) for one in found.added} & {
+        (one.rejected, one.chosen) for one in found.dropped
+    }
+    back = difference(after, before)
+    assert len(back.flipped) == len(found.flipped)
+    went, came = ({one.id: one for one in side if one not in found.kept} for side in (before, after))
+    for one in went.values():
+        alike = f"{one.source} {one.rejected[0].cell.agent} {one.chosen[0].cell.agent}"
+        if alike in came:
+            assert (one, came[alike]) in found.flipped

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ import pytest
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
 from collab.credit.critic import CriticCall, Word, judgement_of
-from collab.credit.labels import LabelHead, Labels
+from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
+from collab.credit.pair_store import read_head, write_pairs
 from collab.credit.pairing import Recipe, pair_up
 from collab.credit.pairs import Sources
-from collab.credit.pairs_explained import Explainer, explained
+from collab.credit.pairs_explained import Explainer, explained, labels_of
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
@@ -114,6 +117,32 @@ def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judge
     for critic, labels in (("oracle-1", judged), ("spoken-1", None)):
         told = explained(replace(one, critic=critic), reader, labels, phone[0].space)
         assert (told.chosen.score, told.chosen.because, told.chosen.call) == (None, "", None)
+
+
+def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
+    phone: Any, reader: RunReader, judged: Labels, tmp_path: Path
+) -> None:
+    run, recipe = tmp_path / "run", Recipe(sources=MIX)
+    shutil.copytree(phone[1], run)
+
+    def written(seed: int) -> Labels:
+        shutil.rmtree(run / "labels", ignore_errors=True)
+        with LabelWriter(run, "spoken", replace(judged.head, seed=seed)) as writer:
+            for one in judged.judged.values():
+                writer.record(one)
+        return read_labels(run, "spoken")
+
+    by = pair_up(phone[2], judged, recipe, space=phone[0].space, prefix=reader.prefix, adversary=SamplerAdversary())
+    labels, made = written(0), asyncio.run(by)
+    write_pairs(run, "spoken", made, recipe=recipe, labels=labels, adversary="sampler-1")
+    write_pairs(run, "whole", made, recipe=recipe, labels=None, adversary=None)
+    head = read_head(run, "spoken")
+    assert labels_of(run, head) == labels
+    assert labels_of(run, read_head(run, "whole")) is None
+    written(1)
+    assert labels_of(run, head) is None
+    shutil.rmtree(run / "labels")
+    assert labels_of(run, head) is None
 
 
 def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]

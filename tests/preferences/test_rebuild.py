@@ -20,7 +20,7 @@ from collab.credit.critic import UNREAD, Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.credit.pairs import NOTHING
-from collab.credit.pairs_difference import NOT_REWARDED
+from collab.credit.pairs_difference import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, ModelFailure, UsageError
@@ -238,11 +238,88 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     rewarded = {(*key, one.cell) for key, each in rewards.items() for one in each if one.reward}
     better = [side for pair in result.stored.pairs for side in pair.chosen]
     assert {(side.trajectory, side.step, side.cell) for side in better} <= rewarded
+    assert made(run, library, critic=str(scorer)).judged == 0
+    make_tiny_checkpoint(weights, labels=2, hidden=16, layers=1, seed=1)
+    with pytest.raises(UsageError, match=r"labels 'scorer' of .* were made with other weights; .* --labels scorer-2 "):
+        made(run, library, critic=str(scorer))
+    assert (made(run, library).judged, made(run, library, labels="scorer").judged) == (0, 0)
     (log,) = sorted((run / "labels" / "scorer" / "events").glob("*.jsonl"))[:1]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    make_tiny_checkpoint(weights, labels=2, hidden=16, layers=1, seed=1)
-    with pytest.raises(UsageError, match=r"was made with option weights '.*; choose another name for these labels"):
+    with pytest.raises(UsageError, match=r"lack 1 steps, were made with other weights; .* --labels scorer-2"):
         made(run, library)
+    renewed = made(run, library, critic=str(scorer), labels="scorer-2")
+    assert renewed.judged == len(cases_of(run))
+    assert read_labels(run, "scorer-2").head.options["weights"] == weights_digest(weights)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_path: Path, whole: bool) -> None:
+    (tmp_path / "own" / "agents").mkdir(parents=True)
+    mine, own = tmp_path / "own" / "agents" / "mine.yaml", Library(own=tmp_path / "own")
+    mine.write_text("kind: outcome\n")
+    made(run, own, critic="mine")
+    if not whole:
+        (log,) = (run / "labels" / "mine" / "events").glob("*.jsonl")
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    mine.write_text("kind: oracle\n")
+    refusal = (
+        "were made with critic 'outcome-1', now it is 'oracle-1'; "
+        "keep both with --labels mine-2 beside it, or take what is there with --labels mine instead"
+    )
+    for name in ("mine", str(mine)):
+        with pytest.raises(UsageError, match=f"^--critic {name}: labels 'mine' of {run} {refusal}$"):
+            made(run, own, critic=name)
+    new = made(run, own, critic="mine", labels="mine-2")
+    assert new.stored is not None
+    assert (new.judged, new.stored.head.critic, new.stored.head.labels) == (len(cases_of(run)), "oracle-1", "mine-2")
+    assert made(run, own, critic="mine", labels="mine-2").judged == 0
+    old = made(run, own, labels="mine")
+    assert old.stored is not None
+    assert (old.judged, old.stored.head.critic, old.stored.head.labels) == (int(not whole), "outcome-1", "mine")
+
+
+def test_two_files_with_one_stem_are_two_critics(run: Path, tmp_path: Path, library: Library) -> None:
+    told = {"one": "kind: outcome\n", "other": "kind: outcome\noptions: {replay: true}\n"}
+    files = {name: tmp_path / name / "critic.yaml" for name in told}
+    for name, file in files.items():
+        file.parent.mkdir()
+        file.write_text(told[name])
+    made(run, library, critic=str(files["one"]))
+    with pytest.raises(UsageError, match=r"'critic' of .* were made with options\.replay None, now it is True; "):
+        made(run, library, critic=str(files["other"]))
+    files["other"].write_text("description: The same.\nkind: outcome\n")
+    assert made(run, library, critic=str(files["other"])).judged == 0
+
+
+def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: Library) -> None:
+    """Also where somebody who speaks is called so; a critic of that name is another than the one by hand."""
+    for name in ("hand", "clumsy", "oracle"):
+        judged_by_hand(run, name, executed_best)
+    for name in ("hand", "clumsy"):
+        result = made(run, library, critic=name)
+        assert result.stored is not None
+        assert (result.judged, result.stored.head.labels, result.stored.head.critic) == (0, name, "hand-1")
+    with pytest.raises(UsageError, match=r"'oracle' of .* were made with critic 'hand-1', now it is 'oracle-1'"):
+        made(run, library, critic="oracle")
+    assert made(run, library, labels="oracle").judged == 0
+    with pytest.raises(UsageError, match=r"--labels new: --critic hand names labels that are there already"):
+        made(run, library, critic="hand", labels="new")
+
+
+def test_changes_are_not_explained_by_labels_of_another_critic(run: Path, library: Library) -> None:
+    """The labels by which the earlier pairs were made are removed, and made anew by somebody else."""
+    judged_by_hand(run, "hand", executed_worst)
+    made(run, library, critic="hand", name="earlier")
+    shutil.copytree(run, run.parent / "kept")
+    shutil.rmtree(run / "labels")
+    made(run, library, critic="judge", labels="hand", name="other")
+    kept, renewed = (
+        made(each, library, critic="oracle", against="earlier").changes for each in (run.parent / "kept", run)
+    )
+    assert kept is not None
+    assert renewed is not None
+    assert kept.added[NOT_REWARDED] > 0
+    assert renewed.added[IN_NO_PAIR] == sum(kept.added.values()) - kept.added[OTHER_WORSE]
 
 
 def test_steps_that_an_unknown_critic_left_out_are_counted(run: Path, library: Library) -> None:
@@ -341,6 +418,8 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
     ("wish", "told"),
     [
         ({"critic": "orcale"}, "no labelling, critic or agents file called 'orcale'; did you mean oracle"),
+        ({"labels": "orcale"}, "no labelling of .* called 'orcale'; .*say who judges: --critic NAME"),
+        ({"critic": "oracle", "labels": "../x"}, "labels called '../x': a name has letters"),
         ({"adversary": "smapler"}, "no adversary called 'smapler'; did you mean sampler"),
         ({"against": "first"}, "no pairs of .* called 'first'"),
         ({"threshold": 1.0}, "threshold 1.0"),

@@ -1,0 +1,87 @@
+"""What makes a critic another than the one that made labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.credit.labels import LabelHead
+from collab.critics import CriticDefinition
+from collab.models.layout import played_digest
+from collab.preferences.same_critic import head_now, other_than
+
+TEXTS = {"system.jinja": "You judge. " * 9, "user.jinja": "Judge."}
+
+
+def asking(**options: Any) -> CriticDefinition:
+    """A critic that asks an engine with these options."""
+    return CriticDefinition(kind="llm", options={"model": {"kind": "openai", "options": {"model": "m"} | options}})
+
+
+def told(definition: CriticDefinition, **options: Any) -> LabelHead:
+    """The head of labels that such a critic made."""
+    critic = definition.model_dump(mode="json", exclude={"description"})
+    return LabelHead(critic="llm-1", options={"critic": critic, "texts": TEXTS, **options}, seed=7)
+
+
+def difference(stored: LabelHead, definition: CriticDefinition, texts: dict[str, str] = TEXTS) -> str | None:
+    return other_than("mine", stored, head_now(definition, texts, stored))
+
+
+@pytest.mark.parametrize(
+    ("definition", "texts", "words"),
+    [
+        (asking(), TEXTS, None),
+        (asking(base_url="http://127.0.0.1:1/v1", concurrency=2), TEXTS, None),
+        (asking().model_copy(update={"description": "The same.", "prompt": "elsewhere"}), TEXTS, None),
+        (asking(model="n"), TEXTS, "options.model.options.model 'm', now it is 'n'"),
+        (asking().model_copy(update={"history": 3}), TEXTS, "history 10, now it is 3"),
+        (asking(), TEXTS | {"user.jinja": "Say."}, "texts.user.jinja 'Judge.', now it is 'Say.'"),
+        (asking(), TEXTS | {"system.jinja": "Judge."}, "other texts.system.jinja"),
+        (CriticDefinition(kind="outcome"), {}, "critic 'llm-1', now it is 'outcome-1'"),
+    ],
+)
+def test_what_decides_scores_is_compared(
+    definition: CriticDefinition, texts: dict[str, str], words: str | None
+) -> None:
+    assert difference(told(asking()), definition, texts) == words
+
+
+def test_another_version_of_a_class_is_another_critic() -> None:
+    older = replace(told(asking()), critic="llm-0")
+    assert difference(older, asking()) == "critic 'llm-0', now it is 'llm-1'"
+
+
+def test_weights_are_compared_where_they_lie(tmp_path: Path) -> None:
+    (file,) = [tmp_path / "model.safetensors"]
+    file.write_bytes(b"some")
+    scorer = CriticDefinition(kind="model", options={"path": str(tmp_path)})
+    asked = CriticDefinition(kind="llm", options={"model": {"kind": "local", "options": {"path": str(tmp_path)}}})
+    for definition, critic in ((scorer, "model-1"), (asked, "llm-1")):
+        file.write_bytes(b"some")
+        stored = replace(told(definition, weights=played_digest(tmp_path, None)), critic=critic)
+        assert difference(stored, definition) is None
+        file.write_bytes(b"other")
+        assert difference(stored, definition) == "other weights"
+    gone = scorer.model_copy(update={"options": {"path": str(tmp_path / "gone")}})
+    stored = replace(told(gone, weights="0" * 64), critic="model-1")
+    assert difference(stored, gone) is None
+
+
+def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() -> None:
+    by_oracle, by_hand = LabelHead(critic="oracle-1"), LabelHead(critic="hand-1")
+    oracle = CriticDefinition(kind="oracle")
+    assert other_than("mine", by_oracle, head_now(oracle, {}, by_oracle)) is None
+    assert other_than("mine", by_hand, head_now(oracle, {}, by_hand)) == "critic 'hand-1', now it is 'oracle-1'"
+
+
+def test_a_secret_is_compared_as_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collab.redact import hide, known_secrets
+
+    monkeypatch.setenv("JUDGE_API_KEY", "sk-abcdefgh12345678")
+    secret, hidden = "sk-abcdefgh12345678", hide(b"sk-abcdefgh12345678", known_secrets()).decode()
+    assert hidden != secret
+    assert difference(told(asking(organization=hidden)), asking(organization=secret)) is None
