@@ -7,7 +7,8 @@
 A cell is one state: K pairs with a common prompt of P tokens and replies of C tokens, all different. A step is
 collation, policy and frozen reference, sigmoid loss with an anchor, backward pass and AdamW on all weights.
 
-trl      TRL's DPOTrainer, fair: nothing cut, no checkpointing, the fastest number of pairs per forward pass.
+trl      TRL's DPOTrainer, fair: nothing cut, no checkpointing, the fastest number of pairs per forward pass of all
+         that divide K (TRL takes the mean of the passes' means, another loss where they are unequal).
 unshared The strongest way without sharing: no padding mask, output layer at replies only; its own fastest number.
 ours     One packed pass.
 bound    The floating-point operations of ours at the peak of matrix products measured here: nobody can be faster.
@@ -16,8 +17,8 @@ Arms alternate in one process; seconds are medians over repetitions, warm-up exc
 first step and the losses of every step are compared between arms in the same run; in float32 a difference ends the
 benchmark with exit code 1 (in bfloat16, more than three times that between the two unshared arms). Where a baseline
 would compute more than `--direct` tokens in a step, it computes one pair and the time of its passes is taken K times,
-which favours it. Memory is the growth of the process (on a GPU: of what is allocated) during the warm-up step; the
-baselines take all their pairs at once in it.
+which favours it. Memory is the growth of the process (on a GPU: of what is allocated) during a step of the kind that
+is timed, at the same number of pairs per pass; where these are fewer than K, the line says how many they are.
 """
 
 from __future__ import annotations
@@ -83,12 +84,12 @@ class Arm:
 
     trainer: Any
     at_once: int
-    """Pairs per forward pass."""
+    """Pairs per forward pass, in the timed steps and in the one whose memory is told."""
     optimizer: Any = None
     seconds: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     memory: float = 0.0
-    """Peak growth in the warm-up step, MB."""
+    """Peak growth in a step, MB."""
 
     def reset(self, weights: dict[str, Tensor]) -> None:
         """Begin with these weights and a new optimizer."""
@@ -193,12 +194,12 @@ def measure(
     logps = {}
     for name, arm in arms.items():
         arm.seconds, arm.losses = [], []
-        arm.at_once = len(given[name])
         arm.reset(weights)
         logps[name] = arm.logps(given[name])
-        arm.memory = warm_up(arm, given[name], options.device)
-        if name != "ours" and factor == 1 and not options.quick:
-            arm.at_once = fastest(arm, given[name])
+        every = len(given[name])
+        arm.at_once = fastest(arm, given[name], [every] if name == "ours" or options.quick else divisors(every))
+        arm.reset(weights)
+        arm.memory = grown(arm, given[name], options.device)
         arm.reset(weights)
     for _ in range(options.repeat):
         for name, arm in arms.items():
@@ -227,8 +228,8 @@ def measure(
     }
 
 
-def warm_up(arm: Arm, pairs: Sequence[PairIds], device: str) -> float:
-    """One step; how far memory grew in it, MB."""
+def grown(arm: Arm, pairs: Sequence[PairIds], device: str) -> float:
+    """How far memory grows in one step, at its peak, MB."""
     if device != "cpu":
         torch.cuda.synchronize()
         before = float(torch.cuda.memory_allocated())
@@ -247,13 +248,17 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
 
 
-def fastest(arm: Arm, pairs: Sequence[PairIds]) -> int:
-    """The number of pairs per forward pass with which a step is fastest."""
+def divisors(count: int) -> list[int]:
+    """Of that number, smallest first."""
+    return [size for size in range(1, count + 1) if count % size == 0]
+
+
+def fastest(arm: Arm, pairs: Sequence[PairIds], sizes: Sequence[int]) -> int:
+    """The number of pairs per forward pass, out of these, with which a step is fastest; one alone is a warm-up."""
     found: dict[int, float] = {}
-    for size in sorted({1, 2, 4, len(pairs)}):
-        if size <= len(pairs):
-            arm.at_once = size
-            found[size] = min(arm.step(pairs)[0] for _ in range(2))
+    for size in sizes:
+        arm.at_once = size
+        found[size] = min(arm.step(pairs)[0] for _ in range(min(2, len(sizes))))
     return min(found, key=found.__getitem__)
 
 
@@ -328,7 +333,7 @@ def main() -> None:
 
 def line(cell: dict[str, Any]) -> str:
     """A cell in one line."""
-    memory = ", ".join(f"{name} {value:.0f}" for name, value in cell["memory_mb"].items())
+    memory = ", ".join(_memory(cell, name) for name in cell["memory_mb"])
     return (
         f"P={cell['prefix_tokens']} C={cell['reply_tokens']} K={cell['pairs']}: {cell['vs_trl']}x TRL, "
         f"{cell['vs_unshared']}x unshared (tokens {cell['token_ratio']}x), {cell['bound_share']:.0%} of the bound; "
@@ -336,19 +341,26 @@ def line(cell: dict[str, Any]) -> str:
     )
 
 
+def _memory(cell: dict[str, Any], name: str) -> str:
+    size, pairs = cell["pairs_at_once"][name], cell["pairs"]
+    return f"{name} {cell['memory_mb'][name]:.0f}" + (f" ({size} of {pairs} pairs)" if size < pairs else "")
+
+
 def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What decides a cell's figures; figures under other settings do not count."""
+    """What decides a cell's figures, and the version of their meaning; others do not count."""
     names = ("shape", "hidden", "layers", "device", "dtype", "repeat", "direct", "quick")
-    return {name: getattr(options, name) for name in names}
+    return {"version": 2, **{name: getattr(options, name) for name in names}}
 
 
 def known(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Cells measured before under the same settings."""
     if options.out is None or not options.out.exists():
         return []
-    before = json.loads(options.out.read_text(encoding="utf-8"))
-    if before["settings"] != settings(options):
-        raise SystemExit(f"{options.out} was measured with other settings ({before['settings']}); name another file")
+    before, own = json.loads(options.out.read_text(encoding="utf-8")), settings(options)
+    theirs = {name: before["settings"].get(name) for name in own}
+    if theirs != own:
+        differ = ", ".join(f"{name} {theirs[name]}, now {own[name]}" for name in own if theirs[name] != own[name])
+        raise SystemExit(f"{options.out} was measured with other settings ({differ}); name another file")
     cells: list[dict[str, Any]] = before["cells"]
     return cells
 

@@ -3,6 +3,10 @@
 The backward pass of a part takes output and log-sum-exp of the *whole* attention that the part belongs to; where the
 part is the whole, it is plain attention's.
 
+Products are no fused kernel: they make tables of scores, each for as many queries at a time as fit into 2^24 float32
+numbers (64 MiB). At most three tables stand side by side in a forward pass and five in a backward pass, 320 MiB however
+long the rows are; none is kept from one pass to the other. In causal parts, later keys are computed and left out.
+
 Shapes: b batch, h heads, n queries, K keys, D head size; query (b, h, n, D), key and value (b, h, K, D).
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,11 @@ def _task(base: Path, stage: Stage, *settings: str, seed: int = 0) -> Task:
     return Task(stage=stage, base=str(base), preset="pocket", recipe=_recipe(stage, *settings), seed=seed)
 
 
-def _states(base: Path, place: Path, processes: int, *settings: str, **changes: Any) -> Prepared:
+def _states(base: Path, place: Path, processes: int, *settings: str, held: bool = False, **changes: Any) -> Prepared:
     """A training by so many processes of states with 3, 1 and 2 pairs, whose rows lie in that directory.
 
     Args:
+        held: whether the second row is no pair, but held on to.
         changes: of the task, such as the adapters that it goes on from.
     """
     rows = []
@@ -79,6 +80,8 @@ def _states(base: Path, place: Path, processes: int, *settings: str, **changes: 
         own = _row(state, "preference", words=20)
         headers = [(Segment(text=f"\nYou are number {number}."),) for number in range(size)]
         rows += [replace(own, prompt=replace(own.prompt, segments=header)) for header in headers]
+    if held:
+        rows[1] = replace(rows[1], rejected=rows[1].reply)
     if not place.exists():
         _write(place, rows)
     options = ["sharing=prefix", "anchor=0.5", "batch_rows=6", "rows_at_once=4", "epochs=3", "learning_rate=1e-3"]
@@ -108,6 +111,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)  # tiny matrices: threads only get in each other's way
     return make_tiny_checkpoint(tmp_path_factory.mktemp("learn") / "base", hidden=32, layers=2, context=512)
+
+
+@pytest.fixture(params=[pytest.param("cpu", id=pytest.HIDDEN_PARAM), pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a test computes: the processor, and (marked) a GPU, which does not round float32 to TF32 meanwhile."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield request.param
+    torch.set_float32_matmul_precision(before)
 
 
 @pytest.fixture(scope="session")

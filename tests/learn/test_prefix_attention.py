@@ -41,15 +41,16 @@ def state(seed: int, *, shared: int = 40, pairs: int = 3) -> list[list[int]]:
     return [*chosen, *rejected]
 
 
-def batch_of(sides: list[tuple[list[int], list[int]]]) -> dict[str, torch.Tensor]:
-    """As TRL's collator makes it."""
+def batch_of(sides: list[tuple[list[int], list[int]]], device: str = "cpu") -> dict[str, torch.Tensor]:
+    """As TRL's collator makes it, there."""
     width = max(len(prompt) + len(reply) for prompt, reply in sides)
     ids, mask, completion = (torch.zeros(len(sides), width, dtype=torch.long) for _ in range(3))
     for row, (prompt, reply) in enumerate(sides):
         stop = len(prompt) + len(reply)
         ids[row, :stop], mask[row, :stop] = torch.tensor([*prompt, *reply]), 1
         completion[row, len(prompt) : stop] = 1
-    return {"input_ids": ids, "attention_mask": mask, "completion_mask": completion}
+    batch = {"input_ids": ids, "attention_mask": mask, "completion_mask": completion}
+    return {name: value.to(device) for name, value in batch.items()}
 
 
 def dense_mask(packing: Packing) -> torch.Tensor:
@@ -142,17 +143,18 @@ def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypa
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-def test_attention_on_a_gpu_is_that_of_a_dense_mask(dtype: torch.dtype, limit: float) -> None:
+def test_attention_on_a_gpu_is_that_of_a_dense_mask(dtype: torch.dtype, limit: float, device: str) -> None:
     packing = pack([prompt + reply for seed in range(2) for prompt, reply in state(seed)], shortest=1)
     torch.manual_seed(0)
     inputs = [
-        torch.randn(heads, len(packing), 64, device="cuda", dtype=dtype, requires_grad=True) for heads in (6, 2, 2)
+        torch.randn(heads, len(packing), 64, device=device, dtype=dtype, requires_grad=True) for heads in (6, 2, 2)
     ]
-    found = attend(*inputs, plan_of(packing.nodes).to(torch.device("cuda")), 0.1)
+    found = attend(*inputs, plan_of(packing.nodes).to(torch.device(device)), 0.1)
     query, key, value = (one.double() for one in inputs)
     scores = query @ key.repeat_interleave(3, 0).transpose(1, 2) * 0.1
-    weights = scores.masked_fill(~dense_mask(packing).cuda(), -torch.inf).softmax(-1)
+    weights = scores.masked_fill(~dense_mask(packing).to(device), -torch.inf).softmax(-1)
     expected = weights @ value.repeat_interleave(3, 0)
     given = torch.randn_like(found)
     ours = torch.autograd.grad(found, inputs, given)
@@ -165,12 +167,12 @@ def test_attention_on_a_gpu_is_that_of_a_dense_mask(dtype: torch.dtype, limit: f
 
 
 @pytest.mark.parametrize("trained", ["all weights", "an adapter"])
-def test_scores_and_gradients_are_those_of_rows_alone(trained: str, model) -> None:
-    model = with_adapter(model) if trained == "an adapter" else model
-    batch = batch_of(state(0) + state(1, shared=9))
+def test_scores_and_gradients_are_those_of_rows_alone(trained: str, device: str, model) -> None:
+    model = (with_adapter(model) if trained == "an adapter" else model).to(device)
+    batch = batch_of(state(0) + state(1, shared=9), device)
     expected = rows_alone(model, batch)
     torch.manual_seed(0)
-    weights = torch.randn(len(expected))  # as if each reply mattered differently
+    weights = torch.randn(len(expected)).to(device)  # as if each reply mattered differently
     (expected * weights).sum().backward()
     ours = shared(model)
     output = score(ours, {**batch, "packed": packed_batch(batch)})
@@ -224,9 +226,9 @@ def test_logits_in_pieces_are_the_same(model, monkeypatch: pytest.MonkeyPatch) -
     assert apart(gradient(ours), expected) <= 1e-5
 
 
-def test_a_mask_that_lets_siblings_be_seen_is_noticed(model) -> None:
+def test_a_mask_that_lets_siblings_be_seen_is_noticed(device: str, model) -> None:
     """The gate is worth something: one node that reaches over its neighbours' tokens fails it."""
-    batch = batch_of(state(0))
+    model, batch = model.to(device), batch_of(state(0), device)
     expected = rows_alone(model, batch)
     packed = packed_batch(batch, shortest=1)
     above = packed.plan.above
@@ -240,10 +242,10 @@ def test_a_mask_that_lets_siblings_be_seen_is_noticed(model) -> None:
     assert float((score(ours, {**batch, "packed": moved}).log_probs.sum(1) - expected).abs().max()) > 1e-3
 
 
-def test_half_precision_is_no_noisier_than_without_sharing(model) -> None:
+def test_half_precision_is_no_noisier_than_without_sharing(device: str, model) -> None:
     """At most three times the noise between two unshared ways: fused attention of rows alone, plain of a batch."""
-    batch = batch_of(state(0) + state(1))
-    plain, ours = model.bfloat16(), shared(model)
+    batch = batch_of(state(0) + state(1), device)
+    plain, ours = model.to(device).bfloat16(), shared(model)
     one = rows_alone(plain, batch)
     found = score(ours, {**batch, "packed": packed_batch(batch)}).log_probs.sum(1)
     plain.set_attn_implementation("eager")

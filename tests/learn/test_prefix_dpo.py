@@ -92,6 +92,8 @@ def trainer_of(kind, base: Path, out: Path, data: Dataset, written=(), *, adapte
         **LOSSES,
         **changes,
     }
+    config = DPOConfig(output_dir=str(out), **options)
+    config._n_gpu = min(config.n_gpu, 1)  # of several GPUs, one
     model, reference = load(base), None
     if loaded:
         torch.manual_seed(1)
@@ -105,7 +107,7 @@ def trainer_of(kind, base: Path, out: Path, data: Dataset, written=(), *, adapte
         trainer = kind(
             model=model,
             ref_model=reference,
-            args=DPOConfig(output_dir=str(out), **options),
+            args=config,
             train_dataset=data,
             processing_class=AutoTokenizer.from_pretrained(base),
             peft_config=None if loaded else adapter,
@@ -149,13 +151,14 @@ def test_what_is_compared_with_itself_is_held_by_the_anchor_alone(base: Path, tm
 @pytest.mark.parametrize(
     "way", [way if way in ("full", "lora") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 )
-def test_five_steps_are_those_of_trl(way: str, base: Path, tmp_path: Path) -> None:
+def test_five_steps_are_those_of_trl(way: str, device: str, base: Path, tmp_path: Path) -> None:
     """Losses to 1e-6 and all metrics, over states of 1 to 5 pairs."""
     data, states = pairs_of([5, 1, 3, 2, 4])
     written = state_batches(states, 3, seed=0)
     assert len(written) == 5
-    theirs, expected = trained(Theirs, base, tmp_path / "theirs", data, written, **WAYS[way])
-    ours, found = trained(Ours, base, tmp_path / "ours", data, written, **WAYS[way])
+    options = {**WAYS[way], "use_cpu": device == "cpu"}
+    theirs, expected = trained(Theirs, base, tmp_path / "theirs", data, written, **options)
+    ours, found = trained(Ours, base, tmp_path / "ours", data, written, **options)
     assert len(ours) == len(theirs) == 5
     first, last = theirs[0], theirs[-1]
     assert abs(last["rewards/margins"] - first["rewards/margins"]) > 0.01  # something was learned meanwhile
@@ -164,6 +167,7 @@ def test_five_steps_are_those_of_trl(way: str, base: Path, tmp_path: Path) -> No
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-6)
         for name in one.keys() - {"loss"}:
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-4), name
+    assert {weight.device.type for weight in (*expected.values(), *found.values())} == {device}
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=5e-5)
 

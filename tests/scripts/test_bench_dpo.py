@@ -44,14 +44,63 @@ def test_arms_agree_and_missing_cells_are_added(bench, monkeypatch, capsys, tmp_
     line, text = capsys.readouterr().out.strip().splitlines()
     assert line.startswith("P=60 C=6 K=3: ")
     assert json.loads(text) == json.loads(out.read_text())
-    with pytest.raises(SystemExit, match="other settings"):
+    with pytest.raises(SystemExit, match=r"other settings \(direct 100000, now 10\); name another file"):
         run(bench, monkeypatch, "--pairs", "2", "--direct", "10", "--out", str(out))
+
+
+def test_figures_of_another_meaning_are_not_mixed_in(bench, monkeypatch, tmp_path) -> None:
+    """Files from before figures had a version, whose memory was that of all pairs at once."""
+    out = tmp_path / "dpo.json"
+    monkeypatch.setattr(sys, "argv", [*SMALL, "--out", str(out)])
+    options = bench.arguments()
+    older = bench.settings(options)
+    del older["version"]
+    out.write_text(json.dumps({"settings": older, "cells": [{"prefix_tokens": 60, "pairs": 1}]}))
+    with pytest.raises(SystemExit, match=r"other settings \(version None, now 2\)"):
+        bench.known(options)
+
+
+def test_the_number_of_pairs_at_once_is_searched_among_all_divisors(bench, monkeypatch) -> None:
+    """Each is tried twice, and the better try counts; at 6 of 12 a step is fastest here."""
+    seconds = {1: [9, 9], 2: [8, 8], 3: [1.5, 7], 4: [6, 6], 6: [5, 1], 12: [4, 4]}
+    arm = bench.Arm(trainer=None, at_once=12)
+    monkeypatch.setattr(bench.Arm, "step", lambda arm, pairs: (seconds[arm.at_once].pop(), 0.0))
+    sizes = bench.divisors(12)
+    assert sizes == [1, 2, 3, 4, 6, 12]
+    assert bench.fastest(arm, [{}] * 12, sizes) == 6
+    assert not any(seconds.values())
+
+
+def test_memory_is_that_of_the_configuration_that_is_timed(bench, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(bench, "fastest", lambda arm, pairs, sizes: sizes[0])
+    measured, stepped = [], []
+    grown, step = bench.grown, bench.Arm.step
+
+    def seen(arm, pairs, device):
+        measured.append((type(arm.trainer).__name__, arm.at_once))
+        return grown(arm, pairs, device)
+
+    def timed(arm, *rest):
+        stepped.append(arm.at_once)
+        return step(arm, *rest)
+
+    monkeypatch.setattr(bench, "grown", seen)
+    monkeypatch.setattr(bench.Arm, "step", timed)
+    run(bench, monkeypatch, "--pairs", "2")
+    assert measured == [("Trl", 1), ("Trl", 1), ("Ours", 2)]
+    assert stepped == [1, 1, 2] * 2  # one for memory, one that is timed
+    line, text = capsys.readouterr().out.strip().splitlines()
+    assert json.loads(text)["cells"][0]["pairs_at_once"] == {"trl": 1, "unshared": 1, "ours": 2}
+    assert line.count("(1 of 2 pairs)") == 2
+    assert "(2 of 2 pairs)" not in line
 
 
 def test_large_baselines_compute_one_pair(bench, monkeypatch, capsys) -> None:
     run(bench, monkeypatch, "--pairs", "3", "--direct", "100")
-    [cell] = json.loads(capsys.readouterr().out.strip().splitlines()[-1])["cells"]
+    line, text = capsys.readouterr().out.strip().splitlines()
+    [cell] = json.loads(text)["cells"]
     assert (cell["baseline_pairs"], cell["pairs_at_once"]) == (1, {"trl": 1, "unshared": 1, "ours": 3})
+    assert line.count("(1 of 3 pairs)") == 2  # memory is of one pair, too
     assert cell["equal"]
 
 
