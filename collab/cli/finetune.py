@@ -134,9 +134,25 @@ def finetune(
         return
     if resume is None:
         begin(prepared, folder.path)
-    with _stopping(max_minutes) as stopping:
-        result = _trained(prepared, folder, stopping, device=device, report_to=reports)
-    _finish(result, folder, as_json)
+    _train(prepared, folder, max_minutes, as_json, device=device, report_to=reports)
+
+
+def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> None:
+    """Go on with a fine-tuning run, on a GPU if there is one, and print how it ended.
+
+    Args:
+        max_minutes: None for no limit.
+
+    Raises:
+        UsageError: the run is done, or base, data or order are no longer what they were.
+        typer.Exit: it stopped early.
+    """
+    from collab.learn.folder import RunFolder
+    from collab.learn.prepare import check_installed
+
+    check_installed()
+    folder = RunFolder(path)
+    _train(rows.as_before(folder, []), folder, max_minutes, as_json, device="auto")
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -230,6 +246,13 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
         emit(as_data(found))
     else:
         say(told(found))
+
+
+def _train(prepared: Prepared, folder: RunFolder, max_minutes: float | None, as_json: bool, **options: Any) -> None:
+    """Train what was begun until it is done or stopped, and print how it ended."""
+    with _stopping(max_minutes) as stopping:
+        result = _trained(prepared, folder, stopping, **options)
+    _finish(result, folder, as_json)
 
 
 def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool], **options: Any) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from collab.cli.report import headline, report_data, show_tables
 from collab.cli.table import table as show_table
 
 if TYPE_CHECKING:
+    from collab.config import Budget
+    from collab.evaluation import Report
     from collab.store.reader import RunReader
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
@@ -45,7 +48,7 @@ def list_runs(
     for path in runs_in(folder):
         try:
             with open_run(path) as reader:
-                rows.append(_summary(path, reader))
+                rows.append(_summary(path, reader, _counted(path, reader)))
         except RunFormatError as error:
             note(f"skipped: {error}")
     rows.sort(key=lambda row: str(row["created"]))
@@ -64,7 +67,7 @@ def list_runs(
                 row["environment"],
                 row["graph"],
                 row["agents"],
-                f"{row['done']}/{row['planned']}",
+                str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}",
                 row["succeeded"],
                 row["status"],
                 row["note"],
@@ -113,18 +116,26 @@ def show_run(
 
 @app.command("resume")
 def resume_run(
-    run: Run,
+    run: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run, or what train-marl, transfer or finetune made with --out.")
+    ],
     *,
     budget: options.BudgetText = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with a run that was stopped or died; broken episodes are played again. A budget starts anew."""
+    """Go on with what was stopped or died: a run, a training, a transfer, a fine-tuning run. A budget starts anew.
+
+    Broken episodes of a run are played again. Runs inside a training are gone on with by the training.
+    """
     from collab.cli.rollout import finish
     from collab.cli.watch import work
     from collab.config import Budget
     from collab.runs import resume
 
     granted = Budget.parse(budget) if budget is not None else None
+    _refuse_part(run)
+    if _gone_on(run, granted, as_json=as_json):
+        return
     result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
     finish(result, as_json=as_json, details=open_run(run).manifest.command == "eval")
 
@@ -162,8 +173,104 @@ def open_run(path: Path) -> RunReader:
     return RunStore.open(path).reader()
 
 
-def _summary(path: Path, reader: RunReader) -> dict[str, Any]:
-    manifest, episodes = reader.manifest, reader.episodes()
+# --------------------------------------------------------------------------------------------------- going on
+
+
+def _refuse_part(run: Path) -> None:
+    """UsageError for a part of a training: what was learned from it must stay what it was."""
+    from collab.errors import UsageError
+    from collab.marl.layout import training_around
+
+    training = training_around(run)
+    if training is not None:
+        raise UsageError(
+            f"{run}: is a part of the training {training.path}, which learns from what it played; go on with all of "
+            f"it: {training.resume}"
+        )
+
+
+def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
+    """Go on with a training, a transfer or a fine-tuning run as its own command does; False where it is none of them.
+
+    Raises:
+        UsageError: a budget of money or tokens is given to fine-tuning.
+        typer.Exit: it stopped early.
+    """
+    from collab.cli import finetune, train_marl, transfer
+
+    if (path / "marl.json").exists():
+        train_marl.go_on(path, budget, as_json=as_json)
+    elif (path / "transfer.json").exists():
+        transfer.go_on(path, budget, as_json=as_json)
+    elif (path / "finetune.json").exists():
+        finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
+    else:
+        return False
+    return True
+
+
+def _minutes(path: Path, budget: Budget | None) -> float | None:
+    from collab.errors import UsageError
+
+    if budget is not None and (budget.usd is not None or budget.tokens is not None):
+        raise UsageError(f"--budget: {path} is a fine-tuning run, which costs neither money nor tokens; limit minutes")
+    return None if budget is None else budget.minutes
+
+
+# ---------------------------------------------------------------------------------------------------- what counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """Which episodes of a run count."""
+
+    steps: int | None = None
+    """With so many a training ends the rollout; None for all other runs, which count all that they planned."""
+    names: frozenset[str] | None = None
+    """Those that belong to such a rollout; None while it has not its steps."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of such a rollout is left to be played, although the run was stopped."""
+        return self.names is not None
+
+
+def _counted(path: Path, reader: RunReader) -> _Counted:
+    """Of a run; where its training cannot be read, as if there were none."""
+    from collab.errors import CollabError
+    from collab.marl.layout import training_of
+
+    if training_of(path) is None:
+        return _Counted()
+    from collab.marl.step_budget import counted_names, steps_wanted
+
+    try:
+        steps = steps_wanted(path)
+        names = counted_names(reader, steps)
+    except (CollabError, LookupError, TypeError, ValueError):
+        return _Counted()
+    return _Counted(steps=steps, names=None if names is None else frozenset(names))
+
+
+def _report(reader: RunReader, counted: _Counted) -> Report:
+    """Over what counts; of a rollout that has not its steps yet, over what is over."""
+    from collab.evaluation import summarise
+    from collab.report import report_of
+
+    report = report_of(reader)
+    if counted.steps is None:
+        return report
+    return summarise(
+        [one for one in report.results if counted.names is None or one.id in counted.names],
+        environment=report.environment,
+        environment_version=report.environment_version,
+        privileged=report.privileged,
+    )
+
+
+def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
+    manifest, names, status = reader.manifest, counted.names, reader.status
+    episodes = [one for one in reader.episodes() if names is None or one.id in names]
     return {
         "run": str(path),
         "created": manifest.created,
@@ -172,20 +279,22 @@ def _summary(path: Path, reader: RunReader) -> dict[str, Any]:
         "graph": manifest.graph,
         "agents": manifest.agents,
         "seed": manifest.seed,
-        "planned": manifest.planned,
+        "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
-        "status": reader.status,
+        "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
     }
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    from collab.report import report_of
+    from collab.cli.watch import resume_command
+    from collab.marl.layout import training_around
 
-    report, summary = report_of(reader), _summary(path, reader)
+    counted, training = _counted(path, reader), training_around(path)
+    report, summary = _report(reader, counted), _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     if as_json:
         head = {key: summary[key] for key in ("run", "created", "command", "graph", "agents", "seed", "status")}
@@ -194,10 +303,15 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
     say(f"who      {summary['agents']} on {summary['graph']}, seed {summary['seed']}")
     headline(report.environment, report, privileged=report.privileged)
+    if counted.whole:
+        beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)
+        say(f"         its training learns from {counted.steps} steps; {beyond} episodes beyond them are not counted")
+    elif counted.steps is not None:
+        say(f"         its training ends it with {counted.steps} steps; this is what is over so far")
     show_tables(report)
     for problem in problems:
         note(f"unreadable: {problem}")
     if summary["status"] in ("stopped", "dead"):
-        say(f"go on with: collab runs resume {path}")
+        say(f"go on with: {resume_command(path) if training is None else training.resume}")
     if report.results:
         say(f"look closer: collab runs show {path} --episode {report.results[0].id} [--step 0]")

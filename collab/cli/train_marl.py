@@ -83,7 +83,7 @@ def train_marl(
     limit = None if budget is None else Budget.parse(budget)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "device", "budget", "as_json"}, "the training")
-        _finish(_go_on(resume, limit, device), as_json)
+        go_on(resume, limit, device=device, as_json=as_json)
         return
     _refuse_graph(context, ablation, graph)
     definitions = options.library(library)
@@ -105,6 +105,30 @@ def train_marl(
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:
         _finish(_begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway), as_json)
+
+
+def go_on(path: Path, budget: Budget | None, *, device: str | None = None, as_json: bool) -> None:
+    """Go on with a training and print how it went.
+
+    Args:
+        budget: as of `collab.marl.loop.resume`, like `device`, and what is raised.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.marl.layout import MarlFolder
+    from collab.marl.loop import resume
+
+    result = work(
+        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        below=below,
+        news=news,
+        resume=MarlFolder(path).resume,
+    )
+    _finish(result, as_json)
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -159,21 +183,6 @@ def _begin(
         below=below,
         news=news,
         resume=MarlFolder(out).resume,
-    )
-
-
-def _go_on(path: Path, budget: Budget | None, device: str | None) -> MarlResult:
-    from collab.marl.layout import MarlFolder
-    from collab.marl.loop import resume
-
-    return work(
-        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
-        path,
-        opening=f"going on with {path}",
-        tell=describe,
-        below=below,
-        news=news,
-        resume=MarlFolder(path).resume,
     )
 
 

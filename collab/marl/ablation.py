@@ -87,6 +87,10 @@ ABLATIONS: dict[str, Ablation] = {
 """By name, in the order in which they are listed."""
 
 
+UNTRAINED = "untrained-team"
+"""What is measured beside them and is none, because nothing is trained."""
+
+
 def check_settings(name: str, settings: Sequence[str]) -> None:
     """ConfigError where a setting says anew what an ablation is about, in part or as a whole."""
     ablation = ABLATIONS[name]
@@ -106,9 +110,14 @@ def ablated(method: Method, name: str, *, graph: str) -> tuple[Method, str]:
         graph: that would be played without it.
 
     Raises:
-        UnknownName: no ablation has that name.
+        UnknownName: no ablation has that name, or it is the untrained team.
         ConfigError: the method is like that already, or does not bear the difference.
     """
+    if name == UNTRAINED:
+        raise UnknownName(
+            f"--ablation {name}: nothing is trained in it, so it is played: collab eval --agents NAME with the agents "
+            "that training begins with, or --agents RUN@epoch0 of any training, whose epoch 0 is that team"
+        )
     if name not in ABLATIONS:
         raise UnknownName.of("ablation", name, ABLATIONS)
     ablation = ABLATIONS[name]

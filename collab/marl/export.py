@@ -193,17 +193,17 @@ def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
     if target.exists():  # the exported directory itself; made to see that it can be
         target.rmdir()
     write(member.source, weights, target)
-    adapter = member.source.base if weights.model is None else None
+    base = member.source.base if weights.model is None else None
     digest = weights_digest(target)
     for slot, path in _files(member, final).items():
         agent = next(iter(member.agents.values())) if not slot else member.agents[slot]
-        _text(target / path.name, _agents_file(agent, final, adapter))
+        _text(target / path.name, _agents_file(agent, final, base))
     card = model_card(
         final.name,
         member.facts,
         digest=digest,
-        merged=member.source.base is not None and adapter is None,
-        base=adapter,
+        merged=member.source.base is not None and base is None,
+        adapter=None if base is None else target,
         agents=_spelled(_files(member, final)),
     )
     _text(target / CARD, card)

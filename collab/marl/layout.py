@@ -100,6 +100,19 @@ def training_of(rollout: Path) -> MarlFolder | None:
     return training if belongs else None
 
 
+def training_around(part: Path) -> MarlFolder | None:
+    """The training that a directory beneath its `epochs` is a part of, as a rollout is; None for what is part of none.
+
+    Its path is relative where it lies in the current folder.
+    """
+    here = Path.cwd()
+    above = (folder.parent for folder in part.resolve().parents if folder.name == "epochs")
+    found = next((folder for folder in above if MarlFolder(folder).file.exists()), None)
+    if found is None:
+        return None
+    return MarlFolder(found.relative_to(here) if found.is_relative_to(here) else found)
+
+
 def clear_unbegun(folder: Path, head: str) -> None:
     """Remove a directory of a part that was killed before its head was written: nothing of it counts yet."""
     if folder.is_dir() and not (folder / head).exists():

@@ -13,13 +13,14 @@ from typing import Any
 import yaml
 
 import collab
-from collab.errors import UnknownName
+from collab.errors import ConfigError, UnknownName
 from collab.learn.export import Source
 from collab.library import BUILT_IN, checkpoint
 from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import first_policy
 from collab.marl.summary import Record, Success, read_record
+from collab.models.vllm import largest_rank
 
 UNKNOWN = "unknown"
 
@@ -94,18 +95,18 @@ def checkpoint_facts(source: Source) -> Facts:
     )
 
 
-def model_card(name: str, facts: Facts, *, digest: str, merged: bool, base: str | None, agents: str) -> str:
+def model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str) -> str:
     """`README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
 
     Args:
         name: of the directory.
         digest: of its weights.
         merged: whether an adapter was added to the weights.
-        base: of an adapter, which needs it; None for a whole checkpoint.
+        adapter: directory of the adapter that the weights are; None for a whole checkpoint.
         agents: what `--agents` takes to play it.
     """
     front: dict[str, Any] = {
-        "library_name": "transformers" if base is None else "peft",
+        "library_name": "transformers" if adapter is None else "peft",
         "pipeline_tag": "text-generation",
         "license": facts.licence or UNKNOWN,
         "tags": ["collab", "agents"],
@@ -113,13 +114,13 @@ def model_card(name: str, facts: Facts, *, digest: str, merged: bool, base: str 
     if facts.base is not None and _is_hub_id(facts.base):
         front["base_model"] = facts.base
     lines = dict(facts.lines)
-    kind = "a LoRA adapter for the base" if base is not None else "whole"
+    kind = "a LoRA adapter for the base" if adapter is not None else "whole"
     lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}\n\n{facts.what}\n\n"
-        f"| | |\n|---|---|\n{table}\n\n{_usage(base is not None, _here(agents))}\n"
+        f"| | |\n|---|---|\n{table}\n\n{_usage(adapter, _here(agents))}\n"
         f"Made by Collab {collab.__version__}.\n"
     )
 
@@ -225,18 +226,27 @@ def _here(agents: str) -> str:
     return ",".join(f"{slot}={'/'.join(Path(path).parts[-depth:])}" for slot, _, path in parts)
 
 
-def _usage(adapter: bool, agents: str) -> str:
-    if adapter:
+def _usage(adapter: Path | None, agents: str) -> str:
+    if adapter is not None:
         load = (
             "base = AutoModelForCausalLM.from_pretrained(BASE)  # the base named above\n"
             'model = PeftModel.from_pretrained(base, ".")'
         )
-        what, served = "from peft import PeftModel\n", "vllm serve BASE --enable-lora --lora-modules team=."
+        what, served = "from peft import PeftModel\n", _served(adapter)
     else:
-        load, what, served = 'model = AutoModelForCausalLM.from_pretrained(".")', "", "vllm serve ."
+        load, what, served = 'model = AutoModelForCausalLM.from_pretrained(".")', "", "$ vllm serve .\n"
     return (
         "From this directory:\n\n"
         f"```python\n{what}from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         f'{load}\ntokenizer = AutoTokenizer.from_pretrained(".")\n```\n\n'
-        f"```console\n$ {served}\n$ collab rollout --agents {agents}\n```\n"
+        f"```console\n{served}$ collab rollout --agents {agents}\n```\n"
     )
+
+
+def _served(adapter: Path) -> str:
+    """The line that starts vLLM for an adapter, with a rank that bears it; empty where vLLM has none that does."""
+    try:
+        rank = largest_rank([adapter], None)
+    except ConfigError:
+        return ""
+    return f"$ vllm serve BASE --enable-lora --max-lora-rank {rank} --lora-modules team=.\n"

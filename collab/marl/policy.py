@@ -23,6 +23,8 @@ from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
+_PER_SLOT = re.compile(r"[^/=@,]+=")
+"""How `ada=X,ben=Y` begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +113,19 @@ def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
 def parse_policy(text: str) -> PolicyName | None:
     """Read `RUN@best`, `RUN@last` or `RUN@epoch3`; None for a name of another kind.
 
+    A file in whose path is an @ is of another kind, and so are names per slot (`ada=X,ben=Y`).
+
     Raises:
-        UsageError: it has an @ and then something else.
+        UsageError: it has an @ and then something else, or an epoch is named for one slot.
     """
-    if "@" not in text:
+    if "@" not in text or Path(text).is_file():
         return None
     found = _NAME.fullmatch(text)
+    if _PER_SLOT.match(text) and not (found and Path(found["run"]).is_dir()):
+        _check_slots_have_files(text)
+        return None
+    if _is_file(text):
+        return None
     if found is None:
         raise UsageError(f"{text!r}: write RUN@best or RUN@epoch3 (or @last), with a training's directory as RUN")
     number = found["number"]
@@ -198,6 +207,22 @@ def told(folder: Path, path: str) -> str:
     """A checkpoint's place for the record: within the training relative to it, so that the whole can be moved."""
     inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
     return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is that of an agents file; one that ends like it need not be there, for no epoch is called so."""
+    return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
+
+
+def _check_slots_have_files(agents: str) -> None:
+    """UsageError where an epoch fills one slot of `ada=X,ben=Y`."""
+    for item in agents.split(","):
+        name = item.partition("=")[2].strip()
+        if "@" in name and not _is_file(name):
+            raise UsageError(
+                f"--agents {item.strip()!r}: an epoch of a training fills all slots (--agents RUN@best), one slot is "
+                "filled by an agents file: collab export RUN@best --out DIR writes those of an epoch"
+            )
 
 
 def _inside(folder: Path, path: str) -> str:

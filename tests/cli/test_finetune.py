@@ -149,9 +149,11 @@ def test_a_run_that_is_out_of_time_stops_and_is_resumed(finetune: Callable[..., 
     code, said, told = finetune("sft", "--max-minutes", "0")
     assert (code, said) == (1, "")
     assert "stopped after step 1 of 4; go on with: collab finetune --resume" in told
-    assert main(["finetune", "--resume", str(tmp_path / "out")]) == 0
+    assert main(["runs", "resume", str(tmp_path / "out"), "--budget", "minutes=0.000001"]) == 1
+    assert "stopped after step 2 of 4" in capsys.readouterr().err
+    assert main(["runs", "resume", str(tmp_path / "out")]) == 0
     said, told = capsys.readouterr()
-    assert "from step-1" in told
+    assert "from step-2" in told
     assert "trained 4 steps" in said
     assert main(["finetune", "--resume", str(tmp_path / "out")]) == 2
     assert "the run is done" in capsys.readouterr().err
@@ -322,5 +324,8 @@ def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["finetune", "--resume", str(tmp_path)]) == 2
     assert "it is no fine-tuning run" in capsys.readouterr().err
     (tmp_path / "finetune.json").write_text('{"format": 1, "stage": "sft"}')
-    assert main(["finetune", "--resume", str(tmp_path)]) == 2
-    assert "finetune.json: damaged, 'base' is missing" in capsys.readouterr().err
+    for command in (["finetune", "--resume"], ["runs", "resume"], ["runs", "resume", "--budget=minutes=3"]):
+        assert main([*command, str(tmp_path)]) == 2
+        assert "finetune.json: damaged, 'base' is missing" in capsys.readouterr().err
+    assert main(["runs", "resume", str(tmp_path), "--budget", "tokens=9,minutes=3"]) == 2
+    assert "is a fine-tuning run, which costs neither money nor tokens; limit minutes" in capsys.readouterr().err

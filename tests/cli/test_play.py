@@ -105,6 +105,19 @@ def test_different_agents_can_fill_the_slots(collab):
     assert "parrot" in read(collab("runs", "list", "mixed", "--json"))[0]["agents"]
 
 
+def test_an_agents_file_lies_anywhere(collab, tmp_path):
+    home = tmp_path / "me@work"
+    home.mkdir()
+    mine = home / "mine.yaml"
+    mine.write_text((Path(LIBRARY) / "agents/parrot.yaml").read_text())
+    asked = ("rollout", "--env", "corridor", "--episodes", "1", "--agents")
+    assert collab(*asked, str(mine), "--out", "one")[0] == 0
+    assert collab(*asked, f"ada={mine},ben=parrot,cyd=parrot,dee={mine}", "--out", "two")[0] == 0
+    for name in (f"{home}/absent.yaml", f"ada={home}/absent.yaml,ben=parrot,cyd=parrot,dee=parrot"):
+        code, _, err = collab(*asked, name, "--out", "three")
+        assert (code, f"no agents file called '{home}/absent.yaml'" in err) == (2, True)
+
+
 def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
     whole = read(collab("rollout", "--env", "corridor", "--agents", "parrot", "--episodes", "6", "--json"))
     options = ("--env", "corridor", "--agents", "parrot", "--episodes", "6", "--concurrency", "1", "--out", "short")

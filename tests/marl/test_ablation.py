@@ -61,6 +61,11 @@ def test_an_unknown_ablation_is_named_with_the_nearest() -> None:
         ablated(load_method("collab"), "no-rc", graph="team")
 
 
+def test_the_untrained_team_is_no_ablation_and_it_is_said_how_it_is_measured() -> None:
+    with pytest.raises(UnknownName, match=r"nothing is trained .* collab eval --agents NAME .* --agents RUN@epoch0"):
+        ablated(load_method("collab"), "untrained-team", graph="team")
+
+
 def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
     config = configured("dpo.beta=0.7", ablation="no-edge-update")
     assert (config.method.dpo.beta, config.method.edges) == (0.7, None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from collab.cli.main import main
@@ -23,6 +24,7 @@ from collab.marl.export import export, find
 from collab.marl.layout import MarlFolder
 from collab.marl.model_card import licence_of, training_facts
 from collab.marl.summary import Record, RowCounts, Success
+from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -165,6 +167,28 @@ def test_it_is_there_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already"):
         export(find(str(tiny)), out, merge=False, dtype=None)
     assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "served"),
+    [
+        ({"r": 64}, "$ vllm serve BASE --enable-lora --max-lora-rank 64 --lora-modules team=.\n"),
+        ({"r": 20, "rank_pattern": {"q_proj": 33}}, " --max-lora-rank 64 "),
+        ({"r": 600}, None),
+    ],
+)
+def test_an_adapters_card_starts_a_server_that_bears_its_rank(
+    tiny: Path, tmp_path: Path, config: Mapping[str, Any], served: str | None
+) -> None:
+    """Unless told, vLLM refuses adapters of a rank above 16; one that it never bears has no such line."""
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    write_json(adapter / CONFIG, {"peft_type": "LORA", "base_model_name_or_path": str(tiny), **config})
+    save_file({"weight": torch.zeros(1)}, adapter / WEIGHTS[0])
+    done = export(find(str(adapter)), tmp_path / "out", merge=False, dtype=None)
+    card = (done.path / "README.md").read_text()
+    assert "vllm" not in card if served is None else served in card
+    assert "$ collab rollout --agents agents.yaml\n" in card
 
 
 def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:

@@ -39,6 +39,29 @@ def test_other_names_with_an_at_are_refused(text: str) -> None:
         parse_policy(text)
 
 
+def test_an_at_in_the_path_of_an_agents_file_names_no_epoch(tmp_path: Path) -> None:
+    """What is there is taken first; of what is not, the library says that it lacks it."""
+    folder = tmp_path / "me@work"
+    folder.mkdir()
+    for name in ("mine.yaml", "mine@best"):
+        (folder / name).touch()
+        assert parse_policy(f"{folder}/{name}") is None
+        assert parse_policy(f"ada={folder}/{name},ben=pocket") is None
+    assert parse_policy(f"{folder}/missing.yaml") is parse_policy(f"ada={folder}/missing.yaml,ben=pocket") is None
+    assert parse_policy(f"{folder}@best") == PolicyName(run=folder, epoch=None)
+    odd = tmp_path / "rate=0.1"
+    odd.mkdir()
+    assert parse_policy(f"{odd}@last") == PolicyName(run=odd, epoch=None, last=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["ada=runs/x@best,ben=runs/y@best", "ben=runs/y@best,ada=me@work/p.yaml", "ada=pocket, ben=runs/y@newest"]
+)
+def test_an_epoch_fills_all_slots_or_none(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--agents '(ada=runs/x|ben=runs/y)@\w+': .* fills all slots .*collab export"):
+        parse_policy(text)
+
+
 def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configured) -> None:
     run = configured().run
     policy = first_policy(run, configured().method).updated(2, {"ada": "new"})

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.api import resolved
+from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
+from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
 from collab.marl.play import rollout_report, trajectories_of
 from collab.marl.policy import Policy
@@ -114,6 +119,56 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
             shutil.copytree(folder.epoch(1).rollout, run)
         with RunReader(run) as reader:
             assert [one.id for one in counted_in(run)(reader)] == [one.id for one in those]
+
+
+def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
+    library: Library,
+    configured: Callable[..., MarlConfig],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rollout that has its steps is whole, however many were planned; to play on would change what was judged."""
+    training = MarlFolder(tmp_path / "training")
+    training.create({"config": configured("steps=8").model_dump(mode="json")})
+    out = training.epoch(1).rollout
+
+    async def play() -> None:
+        planned = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600)
+        run = with_prompts(await resolved(planned, once_per_task=False), library)
+        async with ended_by(out, 8, asyncio.Event()) as ending:
+            await start(run, library, out, stop=ending.stop, admit=ending.admit)
+
+    def told(*arguments: str, code: int = 0) -> str:
+        assert main(["runs", *arguments]) == code
+        shown = capsys.readouterr()
+        return shown.err if code else shown.out
+
+    asyncio.run(play())
+    those = [one.id for one in trajectories_of(out, 8)]
+    found = json.loads(told("show", str(out), "--json"))
+    assert ([one["id"] for one in found["episodes"]], found["status"]) == (those, "finished")
+    assert found["success"]["episodes"] == len(those)
+    shown = told("show", str(out))
+    assert "its training learns from 8 steps" in shown
+    assert "go on with" not in shown
+    (row,) = json.loads(told("list", str(tmp_path), "--json"))
+    assert (row["done"], row["planned"], row["status"]) == (len(those), len(those), "finished")
+    assert told("resume", str(out), code=2).rstrip().endswith(f"go on with all of it: {training.resume}")
+    with monkeypatch.context() as inside:
+        inside.chdir(tmp_path)
+        assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train-marl --resume training")
+
+    training.write({"config": configured("steps=1000").model_dump(mode="json")})
+    shown = told("show", str(out))
+    assert "its training ends it with 1000 steps; this is what is over so far" in shown
+    assert f"go on with: {training.resume}\n" in shown
+    (row,) = json.loads(told("list", str(tmp_path), "--json"))
+    assert (row["planned"], row["status"]) == (None, "stopped")
+    everything = len(trajectories_of(out))
+    assert f" {everything} " in told("list", str(tmp_path))
+    training.file.write_text("{}")
+    assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
 
 
 def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path) -> None:
