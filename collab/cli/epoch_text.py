@@ -85,7 +85,7 @@ def _rows(name: str, rows: RowCounts) -> list[str]:
     if rows.unjudged:
         lines.append(f"unjudged {name}: {rows.unjudged} steps that nobody could judge")
     if rows.retokenised:
-        lines.append(f"tokens   {name}: {rows.retokenised} pairs in other tokens than were sampled")
+        lines.append(f"tokens   {name}: {rows.retokenised} pairs with a sampled reply whose tokens are not known")
     return lines
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 
 def over_pairs(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """A metric of pairs, `margin` or `preference_accuracy`, lines by the number of pairs that they are about.
+    """A metric of pairs, such as `margin` or `logp_chosen`, lines by the number of pairs that they are about.
 
     Args:
-        lines: metrics, as logged.
+        lines: metrics, as logged; a line without `compared` counts as one pair.
 
     Returns:
         None where nothing was compared.
@@ -23,7 +23,7 @@ def over_pairs(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
-    """How much likelier a chosen side became: its mean log-ratio to the reference.
+    """How much likelier the chosen side of a pair became: its mean log-ratio to the reference.
 
     The log p of a batch tells more of its replies than of training; what is compared with the reference does not.
 
@@ -34,8 +34,8 @@ def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None
     Returns:
         Nats; None where nothing was compared with a reference.
     """
-    told = [line["reward_chosen"] for line in _last_quarter(lines, "reward_chosen")]
-    return sum(told) / len(told) / beta if told else None
+    reward = over_pairs(lines, "reward_chosen")
+    return None if reward is None else reward / beta
 
 
 def _last_quarter(lines: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:

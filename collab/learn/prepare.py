@@ -60,16 +60,6 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What of a step is compared with something else than itself."""
-
-    rows: int
-    """Those whose two replies differ; the others are held on to, and their margin is 0."""
-    share: float
-    """Their weight in the mean over the step that a trainer logs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """All that is decided before anything is trained."""
 
@@ -112,22 +102,16 @@ class Prepared:
         return [sum(sizes[row] for row in step.rows) for step in self.steps]
 
     @property
-    def step_pairs(self) -> list[Compared] | None:
-        """What each step compares; None where that is whole trajectories, or nothing."""
+    def step_pairs(self) -> list[int] | None:
+        """Rows of each step whose two replies differ; the others are held on to.
+
+        None for other stages than `dpo`, and where whole trajectories are compared.
+        """
         if self.trajectories is not None or not isinstance(self.task.recipe, DpoRecipe):
             return None
         items = self.encoded.items
         differ = [isinstance(one, Pair) and not np.array_equal(one.chosen, one.rejected) for one in items]
-        return [self._compared(step, differ) for step in self.steps]
-
-    def _compared(self, step: Step, differ: Sequence[bool]) -> Compared:
-        """Where prefixes are shared a step is one mean over its rows, else one of means over passes side by side."""
-        at_once = len(step.parts) if shares(self.task.recipe) else self.world
-        groups = [step.parts[first : first + at_once] for first in range(0, len(step.parts), at_once)]
-        means = [[differ[row] for part in group for row in part] for group in groups]
-        return Compared(
-            rows=sum(differ[row] for row in step.rows), share=sum(sum(one) / len(one) for one in means) / len(means)
-        )
+        return [sum(differ[row] for row in step.rows) for step in self.steps]
 
     def computed(self, part: Sequence[int]) -> int:
         """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""

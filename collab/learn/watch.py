@@ -17,7 +17,7 @@ from collab.learn.finetune import LOWER
 from collab.learn.folder import RunFolder
 from collab.learn.memory import give_back
 from collab.learn.order import Step
-from collab.learn.prepare import Compared
+from collab.learn.pair_means import PAIRS
 
 _OURS = {
     "loss": "loss",
@@ -34,9 +34,8 @@ _OURS = {
     "rewards/accuracies": "preference_accuracy",
 }
 """Trainer's names of metrics and ours."""
-_OF_PAIRS = ("margin", "preference_accuracy")
-"""Which of ours are told of rows whose replies differ; the trainer takes the mean over all rows."""
-
+_OF_PAIRS = {name for name in _OURS if name.startswith(("logps/", "rewards/"))}
+"""Which of the trainer's are told of rows whose replies differ, where there may be others."""
 
 FALL = 2.0
 """Nats that a chosen reply may lose, as a whole, before there is an alarm: a factor of seven in its probability."""
@@ -66,29 +65,31 @@ class Progress:
         return line if self.alarm is None else f"{line}\nalarm: {self.alarm}"
 
 
-def displacement(first: Mapping[str, float], now: Mapping[str, float], beta: float) -> str | None:
+def displacement(now: Mapping[str, float], beta: float) -> str | None:
     """The alarm of preference training: the chosen replies become less likely while the margin grows.
 
     DPO's loss knows the margin alone, log-ratio of chosen less that of rejected. It falls, too, when both become
     unlikely and the rejected one faster; what is unlearned then goes to replies that nobody looked at.
 
+    Both are told against the reference, whose own margin is 0. So a policy that is not the reference when training
+    begins (a later epoch against the initial policy) may have an alarm from its first step on.
+
     Args:
-        first: metrics of the first logged step, where policy and reference are the same: without a `margin` it is 0.
-        now: metrics of this one; `reward_chosen` is beta (log p − log p of the reference), as TRL logs it. There is no
-            `margin` where no pair was compared.
+        now: metrics of a logged step, of its pairs alone; `reward_chosen` is beta (log p − log p of the reference).
+            There is neither it nor a `margin` where no pair was compared.
         beta: of the loss.
 
     Returns:
-        What to tell, or None: the chosen replies lost less than `FALL` nats against the reference, or the margin does
-        not grow.
+        What to tell, or None: the chosen replies lost less than `FALL` nats against the reference, or the margin is
+        not above that of the reference.
     """
-    if "margin" not in now or now["margin"] <= first.get("margin", 0.0):
+    if now.get("margin", 0.0) <= 0:
         return None
     fall = -now["reward_chosen"] / beta
     if fall < FALL:
         return None
     return (
-        f"chosen replies are {fall:.1f} nats less likely than before training while the margin grows "
+        f"chosen replies are {fall:.1f} nats less likely than under the reference while the margin grew "
         f"to {now['margin']:.2f}; raise anchor or beta, lower learning_rate, or use pairs that differ less"
     )
 
@@ -98,7 +99,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
     Args:
         tokens: tokens of each step, padding left out.
-        compared: of each step, what its margin is of; None where all of it is compared, or nothing.
+        compared: of each step, how many of its rows are pairs; None where all of it is compared, or nothing.
         watch: called with every logged step.
         stopping: asked after every step; True ends the run with a checkpoint.
         writes: whether this is the process that writes.
@@ -111,7 +112,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         folder: RunFolder,
         steps: Sequence[Step],
         tokens: Sequence[int],
-        compared: Sequence[Compared] | None,
+        compared: Sequence[int] | None,
         *,
         watch: Callable[[Progress], None],
         stopping: Callable[[], bool],
@@ -126,7 +127,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         self._compared, self._logged = compared, 0
         self._stopping, self._writes, self._gather = stopping, writes, gather
         self._began, self._first = time.perf_counter(), 0
-        self._beta, self._before = beta, next(iter(folder.read_metrics()), None)
+        self._beta = beta
         self.stopped = False
         """Whether the run was ended before its last step."""
 
@@ -153,12 +154,10 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             return
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
-        values = {ours: logs[theirs] for theirs, ours in _OURS.items() if theirs in logs}
-        values = self._of_pairs(values, range(self._logged, step))
+        values = self._values(logs, range(self._logged, step))
         self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
-        self._before = self._before or line
-        alarm = None if self._beta is None else displacement(self._before, line, self._beta)
+        alarm = None if self._beta is None else displacement(line, self._beta)
         if alarm is not None:
             line["alarm"] = alarm
         self._folder.add_metrics(line)
@@ -176,15 +175,14 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             )
         )
 
-    def _of_pairs(self, values: dict[str, Any], steps: range) -> dict[str, Any]:
-        """Margin and accuracy of what was compared in some steps, and how much that was; without it there are none."""
-        if self._compared is None or "margin" not in values:
-            return values
-        found = [self._compared[step] for step in steps]
-        rows, share = sum(one.rows for one in found), sum(one.share for one in found) / len(found)
-        if not rows:
-            return {name: value for name, value in values.items() if name not in _OF_PAIRS}
-        return {**values, **{name: values[name] / share for name in _OF_PAIRS}, "compared": rows}
+    def _values(self, logs: Mapping[str, Any], steps: range) -> dict[str, Any]:
+        """Metrics by our names; those of pairs, and how many pairs these steps have, only where they have one."""
+        if self._compared is None:
+            return {ours: logs[name] for name, ours in _OURS.items() if name in logs}
+        names = {f"{PAIRS}{name}" if name in _OF_PAIRS else name: ours for name, ours in _OURS.items()}
+        values = {ours: logs[name] for name, ours in names.items() if name in logs}
+        pairs = sum(self._compared[step] for step in steps)
+        return {**values, "compared": pairs} if pairs else values
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:

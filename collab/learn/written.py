@@ -17,6 +17,7 @@ from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
 from collab.learn.muon import MuonAdamW
 from collab.learn.norms import final_gain, set_apart
+from collab.learn.pair_means import PairMeans
 from collab.learn.preset import Recipe
 from collab.learn.reading import read
 from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
@@ -108,7 +109,7 @@ class WholeSteps(Tokenised):
         return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
 
 
-class WrittenDpo(Tokenised, DPOTrainer):  # type: ignore[misc]
+class WrittenDpo(PairMeans, Tokenised, DPOTrainer):  # type: ignore[misc]
     """Preferences in a written order, as they were tokenised here."""
 
     def compute_loss(self, *rest: Any, **named: Any) -> Any:
@@ -117,7 +118,7 @@ class WrittenDpo(Tokenised, DPOTrainer):  # type: ignore[misc]
             return super().compute_loss(*rest, **named)
 
 
-class WrittenSharedDpo(WholeSteps, SharedPrefixDPOTrainer):
+class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
     """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
 
     def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:

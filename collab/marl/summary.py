@@ -71,11 +71,11 @@ class Trained(Definition):
     accuracy: float | None
     """Share of those pairs whose chosen side is preferred."""
     logp_chosen: float | None
-    """Mean log p of a chosen reply in nats, as last logged …"""
+    """Mean log p of a pair's chosen reply in nats, as last logged …"""
     logp_chosen_first: float | None
     """… and as first logged."""
     chosen_gain: float | None = None
-    """Nats that a chosen side is likelier than under the reference, as a mean over the last quarter of the logged
+    """Nats that a chosen side is likelier than under the reference, of the pairs in the last quarter of the logged
     steps; None also where an older version wrote it."""
     alarm: str | None = None
     """The last alarm; None when there was none."""
@@ -89,21 +89,22 @@ class RowCounts(Definition):
     replies: list[tuple[int, int]] = Field(default_factory=list)
     """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
     anchors: int = 0
-    """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin and accuracy leave
-    them out."""
+    """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin, accuracy and log p
+    leave them out."""
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
     """Pairs that became no row, by cause."""
     repeated: int = 0
-    """Rows, older ones included, with prompt and replies of one before them: each is learned once. 0 for whole
-    trajectories, of which none is left out."""
+    """Rows, older ones included, with prompt and replies of one before them, in the same tokens: each is learned once.
+    0 for whole trajectories, of which none is left out."""
     unjudged: int = 0
     """Steps of the epoch that nobody could judge, where rewarded replies are learned; else see `PairCounts`."""
     digest: str | None = None
     """SHA-256 over all that is learned, older rows included; None in records that were written without it."""
     retokenised: int = 0
-    """Pairs, kept or refused, whose chosen reply or heard messages have other tokens now than were sampled."""
+    """Pairs, kept or refused, with a sampled reply whose tokens are not known in the policy's tokenizer: it is learned
+    in those of its text."""
 
 
 class PairCounts(Definition):

@@ -188,7 +188,7 @@ def _anew(loop: Loop, number: int) -> str:
 def _trained(loop: Loop, folder: RunFolder) -> Trained:
     """What a finished run tells of itself."""
     manifest, lines = folder.manifest(), folder.read_metrics()
-    first, last = lines[0], lines[-1]
+    last, logps = lines[-1], [line["logp_chosen"] for line in lines if "logp_chosen" in line]
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
         checkpoint=told(loop.folder.path, str(folder.final.resolve())),
@@ -199,8 +199,8 @@ def _trained(loop: Loop, folder: RunFolder) -> Trained:
         loss=last["loss"],
         margin=over_pairs(lines, "margin"),
         accuracy=over_pairs(lines, "preference_accuracy"),
-        logp_chosen=last.get("logp_chosen"),
-        logp_chosen_first=first.get("logp_chosen"),
+        logp_chosen=logps[-1] if logps else None,
+        logp_chosen_first=logps[0] if logps else None,
         chosen_gain=chosen_gain(lines, loop.config.method.dpo.beta),
         alarm=alarms[-1] if alarms else None,
     )

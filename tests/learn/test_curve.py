@@ -12,6 +12,8 @@ def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:
     assert chosen_gain(lines, beta=0.1) == pytest.approx((0.05 - 0.15) / 2 / 0.1)
     assert chosen_gain(lines[:5], beta=0.5) == pytest.approx(9.0 / 0.5)
     assert chosen_gain([{"loss": 1.0}], beta=0.1) is None
+    few = [{"reward_chosen": -0.3, "compared": 3}, {"reward_chosen": 0.1, "compared": 1}, {"loss": 0.7}]
+    assert chosen_gain([{"reward_chosen": 9.0, "compared": 9}] * 6 + few, beta=0.1) == pytest.approx(-2.0)
 
 
 def test_pairs_count_alike_and_lines_without_one_not_at_all() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from collab.learn.finetune import begin, train
+from collab.learn.pair_means import PairMeans
 from collab.learn.prepare import prepare
 from collab.learn.watch import Progress, displacement
 from collab.models.tiny import make_tiny_checkpoint
 from collab.synth.rows import Row
 
-EQUAL = {"margin": 0.0, "reward_chosen": 0.0}
+OF_PAIRS = ("logp_chosen", "logp_rejected", "reward_chosen", "reward_rejected", "margin", "preference_accuracy")
 
 
 @pytest.mark.parametrize(
@@ -21,20 +22,22 @@ EQUAL = {"margin": 0.0, "reward_chosen": 0.0}
         ({"margin": 0.5, "reward_chosen": 0.3}, None),  # both better
         ({"margin": 0.5, "reward_chosen": -0.1}, None),  # 1 nat down, within what is allowed
         ({"margin": -0.5, "reward_chosen": -1.0}, None),  # less likely, and the loss shows it
-        ({"margin": 0.5, "reward_chosen": -1.0}, "10.0 nats less likely"),
+        ({"margin": 0.0, "reward_chosen": -1.0}, None),
+        ({"margin": 0.5, "reward_chosen": -1.0}, "10.0 nats less likely than under the reference"),
+        ({"margin": 2.9, "reward_chosen": -0.5}, "5.0 nats less likely"),  # whatever the first step of an epoch shows
         ({}, None),
     ],
 )
 def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> None:
     """With beta 0.1, a reward of −1 is log p − log p_ref = −10 nats."""
-    found = displacement(EQUAL, now, beta=0.1)
+    found = displacement(now, beta=0.1)
     assert (found is None) == (alarm is None)
     assert alarm is None or alarm in str(found)
 
 
 @pytest.mark.parametrize("sharing", ["prefix", "none"])
-def test_margin_and_accuracy_are_those_of_rows_that_are_compared(sharing, samples, base: Path, tmp_path: Path) -> None:
-    """Against another reference margins are not 0; rows that are held on to change none of them."""
+def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, base: Path, tmp_path: Path) -> None:
+    """Against another reference margins are not 0; rows that are held on to change no metric of pairs."""
     other = make_tiny_checkpoint(tmp_path / "other", hidden=32, layers=2, context=512, seed=1)
     settings = ["epochs=1", "learning_rate=1e-12", f"sharing={sharing}"]
     pairs = samples.rows(4, ["preference"])
@@ -49,21 +52,49 @@ def test_margin_and_accuracy_are_those_of_rows_that_are_compared(sharing, sample
     (alone,), (beside,) = lines("alone", pairs), lines("beside", pairs + held)
     assert abs(alone["margin"]) > 1e-3
     assert (alone["compared"], beside["compared"]) == (4, 4)
-    for name in ("margin", "preference_accuracy"):
-        assert beside[name] == pytest.approx(alone[name], rel=1e-4)
+    assert alone["margin"] == pytest.approx(alone["reward_chosen"] - alone["reward_rejected"], rel=1e-3)
+    for name in OF_PAIRS:
+        assert beside[name] == pytest.approx(alone[name], rel=1e-4), name
     single = lines("single", pairs + held, "batch_rows=1", "rows_at_once=1")
     assert len(single) == 8
     told = [line for line in single if "compared" in line]
     assert len(told) == 4
-    assert sum(line["margin"] for line in told) / 4 == pytest.approx(alone["margin"], rel=1e-4)
-    assert all("preference_accuracy" not in line for line in single if line not in told)
+    for name in OF_PAIRS:
+        assert sum(line[name] for line in told) / 4 == pytest.approx(alone[name], rel=1e-4), name
+    assert not any(name in line for line in single if line not in told for name in OF_PAIRS)
     uneven = lines("uneven", pairs + held[:1], "rows_at_once=3")[0]  # passes of three rows and of two
     assert uneven["compared"] == 4
     assert uneven["preference_accuracy"] == pytest.approx(alone["preference_accuracy"]) == 1
     last = lines("last", pairs + held, "batch_rows=1", "rows_at_once=1", "log_every=8")[-1]
-    later = [line["margin"] for line in told if line["step"] > 1]  # the first step has a line of its own
+    later = [line for line in told if line["step"] > 1]  # the first step has a line of its own
     assert last["compared"] == len(later)
-    assert last["margin"] == pytest.approx(sum(later) / len(later), rel=1e-4)
+    for name in OF_PAIRS:
+        assert last[name] == pytest.approx(sum(line[name] for line in later) / len(later), rel=1e-4), name
+
+
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
+def test_what_is_told_of_pairs_changes_no_weight(sharing, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    """Steps of several passes, some of them without a pair, with an anchor: bit for bit what is trained without it."""
+    pairs = samples.rows(9, ["preference"])
+    rows = [row if number % 3 else replace(row, rejected=row.reply) for number, row in enumerate(pairs)]
+    settings = ("epochs=2", "batch_rows=4", "rows_at_once=1", "anchor=0.5", f"sharing={sharing}")
+    prepared = prepare(samples.task(base, "dpo", *settings), rows)
+
+    def trained(name: str) -> tuple[dict[str, bytes], list[tuple[float, float]], set[str]]:
+        folder = begin(prepared, tmp_path / name)
+        train(prepared, folder, device="cpu")
+        weights = {path.name: path.read_bytes() for path in folder.final.glob("*.safetensors")}
+        lines = folder.read_metrics()
+        return weights, [(line["loss"], line["grad_norm"]) for line in lines], set().union(*lines)
+
+    weights, losses, told = trained("told")
+    monkeypatch.delattr(PairMeans, "compute_loss")
+    monkeypatch.delattr(PairMeans, "log")
+    assert told.issuperset(OF_PAIRS)
+    others, expected, untold = trained("untold")
+    assert untold.isdisjoint(OF_PAIRS)
+    assert weights == others
+    assert losses == expected
 
 
 def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path, tmp_path: Path) -> None:
@@ -77,7 +108,7 @@ def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path
     train(prepared, folder, device="cpu")
     assert prepared.step_pairs is not None
     last = folder.read_metrics()[-1]
-    assert last.get("compared", 0) == sum(one.rows for one in prepared.step_pairs[3:]) > 0
+    assert last.get("compared", 0) == sum(prepared.step_pairs[3:]) > 0
     assert 0 <= last["preference_accuracy"] <= 1
 
 

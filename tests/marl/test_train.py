@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,23 @@ def test_rows_that_are_all_too_long_are_no_pair(
         trained, untrained = learned(loop, preferences)
         assert trained == {}
         assert untrained["shared"].startswith(f"{NO_PAIR}: none of 6 fits into dpo.context=16, the longest has ")
+
+
+def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
+    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path
+) -> None:
+    """Of four steps of one row, one has a pair: it is the first and the last to tell of one."""
+    rows = [preferences[0], *(replace(row, rejected=row.reply) for row in preferences[1:4])]
+    small = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=1", "dpo.log_every=1")
+    loop = process(configured(f"run.agents.*.options.path={tiny}", *small), tmp_path)
+    trained: dict[str, Any] = learned(loop, rows)[0]
+    lines = RunFolder(loop.folder.epoch(1).training("shared")).read_metrics()
+    assert len(lines) == 4
+    (pair,) = [line for line in lines if "logp_chosen" in line]
+    found = trained["shared"]
+    assert found.logp_chosen == found.logp_chosen_first == pair["logp_chosen"]
+    assert found.chosen_gain == pytest.approx(pair["reward_chosen"] / loop.config.method.dpo.beta)
+    assert found.margin == pair["margin"]
 
 
 @pytest.mark.slow
