@@ -78,17 +78,23 @@ async def start(
     """
     config = with_prompts(config, library)
     async with _stage_set(config) as (suite, team):
-        config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
-        _check_oracle(config, suite, team)
-        _check_sight(config, suite)
-        capabilities = await team.probe()
-        _check_budget(config, capabilities)
-        for slot, able in capabilities.items():
-            if not team.network.agents[slot].model.privileged:  # which looks at the solution, whatever it is shown
-                check_sees(config.agents[slot], able, f"agents/{config.agent_names[slot]}")
+        config, capabilities = await _fitting(config, suite, team)
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
             return await _play(config, suite, team, writer, out, [], {}, watch, stop, admit)
+
+
+async def check(config: RunConfig) -> None:
+    """Find out all that `start` finds out before it writes: the environment opens, the team answers, limits count.
+
+    Args:
+        config: with its prompts.
+
+    Raises:
+        UsageError, RunError: as `start` would; nothing is written either way.
+    """
+    async with _stage_set(config) as (suite, team):
+        await _fitting(config, suite, team)
 
 
 async def resume(
@@ -153,6 +159,19 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
             await team.close()
     finally:
         await suite.close()
+
+
+async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
+    """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
+    config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
+    _check_oracle(config, suite, team)
+    _check_sight(config, suite)
+    capabilities = await team.probe()
+    _check_budget(config, capabilities)
+    for slot, able in capabilities.items():
+        if not team.network.agents[slot].model.privileged:  # which looks at the solution, whatever it is shown
+            check_sees(config.agents[slot], able, f"agents/{config.agent_names[slot]}")
+    return config, capabilities
 
 
 def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:

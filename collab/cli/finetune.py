@@ -267,7 +267,7 @@ def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool]
             last, alarmed = now, alarmed or news
             rows.tell(str(progress))
 
-    return train(prepared, folder, watch=watch, stopping=stopping, **options)
+    return train(prepared, folder, watch=watch, stopping=stopping, tell=rows.tell, **options)
 
 
 @contextlib.contextmanager

@@ -120,7 +120,7 @@ def go_on(path: Path, budget: Budget | None, *, device: str | None = None, as_js
     from collab.marl.loop import resume
 
     result = work(
-        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
+        lambda watch, stop: resume(path, budget=budget, device=device, tell=note, watch=watch, stop=stop),
         path,
         opening=f"going on with {path}",
         tell=describe,

@@ -31,13 +31,20 @@ def describe(progress: Progress) -> str:
 
 
 def below(progress: Progress) -> list[str]:
-    """What a screen shows beside that line: the last epochs side by side, and all of the last one."""
-    records = progress.records[-_SHOWN:]
-    if not records:
-        return []
-    rows = table_lines(COLUMNS, map(epoch_row, records), shutil.get_terminal_size().columns)
-    details = [plain(line) for line in epoch_lines(records[-1])]
-    return ["", *(line for row in rows for line in row.splitlines()), "", f"epoch {records[-1].epoch}", *details]
+    """What a screen shows beside that line.
+
+    The last epochs side by side, what is known of the one that goes on, and all of the last one that is over.
+    """
+    records, now = progress.records[-_SHOWN:], progress.so_far
+    lines: list[str] = []
+    if records:
+        rows = table_lines(COLUMNS, map(epoch_row, records), shutil.get_terminal_size().columns)
+        lines += ["", *(line for row in rows for line in row.splitlines())]
+    if now is not None:
+        lines += ["", f"epoch {now.epoch}, so far", *map(plain, epoch_lines(now))]
+    if records:
+        lines += ["", f"epoch {records[-1].epoch}", *map(plain, epoch_lines(records[-1]))]
+    return lines
 
 
 def news(progress: Progress) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from collab.cli import options
 from collab.cli import training_options as training
 from collab.cli.output import data, emit, note
-from collab.cli.transfer_text import describe, result_data, show_plan, show_result
+from collab.cli.transfer_text import below, describe, news, result_data, show_plan, show_result
 from collab.cli.watch import end_early, work
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def transfer(
     limit = None if budget is None else Budget.parse(budget)
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
-        _go_on(resume, limit, device, plan=plan, as_json=as_json)
+        go_on(resume, limit, device=device, plan=plan, as_json=as_json)
         return
     _refuse_untrained(context, mode)
     wish = _wish(
@@ -155,9 +155,38 @@ def transfer(
     )
     config = _configured(library, wish)
     if plan:
-        _show_plan(config, None, as_json=as_json)
+        _show_plan(config, None, device, as_json=as_json)
         return
     result = _begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway)
+    _finish(result, as_json=as_json)
+
+
+def go_on(path: Path, budget: Budget | None, *, device: str | None = None, plan: bool = False, as_json: bool) -> None:
+    """Go on with a transfer and print what came of it.
+
+    Args:
+        budget: as of `collab.transfer.run.resume`, like `device`, and what is raised.
+        plan: whether only what is left is printed.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import resume, stored_config
+
+    folder = TransferFolder(path)
+    if plan:
+        _show_plan(stored_config(folder), folder, device, as_json=as_json)
+        return
+    result = work(
+        lambda watch, stop: resume(path, budget=budget, device=device, tell=note, watch=watch, stop=stop),
+        path,
+        opening=f"going on with {path}",
+        tell=describe,
+        below=below,
+        news=news,
+        resume=folder.resume,
+    )
     _finish(result, as_json=as_json)
 
 
@@ -221,32 +250,16 @@ def _begin(
         out,
         opening=f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}{how}, in {out}",
         tell=describe,
+        below=below,
+        news=news,
         resume=TransferFolder(out).resume,
     )
 
 
-def _go_on(path: Path, budget: Budget | None, device: str | None, *, plan: bool, as_json: bool) -> None:
-    from collab.transfer.layout import TransferFolder
-    from collab.transfer.run import resume, stored_config
-
-    folder = TransferFolder(path)
-    if plan:
-        _show_plan(stored_config(folder), folder, as_json=as_json)
-        return
-    result = work(
-        lambda watch, stop: resume(path, budget=budget, device=device, watch=watch, stop=stop),
-        path,
-        opening=f"going on with {path}",
-        tell=describe,
-        resume=folder.resume,
-    )
-    _finish(result, as_json=as_json)
-
-
-def _show_plan(config: TransferConfig, folder: TransferFolder | None, *, as_json: bool) -> None:
+def _show_plan(config: TransferConfig, folder: TransferFolder | None, device: str | None, *, as_json: bool) -> None:
     from collab.transfer.plan import plan
 
-    found = asyncio.run(plan(config, folder))
+    found = asyncio.run(plan(config, folder, device))
     if as_json:
         emit(data(found))
     else:

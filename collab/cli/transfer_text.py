@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.output import say, table
+from collab.cli.training_text import below as below_training
 from collab.cli.training_text import describe as describe_training
+from collab.cli.training_text import news as news_of_training
 from collab.cli.watch import describe as describe_collection
 
 if TYPE_CHECKING:
@@ -25,6 +27,16 @@ def describe(progress: Progress) -> str:
     elif isinstance(progress.inner, Training):
         parts.append(describe_training(progress.inner))
     return " | ".join(part for part in parts if part)
+
+
+def below(progress: Progress) -> list[str]:
+    """What a screen shows beside that line while the training goes on: its epochs."""
+    return below_training(progress.training) if progress.inner is progress.training is not None else []
+
+
+def news(progress: Progress) -> list[str]:
+    """What a log is told of epochs of the training that are over."""
+    return [] if progress.training is None else news_of_training(progress.training)
 
 
 def show_plan(plan: Plan) -> None:

@@ -19,7 +19,7 @@ _SHOWN = 16
 
 def verify_resume(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch and two kills: half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch, one thread and two kills: half a minute.")] = False,
     kills: Annotated[
         int | None,
         typer.Option(
@@ -47,7 +47,8 @@ def verify_resume(
 ) -> None:
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
 
-    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part.
+    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part. Both trainings have two
+    threads; whoever goes on starts with one, and has to find out.
 
     Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not, or when no
     process came to one of the points.
@@ -64,7 +65,8 @@ def verify_resume(
     many, drawn = kills or (2 if quick else 7), secrets.randbelow(1_000_000) if seed is None else seed
     note(f"points are drawn with --seed {drawn}")
     epochs, more = 1 if quick else 2, tuple(settings or ())
-    proof = verify(folder, kills=many, seed=drawn, epochs=epochs, settings=more, tell=note)
+    threads = 1 if quick else 2
+    proof = verify(folder, kills=many, seed=drawn, epochs=epochs, threads=threads, settings=more, tell=note)
     if as_json:
         emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
     else:

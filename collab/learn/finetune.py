@@ -21,6 +21,7 @@ from collab.learn.order import of_process
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
 from collab.learn.sharded import check_checkpoint, check_sharded
+from collab.learn.threads import as_begun, threads_head
 
 if TYPE_CHECKING:
     from collab.learn.watch import Watcher
@@ -42,11 +43,18 @@ class Result:
     """As last logged."""
 
 
-def begin(prepared: Prepared, out: Path) -> RunFolder:
-    """Make the run directory; UsageError when something is there already."""
-    folder = RunFolder(out)
+def begin(prepared: Prepared, out: Path, resume: str | None = None) -> RunFolder:
+    """Make the run directory; UsageError when something is there already.
+
+    A run of one process is trained in as many threads as torch has here, whoever goes on with it. Each of several has
+    as many as its launcher says.
+
+    Args:
+        resume: as of `RunFolder`.
+    """
+    folder = RunFolder(out, resume)
     if world()[0] == 0:
-        folder.create(prepared.manifest())
+        folder.create({**prepared.manifest(), **(threads_head() if prepared.world == 1 else {})})
     return folder
 
 
@@ -85,6 +93,7 @@ def train(
     stopping: Callable[[], bool] = lambda: False,
     device: str = "auto",
     report_to: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Result:
     """Train to the end, or until asked to stop; goes on from the newest whole checkpoint where there is one.
 
@@ -93,12 +102,13 @@ def train(
         stopping: asked after every step; True stops with a checkpoint.
         device: "auto" takes a GPU when there is one, or "cpu".
         report_to: further places for metrics, "tensorboard" or "trackio".
+        tell: takes a line where it goes on in another number of threads than torch has here.
 
     Raises:
         ConfigError: the weights cannot be loaded.
         UsageError: another process trains this run, or it is done.
         RunFormatError: the checkpoint to go on from is damaged.
-        Diverged: loss or gradient is no longer a number.
+        Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
         StoreFailure: something cannot be written.
     """
     if world()[0] != 0:
@@ -108,7 +118,8 @@ def train(
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        return _train(prepared, folder, watch, stopping, device, report_to)
+        with as_begun(folder.manifest(), str(folder.manifest_path), tell):
+            return _train(prepared, folder, watch, stopping, device, report_to)
     finally:
         lock.release()
 

@@ -32,10 +32,12 @@ class RunFolder:
 
     Args:
         path: of the run directory.
+        resume: the command that goes on with it where it is a part of something larger; None for `collab finetune`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, resume: str | None = None) -> None:
         self.path = path
+        self._resume = resume
         self.final = path / "final"
         """The result; a directory once the run is done."""
         self.partial = path / "checkpoints" / ".partial"
@@ -62,7 +64,7 @@ class RunFolder:
             StoreFailure: it cannot be written.
         """
         self.check_free()
-        with writing(self.path, "start again"):
+        with writing(self.path, self._resume or "start again"):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.manifest_path, {"format": FORMAT, **manifest})
 
@@ -96,7 +98,7 @@ class RunFolder:
     @property
     def resume(self) -> str:
         """The command that goes on with the run."""
-        return f"collab finetune --resume {shlex.quote(str(self.path))}"
+        return self._resume or f"collab finetune --resume {shlex.quote(str(self.path))}"
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 

@@ -59,13 +59,13 @@ def launch(
 
     Raises:
         UsageError: there are fewer GPUs than processes, or the run cannot be trained.
-        Diverged: loss or gradient is no longer a number.
+        Diverged: loss, gradient or weights are no longer numbers.
         TrainingFailure: the processes failed; their reason is the message.
         StoreFailure: nothing can be written.
     """
     check_processes(prepared.world, device, parallelism)
     _give_back_gpus()
-    started = _started(command(prepared.world, folder.path, device, parallelism), folder, device)
+    started = _started(command(prepared.world, folder.path, device, parallelism, folder.resume), folder, device)
     try:
         code = _watched(started, prepared, folder, watch, stopping)
     finally:
@@ -78,8 +78,10 @@ def launch(
     return _result(prepared, folder)
 
 
-def command(processes: int, out: Path, device: str, parallelism: Parallelism = "ddp") -> list[str]:
-    """What is run."""
+def command(
+    processes: int, out: Path, device: str, parallelism: Parallelism = "ddp", resume: str | None = None
+) -> list[str]:
+    """What is run; `resume` as of `RunFolder`."""
     machines = "gpus" if _gpus(device) else "cpus"
     names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
     return [
@@ -87,6 +89,7 @@ def command(processes: int, out: Path, device: str, parallelism: Parallelism = "
         *("--config_file", str(CONFIGS / f"{names[parallelism]}.yaml"), "--main_process_port", "0"),
         *("--num_processes", str(processes)),
         *("-m", "collab.learn.process", str(out), "--device", device, "--while-alive", str(os.getpid())),
+        *([] if resume is None else ["--resume", resume]),
     ]
 
 
@@ -140,6 +143,8 @@ def _progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> Progre
         steps=steps,
         group=line["group"],
         loss=line["loss"],
+        margin=line.get("margin"),
+        accuracy=line.get("preference_accuracy"),
         tokens_per_s=trained / max(seconds, 1e-9),
         left_s=seconds / max(line["step"] - first, 1) * (steps - line["step"]),
         alarm=line.get("alarm"),

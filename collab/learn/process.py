@@ -64,9 +64,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--while-alive", type=int, required=True, metavar="PROCESS")
+    parser.add_argument("--resume", metavar="COMMAND", help="goes on with the run; told where it fails")
     asked = parser.parse_args(arguments)
     try:
-        train_as_asked(RunFolder(asked.out), asked.device, lambda: is_alive(asked.while_alive))
+        train_as_asked(RunFolder(asked.out, asked.resume), asked.device, lambda: is_alive(asked.while_alive))
     except CollabError as error:
         if world()[0] == 0:
             why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"

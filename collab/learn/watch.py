@@ -54,6 +54,10 @@ class Progress:
     """Since this process began, padding left out."""
     left_s: float
     """At the speed so far."""
+    margin: float | None = None
+    """Of the pairs that were logged last; None where nothing was compared, here and below."""
+    accuracy: float | None = None
+    """Share of those pairs whose chosen side is preferred."""
     alarm: str | None = None
     """What goes wrong although the loss looks well; None when nothing does."""
 
@@ -61,7 +65,12 @@ class Progress:
         loss = "-" if self.loss is None else f"{self.loss:.4g}"
         left = timedelta(seconds=round(self.left_s))
         speed = f"{self.tokens_per_s:,.0f} tokens/s"
-        line = f"step {self.step}/{self.steps}  {self.group}  loss {loss}  {speed}  {left} left"
+        pairs = ""
+        if self.margin is not None:
+            pairs += f"  margin {self.margin:.3f}"
+        if self.accuracy is not None:
+            pairs += f"  accuracy {self.accuracy:.1%}"
+        line = f"step {self.step}/{self.steps}  {self.group}  loss {loss}{pairs}  {speed}  {left} left"
         return line if self.alarm is None else f"{line}\nalarm: {self.alarm}"
 
 
@@ -169,6 +178,8 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
                 steps=len(self._steps),
                 group=group,
                 loss=logs["loss"],
+                margin=values.get("margin"),
+                accuracy=values.get("preference_accuracy"),
                 tokens_per_s=speed,
                 left_s=left,
                 alarm=alarm,
@@ -189,10 +200,29 @@ def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:
     """Diverged when weights are lost; steps that come after could not mend them."""
     for name in ("loss", "grad_norm"):
         if not math.isfinite(float(logs.get(name) or 0.0)):
-            raise Diverged(
-                f"step {step}: {name} is {logs[name]}",
-                LOWER,
-            )
+            raise Diverged(f"step {step}: {name} is {logs[name]}", LOWER)
+
+
+def check_weights(step: int, model: Any, accelerator: Any) -> None:
+    """Refuse to keep weights that are lost, also where no step since was logged; all processes ask.
+
+    Args:
+        step: the last one trained.
+        model: whose trained weights, or this process's parts of them, are looked at. Those that lie elsewhere
+            (DeepSpeed's, with ZeRO-3) are not seen.
+
+    Raises:
+        Diverged: one of them is no number, or infinite, in any process.
+    """
+    lost = any(weight.requires_grad and not _is_finite(weight.detach()) for weight in model.parameters())
+    if any_process(accelerator)(lost):
+        raise Diverged(f"step {step}: some weights are no numbers", LOWER)
+
+
+def _is_finite(weight: Any) -> bool:
+    """Whether all of a tensor is; costs no second one of its size, and of a part in each process sees this one's."""
+    own = weight.to_local() if hasattr(weight, "to_local") else weight
+    return own.numel() == 0 or bool(torch.isfinite(torch.stack(own.aminmax())).all())
 
 
 def any_process(accelerator: Any) -> Callable[[bool], bool]:

@@ -22,6 +22,7 @@ from collab.learn.preset import Recipe
 from collab.learn.reading import read
 from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
 from collab.learn.trajectory_dpo import TrajectoryDPOTrainer
+from collab.learn.watch import check_weights
 
 
 class Written:
@@ -58,7 +59,11 @@ class Written:
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """All processes write into the temporary folder; the first one renames it when all are done."""
+        """All processes write into the temporary folder; the first one renames it when all are done.
+
+        The last step is saved, too, so that no result is written of weights that are lost (`Diverged`).
+        """
+        check_weights(self.state.global_step, self.model, self.accelerator)
         with saving(self.folder.path, self.folder.resume):
             Trainer._save_checkpoint(self, model, trial)  # not TRL's, which adds a model card
             self.accelerator.wait_for_everyone()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from collab.comparison import TOLERATED_FAILURES
 from collab.config import RunConfig
 from collab.errors import RunError
 from collab.evaluation import Report
@@ -21,6 +22,7 @@ from collab.marl.loop_state import Loop
 from collab.marl.play import (
     evaluate,
     is_lost,
+    is_spoilt,
     measured,
     rewired,
     roll_out,
@@ -29,7 +31,7 @@ from collab.marl.play import (
     trajectories_of,
 )
 from collab.marl.policy import Policy
-from collab.marl.record import Parts, record_of, record_of_start
+from collab.marl.record import Parts, of_judging, of_pairs, of_play, record_of, record_of_start
 from collab.marl.row_store import store, stored
 from collab.marl.rows import Evidence, rows_of
 from collab.marl.scribe import Record as Told
@@ -60,11 +62,15 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     if folder.record.exists():
         return _known(loop, folder)
     dag = rewired(loop.config, number, folder, loop.folder.resume)
-    run = await rollout_config(loop.config, number, policy, dag)
-    played = await _play(loop, run, folder)
+    run, threshold = await rollout_config(loop.config, number, policy, dag), loop.config.method.pairs.threshold
+    played, rollout = await _play(loop, run, folder)
+    loop.progress.tell(**of_play(played, rollout))
     labels = await judged(loop, run, folder, played)
+    loop.progress.tell(**of_judging(labels, run, threshold))
     pairs = await compared(loop, run, folder.rollout, played, labels)
+    loop.progress.tell(**of_pairs(pairs))
     rows = await _rows(loop, number, Evidence(run=run, played=played, labels=labels, pairs=pairs), policy)
+    loop.progress.tell(rows=rows)
     with loop.timed("training", whole=not is_begun(folder, loop.config.groups)):
         trained, untrained = await learn(loop, number, policy)
     policy = _updated(loop, number, policy, trained)
@@ -72,7 +78,7 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     made = Parts(
         run=run,
         played=played,
-        rollout=rollout_report(folder.rollout, loop.config.method.steps),
+        rollout=rollout,
         labels=labels,
         pairs=pairs,
         rows=rows,
@@ -81,7 +87,6 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
         report=report,
         measured=measured(loop.config, folder.evaluation),
     )
-    threshold = loop.config.method.pairs.threshold
     return _close(loop, folder, record_of(number, made, policy, loop.folder.path, loop.seconds, threshold))
 
 
@@ -99,32 +104,48 @@ def require_played(loop: Loop, report: Report, place: Path) -> Report:
     """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
     if not is_lost(report):
         return report
-    epoch = loop.progress.epoch
+    raise _unplayed(loop, report, f"{place}: none of {len(report.results)} episodes could be played")
+
+
+def require_measured(loop: Loop, report: Report, place: Path) -> Report:
+    """The report of an evaluation; RunError where too many of its episodes broke to choose an epoch by it.
+
+    Whoever goes on plays those again.
+    """
+    require_played(loop, report, place)
+    if not is_spoilt(report):
+        return report
+    broken = f"{report.broken} of {report.planned.episodes} episodes broke (allowed: {TOLERATED_FAILURES:.0%})"
+    raise _unplayed(loop, report, f"{place}: {broken}, too many to choose an epoch by")
+
+
+def _unplayed(loop: Loop, report: Report, what: str) -> RunError:
+    epoch, first = loop.progress.epoch, next(one.error for one in report.results if one.error is not None)
     trained = (
         "; where the policy itself is lost, begin another training with the policy of an earlier epoch (--agents "
         f"{loop.folder.path}@epoch{epoch - 1}) and a lower dpo.learning_rate"
     )
-    raise RunError(
-        f"{place}: none of {len(report.results)} episodes could be played, the first broke with "
-        f"{report.results[0].error}; mend that, and play them again with: {loop.folder.resume}"
+    return RunError(
+        f"{what}, the first broke with {first}; mend that, and play them again with: {loop.folder.resume}"
         f"{trained if epoch > 0 else ''}"
     )
 
 
-async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> list[Trajectory]:
+async def _play(loop: Loop, run: RunConfig, folder: EpochFolder) -> tuple[list[Trajectory], Report]:
+    """What is learned from, and how all of it went."""
     loop.begin("rollout")
     async with judging_ahead(loop, run, folder.rollout):
         with loop.timed("rollout", whole=not (folder.rollout / FILE).exists()):
             await roll_out(loop, run, folder.rollout)
     steps = loop.config.method.steps
-    require_played(loop, rollout_report(folder.rollout, steps), folder.rollout)
-    return trajectories_of(folder.rollout, steps)
+    report = require_played(loop, rollout_report(folder.rollout, steps), folder.rollout)
+    return trajectories_of(folder.rollout, steps), report
 
 
 async def _measure(loop: Loop, policy: Policy, folder: EpochFolder) -> Report:
     loop.begin("evaluation")
     with loop.timed("evaluation", whole=not runs_in(folder.evaluation)):
-        return require_played(loop, await evaluate(loop, policy, folder.evaluation), folder.evaluation)
+        return require_measured(loop, await evaluate(loop, policy, folder.evaluation), folder.evaluation)
 
 
 async def _rows(loop: Loop, number: int, found: Evidence, policy: Policy) -> dict[str, RowCounts]:

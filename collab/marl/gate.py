@@ -1,6 +1,6 @@
 """Who may judge in a training: a critic whose last calibration is good enough for the method, or the oracle.
 
-Whoever is asked in a training, critic and adversary, must be there before anything is played.
+Whoever is asked in a training, team, critic and adversary, must be there before anything is played.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
 from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
+from collab.marl.policy import first_policy, playing
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.parties import opened_critic
+from collab.runs import check
 
 
 async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
@@ -71,12 +73,16 @@ def _address(critic: Any) -> str:
 
 
 async def check_parties(config: MarlConfig, budget: Budget) -> None:
-    """Open whom the method asks, and close them again: what is wrong with them is found before a rollout is paid for.
+    """Open environment and team, and whom the method asks, and close them again.
+
+    What is wrong with them is found before anything is written, played or paid for.
 
     Raises:
         ConfigError: one cannot be built; its key is missing, for example.
-        UsageError: a limit is on something that one of them does not count.
+        UsageError: a limit is on something that one of them does not count; the environment cannot be opened because
+            something is not installed.
         ModelFailure: the server of one does not answer.
+        EnvironmentFailure: the environment does not open.
     """
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
@@ -86,3 +92,5 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     if method.objective == "dpo":
         async with opened_adversary(config.erring, budget, call_s):
             pass
+    team = playing(run, first_policy(run, method), method.determinism)
+    await check(team.model_copy(update={"budget": budget}))

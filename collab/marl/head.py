@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import (
-    Diverged,
     EnvironmentFailure,
     ModelFailure,
     RunError,
@@ -88,7 +87,7 @@ class HeadFile:
         try:
             yield
         except RunError as error:
-            if self.resume in str(error) or isinstance(error, Diverged):
+            if self.resume in str(error):
                 raise
             kind = next(one for one in _KINDS if isinstance(error, one))
             raise kind(f"{error}; all of the {self.noun} goes on with: {self.resume}") from error

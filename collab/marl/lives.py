@@ -131,8 +131,11 @@ def _whole(part: tuple[int, str]) -> tuple[int, str]:
     return (part[0], TRAINING) if part[1] in _BEGINS.values() else part
 
 
-def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:
+def whole_life(config: MarlConfig, out: Path, log: Path, *, threads: int) -> Trace:
     """Train in a process of its own that nobody disturbs.
+
+    Args:
+        threads: that it computes in.
 
     Raises:
         TrainingFailure: it failed.
@@ -141,7 +144,7 @@ def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:
 
     def life() -> None:
         trace = Trace()
-        _train(config, out, trace.seen)
+        _train(config, out, trace.seen, threads)
         told.write_text(json.dumps([[*part, calls] for part, calls in trace.parts.items()]), encoding="utf-8")
 
     in_full(life, log)
@@ -149,7 +152,7 @@ def whole_life(config: MarlConfig, out: Path, log: Path) -> Trace:
     return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
 
 
-def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
+def live(config: MarlConfig, out: Path, log: Path, point: Point | None, *, threads: int) -> bool:
     """Begin a training, or go on with it, in a process of its own; returns whether it was killed.
 
     What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
@@ -157,6 +160,7 @@ def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
 
     Args:
         point: where; None to come to the end.
+        threads: that a training is begun with; one that goes on has to know them itself.
 
     Raises:
         TrainingFailure: it failed by itself.
@@ -170,7 +174,7 @@ def live(config: MarlConfig, out: Path, log: Path, point: Point | None) -> bool:
             if point is not None and trace.has_come_to(point, now, function):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        _train(config, out, seen)
+        _train(config, out, seen, threads)
 
     code = _born(life, log)
     if code not in (0, -signal.SIGKILL) or (point is None and code):
@@ -221,8 +225,10 @@ def _leave(life: Callable[[], None], log: Path) -> NoReturn:
         os._exit(code)
 
 
-def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str], object]) -> None:
+def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str], object], threads: int) -> None:
     """Train to the end and tell every call of this package's functions, in all threads."""
+    import torch
+
     progress: list[Progress | None] = [None]
 
     def watch(live: Progress) -> None:
@@ -232,6 +238,7 @@ def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str],
     if MarlFolder(out).file.exists():
         asyncio.run(resume(out, device="cpu", watch=watch))
     else:
+        torch.set_num_threads(threads)
         asyncio.run(start(config, out, anyway=True, device="cpu", watch=watch))
     sys.settrace(None)
 

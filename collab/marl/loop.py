@@ -12,6 +12,7 @@ from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
 from collab.learn.prepare import check_device, check_installed, versions
+from collab.learn.threads import as_begun, threads_head
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.epoch import measure_start, run_epoch
@@ -41,6 +42,10 @@ class MarlResult:
     """None when it stopped before its end."""
     stopped: str | None
     """Why it ended early; None when it is done."""
+    tokens: int = 0
+    """That this process spent; what training itself reads is no call of anybody …"""
+    cost_usd: float = 0.0
+    """… and what they cost."""
 
 
 async def start(
@@ -67,7 +72,8 @@ async def start(
     Raises:
         UsageError: something does not fit, the critic may not judge, a limit is on what nobody counts, or `out` already
             holds something; nothing was started.
-        ModelFailure: whom critic or adversary ask does not answer; nothing was started.
+        ModelFailure, EnvironmentFailure: whom team, critic or adversary ask does not answer, or the environment does
+            not open; nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     check_installed()
@@ -85,6 +91,7 @@ async def start(
             "base": base,
             "calibration": calibration,
             "anyway": anyway,
+            **(threads_head() if config.method.determinism == "exact" else {}),
             **grant.head,
             "config": config.model_dump(mode="json"),
         }
@@ -97,6 +104,7 @@ async def resume(
     *,
     budget: Budget | None = None,
     device: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> MarlResult:
@@ -105,6 +113,7 @@ async def resume(
     Args:
         budget: what may be spent from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
+        tell: takes a line where one with `determinism: exact` goes on in another number of threads than torch has here.
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
@@ -119,7 +128,8 @@ async def resume(
     check_processes(config.method.processes, grant.device, config.method.parallelism)
     if base_digests(config) != head["base"]:
         raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
-    return await _run(config, folder, grant, watch, stop)
+    with as_begun(head, str(folder.file), tell):
+        return await _run(config, folder, grant, watch, stop)
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:
@@ -153,12 +163,19 @@ async def _run(
     with folder.head.held():
         watch(loop.progress)
         records: list[Record] = []
+        stopped: str | None = None
         try:
             await _epochs(loop, records)
         except Halted as why:
-            return MarlResult(path=folder.path, records=tuple(records), summary=None, stopped=str(why))
-        summary = _finish(loop, records)
-        return MarlResult(path=folder.path, records=tuple(records), summary=summary, stopped=None)
+            stopped = str(why)
+        return MarlResult(
+            path=folder.path,
+            records=tuple(records),
+            summary=_finish(loop, records) if stopped is None else None,
+            stopped=stopped,
+            tokens=loop.tokens,
+            cost_usd=loop.cost_usd,
+        )
 
 
 async def _epochs(loop: Loop, records: list[Record]) -> None:

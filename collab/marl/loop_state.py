@@ -17,6 +17,8 @@ from collab.marl.layout import MarlFolder
 from collab.marl.summary import Record
 from collab.types import Spent
 
+_REQUESTED = "stopped on request"
+
 
 class Halted(Exception):
     """A training ends here for now, and can be gone on with; its text says why."""
@@ -34,6 +36,9 @@ class Progress:
     """The live object of what is being done: of a collection, of a labelling, of fine-tuning; None for none."""
     records: list[Record] = field(default_factory=list)
     """Of the epochs that are over."""
+    so_far: Record | None = None
+    """Of this epoch, what its parts that are over tell; other fields say that there was nothing. None before the first.
+    """
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
     tokens: int = 0
@@ -43,12 +48,17 @@ class Progress:
 
     def begin(self, epoch: int) -> None:
         """Go on with the next epoch."""
-        self.epoch, self.began = epoch, time.monotonic()
+        self.epoch, self.began, self.so_far = epoch, time.monotonic(), None
+
+    def tell(self, **found: Any) -> None:
+        """A part of this epoch is over: fields of a record, in place of what was told of them before."""
+        known = self.so_far or Record(epoch=self.epoch, version=0, weights={}, hash="")
+        self.so_far = known.model_copy(update=found)
 
     def close(self, record: Record) -> None:
         """An epoch is over, and its record tells what it took."""
         self.records.append(record)
-        self.inner, self.tokens, self.cost_usd = None, 0, 0.0
+        self.inner, self.so_far, self.tokens, self.cost_usd = None, None, 0, 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,12 +103,12 @@ class Loop:
     def left(self) -> Budget:
         """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
         if self.stop.is_set():
-            raise Halted("stopped on request")
+            raise Halted(_REQUESTED)
         spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
-                raise Halted(f"budget used up: {name}={getattr(self.budget, name):g}")
+                raise Halted(_used_up(name, getattr(self.budget, name)))
         return Budget(**left)
 
     def spend(self, progress: Collecting | Spent) -> None:
@@ -116,9 +126,16 @@ class Loop:
             raise Halted(why)
 
     def stopping(self) -> bool:
-        """Whether training is to stop with a checkpoint: on request, or because the minutes are over."""
+        """Whether training is to stop with a checkpoint."""
+        return self.why_stopping() is not None
+
+    def why_stopping(self) -> str | None:
+        """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
         minutes = self.budget.minutes
-        return self.stop.is_set() or (minutes is not None and time.monotonic() - self.started >= 60 * minutes)
+        if self.stop.is_set():
+            return _REQUESTED
+        over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
+        return _used_up("minutes", minutes) if minutes is not None and over else None
 
     @property
     def inner(self) -> Callable[[Any], None]:
@@ -128,3 +145,7 @@ class Loop:
             self.progress.inner = progress
 
         return watch
+
+
+def _used_up(name: str, limit: float) -> str:
+    return f"budget used up: {name}={limit:g}"

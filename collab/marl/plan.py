@@ -4,8 +4,8 @@ Counted exactly are episodes, cells and parameters. How many steps an episode ta
 and its budget; both ends are told. All that is known by step is measured: one step of one task is really tried in a
 temporary directory (`probe`). Training is counted from no pair at all to a pair for every cell.
 
-Money is what critic and adversary cost where their files name prices, and nothing for what this machine computes. What
-cannot be known is told as unknown, and so is every sum that it belongs to.
+Money is what policies, critic and adversary cost where their files name prices, and nothing for what this process
+computes. What cannot be known is told as unknown, and so is every sum that it belongs to.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from collab.config import RunConfig
 from collab.learn.plan import GIB
+from collab.learn.prepare import check_device
 from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.expense import NOTHING, Questions, Range
@@ -64,8 +65,13 @@ class Plan:
     """None where it is not known."""
     pair_s: Range | None
     train_s: Range
+    """By one process."""
+    processes: int
+    """That train a policy together."""
+    shared_s: Range
+    """Training at best, shared evenly by all of them."""
     total_s: Range | None
-    """None where a part of it is not known."""
+    """At least with training shared evenly; None where a part of it is not known."""
     usd: Range | None
     """None where a price is not known."""
     probe: Probe
@@ -80,6 +86,7 @@ async def plan(config: MarlConfig, library: Library, device: str = "auto") -> Pl
     Raises:
         UsageError, RunError: as the first epoch would.
     """
+    check_device(device)
     policy = first_policy(config.run, config.method)
     run = await rollout_config(config, 1, policy, draw(config, 1))
     return planned(config, await _steps(config, run), await probe(config, run, library, policy, device))
@@ -101,6 +108,7 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
     seen = replied.times(method.dpo.epochs / (1 - method.older))
     play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_item * slower)
     judge_s, pair_s = (None if one is None else rolled.times(one) for one in (tried.judge_s, tried.pair_s))
+    shared_s = train_s.times(1 / method.processes)
     critic, adversary = (None if one is None else one.of_steps(rolled) for one in (tried.critic, tried.adversary))
     return Plan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
@@ -118,8 +126,13 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
         judge_s=judge_s,
         pair_s=pair_s,
         train_s=train_s,
-        total_s=_sum(play_s, judge_s, pair_s, train_s),
-        usd=_sum(*(None if one is None else one.usd for one in (critic, adversary))),
+        processes=method.processes,
+        shared_s=shared_s,
+        total_s=_sum(play_s, judge_s, pair_s, Range(low=shared_s.low, high=train_s.high)),
+        usd=_sum(
+            None if tried.usd is None else played.times(tried.usd),
+            *(None if one is None else one.usd for one in (critic, adversary)),
+        ),
         probe=tried,
     )
 
@@ -131,6 +144,7 @@ def told(plan: Plan) -> str:
     kinds = ("weights", "gradients", "optimizer", "activations")
     held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
     how = "real optimizer steps" if trained.measured else "its speed at multiplying matrices, as it has not the memory"
+    many = f"; {plan.processes} processes take {_time(plan.shared_s)} at best" if plan.processes > 1 else ""
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     return "\n".join(
         [
@@ -145,7 +159,7 @@ def told(plan: Plan) -> str:
             f"time      {_time(plan.total_s)}: {', '.join(f'{name} {_time(one)}' for name, one in parts)}",
             f"money     {_money(plan)}",
             f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds:.2f} s, {spoken}; one episode "
-            f"at a time; training by {how}, in one process",
+            f"at a time; training by {how}, in one process{many}",
             "ranges    from one step per episode to the whole budget of each; from no pair to one per cell; prompts "
             "as long as in a first step, later ones tell a history, too",
         ]
@@ -207,10 +221,13 @@ def _asked(plan: Plan, what: str) -> str:
 
 def _money(plan: Plan) -> str:
     if plan.usd is None:
-        return f"{UNKNOWN}: critic or adversary asks a model whose file names no prices (usd_per_million_prompt, …)"
+        return (
+            f"{UNKNOWN}: a policy is, or critic or adversary asks, a model whose file names no prices "
+            "(usd_per_million_prompt, …)"
+        )
     if not plan.usd.high:
         return "0 USD: everything is computed on this machine"
-    return f"{plan.usd.low:,.2f} to {plan.usd.high:,.2f} USD, by the prices in the files of critic and adversary"
+    return f"{plan.usd.low:,.2f} to {plan.usd.high:,.2f} USD, by the prices in the agents files"
 
 
 def _disk(config: MarlConfig, calls: Range, tried: Probe) -> Range:

@@ -8,9 +8,10 @@ from itertools import count
 from pathlib import Path
 
 from collab.collector import Progress
+from collab.comparison import TOLERATED_FAILURES
 from collab.config import GraphDefinition, RunConfig
 from collab.errors import OverlapError, RunFormatError
-from collab.evaluation import Report
+from collab.evaluation import Report, pooled
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
 from collab.learn.folder import write_json
@@ -118,7 +119,13 @@ def _telling(loop: Loop, out: Path, steps: int | None) -> Callable[[Progress], N
 
 
 async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
-    """Measure a policy on the held-out seeds, from wherever that stands; plays again and raises as `roll_out`."""
+    """Measure a policy on the held-out seeds, from wherever that stands.
+
+    Where too many of its episodes broke, those are played again.
+
+    Raises:
+        Halted, and all of `collab.series.play`.
+    """
     configs = [playing(one, policy, loop.config.method.determinism) for one in loop.config.held_out]
     for config in configs:
         clear_unbegun(folder / f"seed-{config.seed}", FILE)
@@ -150,16 +157,24 @@ def rollout_report(path: Path, steps: int | None) -> Report:
 
 
 def settled(runs: Sequence[Path]) -> set[Path]:
-    """The runs of an evaluation that are not played any more: those that are over, unless all are, and all are lost."""
-    over = {path for path in runs if (path / FILE).exists() and is_over(path)}
-    if len(over) == len(runs) and all(is_lost(rollout_report(path, None)) for path in over):
-        return set()
-    return over
+    """The runs of an evaluation that are not played any more.
+
+    Those that are over; where too many of their episodes broke, only those of them without a broken one.
+    """
+    found = {path: rollout_report(path, None) for path in runs if (path / FILE).exists() and is_over(path)}
+    if not found or not is_spoilt(pooled(list(found.values()))):
+        return set(found)
+    return {path for path, report in found.items() if not report.broken}
 
 
 def is_lost(report: Report) -> bool:
     """Whether not one of the episodes could be played: that measures and teaches nothing."""
     return bool(report.results) and all(one.error is not None for one in report.results)
+
+
+def is_spoilt(report: Report) -> bool:
+    """Whether so many episodes broke that no epoch may be chosen by it."""
+    return report.broken > TOLERATED_FAILURES * report.planned.episodes
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

@@ -56,6 +56,8 @@ class Probe:
     judge_s: float | None
     """None where a model would have been asked, and nothing was."""
     pair_s: float | None
+    usd: float | None
+    """What its calls cost; None where the file of a policy names no prices."""
     training: Forecast
 
 
@@ -93,6 +95,7 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         adversary=await adversary_questions(config, prompts) if config.method.objective == "dpo" else NONE_ASKED,
         judge_s=judge_s,
         pair_s=pair_s,
+        usd=_cost(step),
         training=_trained(config, policy, step, prompts, device),
     )
 
@@ -122,6 +125,12 @@ def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: 
         Example(group="demonstration", ids=np.concatenate((pair.prompt, pair.chosen)), scored_from=len(pair.prompt))
         for pair in likely_pairs(cells, prompts, chat)
     ]
+
+
+def _cost(step: Step) -> float | None:
+    """Of the calls of all slots, in USD; None where one of them does not tell."""
+    known = [cell.cost_usd for cell in step.matrix.utterances if cell.cost_usd is not None]
+    return sum(known) if len(known) == len(step.matrix.utterances) else None
 
 
 async def _case(run: RunConfig, played: Trajectory) -> Case:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from collab.config import RunConfig
 from collab.credit.adversary import FREE
@@ -65,22 +66,17 @@ def record_of(
         root: of the training.
         seconds: by part that this process did from its beginning to its end.
     """
-    graph, judged = made.run.graph, _judged(made)
+    graph, judged = made.run.graph, _judged(made.labels)
     return Record(
         epoch=number,
         version=policy.version,
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         adapters={slot: told(root, path) for slot, path in policy.adapters.items()},
         edges=list(graph.edges) if isinstance(graph.edges, list) else [],
-        played=Success.of(made.rollout),
-        steps=sum(len(one.steps) for one in made.played),
         success=Success.of(made.report),
-        rewarded=reward_rate(judged, threshold),
-        rewards=reward_rates(judged, graph.slots, graph.rounds, threshold) if judged else {},
-        missing=dict(sum((one.missing for one in judged), Counter[str]())),
-        unasked={} if made.labels is None else unasked(made.labels.failed.values()),
-        agreement=agreement(made.played),
-        pairs=PairCounts() if made.pairs is None else _counts(made.pairs.head),
+        **of_play(made.played, made.rollout),
+        **of_judging(made.labels, made.run, threshold),
+        **of_pairs(made.pairs),
         rows=dict(made.rows),
         trained=dict(made.trained),
         untrained=dict(made.untrained),
@@ -119,8 +115,33 @@ def record_of_start(
     )
 
 
-def _judged(made: Parts) -> list[Judgement]:
-    return [] if made.labels is None else list(made.labels.judged.values())
+def of_play(played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
+    """What a rollout tells, as fields of a record; arguments as `Parts`, here and below."""
+    return {
+        "played": Success.of(rollout),
+        "steps": sum(len(one.steps) for one in played),
+        "agreement": agreement(played),
+    }
+
+
+def of_judging(labels: Labels | None, run: RunConfig, threshold: float) -> dict[str, Any]:
+    """What judgements tell; a score above the threshold is rewarded."""
+    graph, judged = run.graph, _judged(labels)
+    return {
+        "rewarded": reward_rate(judged, threshold),
+        "rewards": reward_rates(judged, graph.slots, graph.rounds, threshold) if judged else {},
+        "missing": dict(sum((one.missing for one in judged), Counter[str]())),
+        "unasked": {} if labels is None else unasked(labels.failed.values()),
+    }
+
+
+def of_pairs(pairs: StoredPairs | None) -> dict[str, Any]:
+    """What became of rewarded cells."""
+    return {"pairs": PairCounts() if pairs is None else _counts(pairs.head)}
+
+
+def _judged(labels: Labels | None) -> list[Judgement]:
+    return [] if labels is None else list(labels.judged.values())
 
 
 def _counts(head: PairHead) -> PairCounts:
@@ -138,7 +159,7 @@ def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
     asked = FREE if made.pairs is None else made.pairs.head.spent
     return {
         "rollout": spent_on_play(made.played, seconds.get("rollout")),
-        "critic": spent_on_judging(_judged(made), seconds.get("critic")),
+        "critic": spent_on_judging(_judged(made.labels), seconds.get("critic")),
         "adversary": Spending(
             seconds=seconds.get("adversary"),
             calls=asked.calls,

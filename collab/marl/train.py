@@ -1,13 +1,13 @@
 """What of an epoch is learned: one ordinary fine-tuning run per policy, begun or gone on with.
 
-`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own, but for what to do about a loss that is no
-number; what was trained until then lies in its checkpoints.
+`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own; what was trained until then lies in its
+checkpoints. A policy whose loss is no number any more stays what it was, as one without a pair does. That is noted
+beside its metrics, so that it is trained once, whoever goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 import shutil
 from collections.abc import Iterable
 
@@ -15,8 +15,8 @@ from collab.errors import Diverged
 from collab.learn.curve import chosen_gain, over_pairs
 from collab.learn.data import read_data
 from collab.learn.examples import NothingFits
-from collab.learn.finetune import Result, begin, check_same, train
-from collab.learn.folder import RunFolder
+from collab.learn.finetune import LOWER, Result, begin, check_same, train
+from collab.learn.folder import RunFolder, write_json
 from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, prepare
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
@@ -29,8 +29,12 @@ from collab.marl.row_store import own_rows, stored, trajectory_rows_of
 from collab.marl.summary import Trained
 from collab.models.layout import weights_digest
 from collab.seeds import derive
+from collab.store.files import read_json, writing
 
 NO_PAIR, NO_REWARD = "no valid pair in this epoch", "no rewarded reply in this epoch"
+NO_NUMBER = "what it learned was no number any more"
+_LOST = "untrained.json"
+"""In the directory of a fine-tuning run: why nothing is kept of it."""
 
 
 async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trained], dict[str, str]]:
@@ -42,7 +46,7 @@ async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trai
     Raises:
         Halted: stopped with a checkpoint.
         ConfigError: rows, base and recipe do not fit together.
-        Diverged: a loss or gradient is no longer a number; says how to begin anew from the epoch before.
+        RunFormatError: what was noted of a policy cannot be read, or its last checkpoint is damaged.
         TrainingFailure, StoreFailure: see `collab.learn.finetune.train`.
     """
     epoch = loop.folder.epoch(number)
@@ -50,16 +54,21 @@ async def learn(loop: Loop, number: int, policy: Policy) -> tuple[dict[str, Trai
     untrained: dict[str, str] = {}
     nothing = NO_REWARD if loop.config.method.objective == "rft" else NO_PAIR
     for group in loop.config.groups:
-        if not own_rows(loop.config, loop.folder, number, group).exists():
-            untrained[group] = nothing
-            continue
         try:
-            trained[group] = await _learn(loop, epoch, number, group, policy)
+            if own_rows(loop.config, loop.folder, number, group).exists():
+                trained[group] = await _learn(loop, epoch, number, group, policy)
+            else:
+                untrained[group] = nothing
         except NothingFits as all_:
             untrained[group] = (
                 f"{nothing}: none of {all_.many} fits into dpo.context={all_.context}, "
                 f"the longest has {all_.longest} tokens"
             )
+        except Diverged as lost:
+            untrained[group] = (
+                f"{NO_NUMBER} ({lost.what}); a lower dpo.learning_rate, in another training, may mend that"
+            )
+        loop.progress.tell(trained=dict(trained), untrained=dict(untrained))
     return trained, untrained
 
 
@@ -69,16 +78,16 @@ def is_begun(epoch: EpochFolder, groups: Iterable[str]) -> bool:
 
 
 def clear_checkpoints(epoch: EpochFolder, groups: Iterable[str]) -> None:
-    """Remove the states of optimizers that nobody needs any more; the results stay."""
+    """Of an epoch that is over, remove the states of optimizers, which nobody needs any more; the results stay."""
     for group in groups:
-        if (epoch.training(group) / "final").is_dir():
-            shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
+        shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
 
 
 async def _learn(loop: Loop, epoch: EpochFolder, number: int, group: str, policy: Policy) -> Trained:
     place = epoch.training(group)
-    folder = RunFolder(place)
+    folder = RunFolder(place, loop.folder.resume)
     if not folder.final.is_dir():
+        _check_not_lost(folder)
         loop.begin("training")
         clear_unbegun(place, folder.manifest_path.name)
         # A thread of its own: the loop of events goes on, shows how far it is, and hears who wants it to stop.
@@ -150,13 +159,25 @@ def _train(loop: Loop, folder: RunFolder, number: int, group: str, policy: Polic
     if folder.manifest_path.exists():
         check_same(prepared, folder.manifest())
     else:
-        folder = begin(prepared, folder.path)
+        folder = begin(prepared, folder.path, loop.folder.resume)
     try:
         result = _run(prepared, folder, loop)
     except Diverged as lost:
-        raise Diverged(f"epoch {number}, {lost.what}", _anew(loop, number)) from None
+        with writing(folder.path, loop.folder.resume):
+            write_json(folder.path / _LOST, {"what": lost.what})
+        raise
     if result.final is None:
-        raise Halted(f"stopped after step {result.step} of {result.steps} of {folder.path}")
+        why = loop.why_stopping() or "stopped"
+        raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
+
+
+def _check_not_lost(folder: RunFolder) -> None:
+    """Diverged where a process before this one found that nothing can be kept of a run."""
+    path = folder.path / _LOST
+    if path.exists():
+        found = read_json(path, "")
+        what = found.get("what") if isinstance(found, dict) else None
+        raise Diverged(str(what or "at a step that is not known"), LOWER)
 
 
 def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
@@ -170,18 +191,6 @@ def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
         stopping=loop.stopping,
         device=loop.device,
         parallelism=loop.config.method.parallelism,
-    )
-
-
-def _anew(loop: Loop, number: int) -> str:
-    """How to begin with what the epoch before left, and learn more slowly from there."""
-    agents, recipe = shlex.quote(f"{loop.folder.path}@epoch{number - 1}"), recipe_of(loop.config.method, number)
-    rates = f"--set dpo.learning_rate={recipe.learning_rate / 10:g}"
-    if recipe.final_norm_learning_rate is not None:
-        rates += f" --set dpo.final_norm_learning_rate={recipe.final_norm_learning_rate / 10:g}"
-    return (
-        f"begin another training with the policy of the epoch before and a lower rate: collab train-marl --agents "
-        f"{agents} {rates}, with --out and the other options as before"
     )
 
 

@@ -4,8 +4,9 @@
     proof.same, proof.points, proof.first_difference
 
 What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, a pair per optimizer
-step and each pair three times, so that optimizers have a state to lose. The directory keeps both trainings,
-`undisturbed` and `killed`, and `log.txt`, all that their processes said.
+step (`STEPS`) or a few (`SPLIT`), and each pair three times, so that optimizers have a state to lose. Processes that go
+on start with one thread, however many the training began with, and find that number where it was written down. The
+directory keeps both trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from collab.store.files import writing
 
 STEPS = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=3")
 """Settings with which even one pair makes several optimizer steps."""
+SPLIT = ("episodes=4", "dpo.batch_rows=4", "dpo.rows_at_once=4")
+"""Settings with which several threads have something to split: their number shows in the weights' last bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ def verify(
     kills: int = 7,
     seed: int = 0,
     epochs: int = 2,
+    threads: int = 1,
     settings: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Proof:
@@ -90,6 +94,7 @@ def verify(
         kills: wanted; see `draw`.
         seed: of the points.
         epochs: of either training.
+        threads: that either is begun with; with several, more is trained at once (`SPLIT`).
         settings: of both, as `--set` of a training has them; they come after its own.
         tell: takes a line about what is done next.
 
@@ -101,19 +106,19 @@ def verify(
         StoreFailure: something cannot be written.
     """
     check_installed()
-    wanted = (f"epochs={epochs}", *STEPS, *settings)
+    wanted = (f"epochs={epochs}", *STEPS, *(SPLIT if threads > 1 else ()), *settings)
     _check(wanted)
     _make(out)
     _load()
     log = out / "log.txt"
     config = _found(out, log, wanted, tell)
-    tell(f"training undisturbed: {config.method.epochs} epochs")
+    tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
     whole, killed = MarlFolder(out / "undisturbed"), MarlFolder(out / "killed")
-    trace = whole_life(config, whole.path, log)
+    trace = whole_life(config, whole.path, log, threads=threads)
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
-    died = {point for point in points if live(config, killed.path, log, point)}
-    live(config, killed.path, log, None)
+    died = {point for point in points if live(config, killed.path, log, point, threads=threads)}
+    live(config, killed.path, log, None, threads=threads)
     return Proof(
         path=out,
         points=tuple(point for point in points if point in died),
@@ -136,7 +141,7 @@ def _make(out: Path) -> None:
 
 
 def _load() -> None:
-    """Load once what all processes need; only they compute, in one thread each, so that forking is safe."""
+    """Load once what all processes need; only they compute, so that forking is safe, by themselves in one thread."""
     import peft  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import torch

@@ -17,7 +17,6 @@ from collab.marl.layout import FILE as TRAINING_FILE
 from collab.marl.layout import clear_unbegun
 from collab.marl.loop import MarlResult, resume, start
 from collab.marl.policy import playing, policy_after
-from collab.marl.summary import Record
 from collab.report import recorded_evaluation
 from collab.series import left_of, plan_series, play
 from collab.store.manifest import FILE as RUN_FILE
@@ -39,6 +38,8 @@ class Progress:
     parts: int
     inner: Any = None
     """The live object of what is being done: of a collection, or of a training; None before it has one."""
+    training: Any = None
+    """That of the training, also when it is over; None before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +63,8 @@ class Work:
     def watch(self, inner: Any) -> None:
         """Take the live object of what is being done."""
         self.progress.inner = inner
+        if self.progress.part == TRAINING:
+            self.progress.training = inner
 
     def left(self) -> Budget | None:
         """What may still be spent; None when a limit is used up."""
@@ -74,10 +77,9 @@ class Work:
             return "stopped on request"
         return "budget used up" if self.left() is None else None
 
-    def spend(self, prompt_tokens: int, completion_tokens: int, cost_usd: float) -> None:
-        """Count in what a part has spent."""
-        self.meter.prompt_tokens += prompt_tokens
-        self.meter.completion_tokens += completion_tokens
+    def spend(self, tokens: int, cost_usd: float) -> None:
+        """Count in what this process has spent on a part."""
+        self.meter.prompt_tokens += tokens  # of prompts and replies: a budget does not tell them apart
         self.meter.cost_usd += cost_usd
 
 
@@ -101,7 +103,7 @@ async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | No
         if work.ending is not None or left is None:
             return work.ending
         result = await play(run, library_of(own), budget=left, watch=work.watch, stop=work.stop)
-        work.spend(result.progress.prompt_tokens, result.progress.completion_tokens, result.progress.cost_usd)
+        work.spend(result.progress.tokens, result.progress.cost_usd)
         if result.stopped is not None:
             return result.stopped
     report = recorded_evaluation(folder).report
@@ -120,11 +122,8 @@ async def train(work: Work) -> str | None:
     if work.ending is not None or left is None:
         return work.ending
     clear_unbegun(folder.path, TRAINING_FILE)
-    before = {number for number in _epochs(work.config) if folder.epoch(number).record.exists()}
     result = await _trained(work, left)
-    for record in result.records:
-        if record.epoch not in before:
-            _spend(work, record)
+    work.spend(result.tokens, result.cost_usd)
     return result.stopped
 
 
@@ -143,17 +142,6 @@ async def _trained(work: Work, budget: Budget) -> MarlResult:
         watch=work.watch,
         stop=work.stop,
     )
-
-
-def _epochs(config: TransferConfig) -> range:
-    return range(0 if config.training is None else config.training.method.epochs + 1)
-
-
-def _spend(work: Work, record: Record) -> None:
-    """Count in an epoch; what training itself reads is no call of anybody."""
-    for part, spent in record.spent.items():
-        if part != "training":
-            work.spend(spent.prompt_tokens, spent.completion_tokens, spent.cost_usd)
 
 
 def continued(config: TransferConfig, folder: TransferFolder, run: RunConfig) -> RunConfig:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collab.learn.prepare import check_device
 from collab.marl import plan as marl
+from collab.marl.grant import Grant, granted
 from collab.transfer.config import TransferConfig
 from collab.transfer.layout import Part, State, TransferFolder, parts_after, parts_before
 from collab.transfer.parts import TRAINING, library_of
@@ -40,19 +42,25 @@ class Plan:
     """In numbers; None for direct, and for one that has begun."""
 
 
-async def plan(config: TransferConfig, folder: TransferFolder | None = None) -> Plan:
+async def plan(config: TransferConfig, folder: TransferFolder | None = None, device: str | None = None) -> Plan:
     """Count; for a training that has not begun, also play one step. Nothing is written.
 
     Args:
         folder: of a transfer that is gone on with; None for one that would be begun.
+        device: where policies are trained, "auto" or "cpu"; None for where the transfer was begun to train them, "auto"
+            for one that would be begun.
 
     Raises:
         UsageError, RunError: as the first rollout of the training would.
     """
+    if folder is not None:
+        device = granted(folder.head.read(), str(folder.file), budget=None, device=device).device
+    device = device or Grant().device
+    check_device(device)
     training, found = config.training, None
     state: State = "missing" if folder is None else folder.state_of_training()
     if training is not None and state == "missing":
-        found = await marl.plan(training, library_of(config.library))
+        found = await marl.plan(training, library_of(config.library), device)
     lines = [_line(part, folder) for part in parts_before(config)]
     if training is not None:
         split = training.run.split

@@ -12,6 +12,7 @@ from collab.config import AgentDefinition, Budget, validate
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed
+from collab.learn.threads import as_begun, threads_head
 from collab.library import checkpoint
 from collab.marl.gate import admitted
 from collab.marl.grant import Grant, granted
@@ -72,6 +73,7 @@ async def start(
             "weights": weights_of(config),
             "calibrations": str(calibrations.resolve()),
             "anyway": anyway,
+            **(threads_head() if config.training and config.training.method.determinism == "exact" else {}),
             **grant.head,
             "config": config.model_dump(mode="json"),
         }
@@ -84,6 +86,7 @@ async def resume(
     *,
     budget: Budget | None = None,
     device: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
@@ -92,6 +95,7 @@ async def resume(
     Args:
         budget: what may be spent from here on; None grants the transfer's own budget once more.
         device: None for where it was trained before.
+        tell: as of `collab.marl.loop.resume`.
 
     Raises:
         RunFormatError: it cannot be read, or weights are no longer what they were.
@@ -107,7 +111,8 @@ async def resume(
     changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
-    return await _run(config, folder, grant, watch, stop)
+    with as_begun(head, str(folder.file), tell):
+        return await _run(config, folder, grant, watch, stop)
 
 
 def stored_config(folder: TransferFolder) -> TransferConfig:

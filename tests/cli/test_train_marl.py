@@ -7,8 +7,11 @@ import pytest
 
 from collab.cli.main import main
 from collab.cli.training_options import AblationName, Preset
+from collab.envs.fake import CorridorSuite
+from collab.errors import MissingExtra
 from collab.marl.ablation import ABLATIONS
 from collab.marl.config import presets
+from collab.models.fake_server import FakeServer
 from collab.models.tiny import make_tiny_checkpoint
 
 FILES = {
@@ -61,6 +64,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
         (("--agents", "scholar", "--set", "pairs.correction=0"), "weight above 0"),
+        (("--agents", "scholar", "--graph", "pair", "--plan", "--device", "tpu"), "no device called 'tpu'"),
         (("--resume", "nowhere"), "no marl.json"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
         (("--resume", "nowhere", "--anyway"), "leave out --anyway"),
@@ -112,6 +116,44 @@ def test_a_reward_model_that_is_not_there_is_refused(
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library, "--anyway"]
     said = refused(capsys, *asked, "--set", "critic=critic-model", "--out", tmp_path / "run")
     assert "checkpoints/my-critic: no such model directory" in said
+    assert not (tmp_path / "run").exists()
+
+
+def served(tmp_path: Path, address: str, *options: str) -> list[str]:
+    """A training of a team on a server; adapters are trained over the checkpoint that it has."""
+    checkpoint = make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1)
+    (tmp_path / "library/agents/served.yaml").write_text(
+        f"kind: openai\noptions: {{model: {checkpoint}, base_url: '{address}', retries: 0{''.join(options)}}}\n"
+        "prompt: pocket\nsampling: {max_tokens: 8}\n"
+    )
+    method = ("dpo.lora={rank: 4, alpha: 8, merge: false}", "dpo.final_norm_learning_rate=null", "dpo.saved=float32")
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "served", "--library", str(tmp_path / "library")]
+    return [*asked, *(item for one in method for item in ("--set", one)), "--out", str(tmp_path / "run")]
+
+
+def test_a_team_that_cannot_play_leaves_no_training_behind(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+    with FakeServer() as server:
+        said = refused(capsys, *served(tmp_path, server.url), "--budget", "usd=1")
+        assert "--budget usd: ada (served) does not say what it costs; set its prices" in said
+        assert not (tmp_path / "run").exists()
+        address = server.url
+    assert main(["train-marl", *served(tmp_path, address)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert address in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_that_does_not_open_leaves_no_training_behind(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unopened(suite: CorridorSuite) -> None:
+        raise MissingExtra.of("playwright", "web", "opening web pages")
+
+    monkeypatch.setattr(CorridorSuite, "open", unopened)
+    assert "playwright" in refused(capsys, *asked[1:], "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

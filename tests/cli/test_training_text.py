@@ -132,6 +132,30 @@ def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: Progress) -> None:
     assert below(Progress(epochs=3)) == news(Progress(epochs=3)) == []
 
 
+def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> None:
+    """In the lines of an epoch that is over; its last line is what each part took."""
+    progress = Progress(epochs=3)
+    progress.close(START)
+    start = below(progress)
+    progress.begin(1)
+    assert below(progress) == start
+    shown = [TOLD[1], TOLD[5]]
+    for parts, lines in (
+        (("played", "steps", "agreement"), shown),
+        (("rewarded", "rewards", "missing", "unasked"), [TOLD[1], *TOLD[2:6]]),
+        (("pairs",), TOLD[1:13]),
+        (("rows", "trained", "untrained"), TOLD[1:-1]),
+    ):
+        progress.tell(**{name: getattr(FIRST, name) for name in parts})
+        place = below(progress).index("epoch 1, so far")
+        assert below(progress)[place + 1 : place + 1 + len(lines) + 2] == [*lines, "", "epoch 0"]
+    progress.close(FIRST)
+    assert "epoch 1, so far" not in below(progress)
+    progress.tell(steps=1)
+    progress.begin(2)
+    assert progress.so_far is None
+
+
 def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
     lines = capsys.readouterr().out.splitlines()

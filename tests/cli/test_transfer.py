@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from collab.cli import training_text
 from collab.cli.main import main
+from collab.cli.transfer_text import below, news
+from collab.collector import Progress as Collecting
+from collab.config import Budget
+from collab.marl.loop_state import Progress as Training
+from collab.marl.summary import Record, Success
 from collab.transfer.layout import TransferFolder
+from collab.transfer.parts import TRAINING, Progress, Work
 
 FILES = {
     "envs/street.yaml": (
@@ -17,6 +25,13 @@ FILES = {
     "graphs/alone.yaml": "slots: [ada]\nrounds: 1\n",
     "agents/idler.yaml": 'kind: scripted\noptions: {replies: [\'Reason: done. Action: {"action_type": "wait"}\']}\n',
 }
+MEASURED = Record(
+    epoch=0,
+    version=0,
+    weights={},
+    success=Success(successes=1, episodes=2, low=0.095, high=0.905, broken=0),
+    hash="",
+)
 
 
 @pytest.fixture
@@ -88,6 +103,8 @@ def test_a_transfer_is_planned_played_and_told_again(
     assert told["result"] == json.loads((tmp_path / "out/result.json").read_text())
     assert main(["transfer", "--resume", out, "--plan"]) == 0
     assert capsys.readouterr().out.count(" over ") == 2
+    assert main(["transfer", "--resume", out, "--plan", "--device", "tpu"]) == 2
+    assert "no device called 'tpu'" in capsys.readouterr().err
 
 
 def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path) -> None:
@@ -97,3 +114,46 @@ def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: lis
     assert json.loads(shown.out)["result"] is None
     assert f"go on with: {TransferFolder(out).resume}" in shown.err
     assert main(["transfer", "--resume", str(out), "--budget", "tokens=1000000"]) == 0
+
+
+def test_any_resume_goes_on_with_a_transfer(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert main([*asked, "--out", str(out), "--budget", "tokens=1"]) == 1
+    capsys.readouterr()
+    assert main(["runs", "resume", str(out), "--budget", "tokens=1000000", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == json.loads((out / "result.json").read_text())
+
+
+def test_the_epochs_of_its_training_are_shown_and_told_as_those_of_any_training() -> None:
+    """On a screen while it trains; in a log once, also when the last one ended with the training itself."""
+    progress = Progress(parts=5)
+    work = Work(config=None, folder=None, budget=Budget(), stop=asyncio.Event(), device="cpu", progress=progress)
+    work.begin("second/base")
+    work.watch(Collecting(planned=1))
+    assert (below(progress), news(progress)) == ([], [])
+    work.begin(TRAINING)
+    training = Training(epochs=1)
+    work.watch(training)
+    training.close(MEASURED)
+    shown, told = below(progress), news(progress)
+    assert shown == training_text.below(training) != []
+    assert told == training_text.news(training) != []
+    work.begin("second/continued")
+    work.watch(Collecting(planned=1))
+    assert (below(progress), news(progress)) == ([], told)
+
+
+def test_epochs_are_told_by_the_command(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(epochs=1)
+    training.close(MEASURED)
+    monkeypatch.setattr(Work, "watch", lambda work, inner: setattr(work.progress, "training", training))
+    out = str(tmp_path / "out")
+    assert main([*asked, "--out", out, "--budget", "tokens=1"]) == 1
+    line = training_text.news(training)[0]
+    assert line in capsys.readouterr().err.splitlines()
+    assert main(["transfer", "--resume", out, "--budget", "tokens=1000000"]) == 0
+    assert line in capsys.readouterr().err.splitlines()

@@ -254,6 +254,22 @@ def test_a_loss_that_is_no_number_ends_the_run(samples, base: Path, tmp_path: Pa
     assert "NaN" not in folder.metrics.read_text()
 
 
+@pytest.mark.parametrize(("steps", "rate", "lost"), [(4, "1e30", 2), (1, "1e38", 1)])
+def test_no_checkpoint_is_kept_of_weights_that_are_no_numbers(
+    samples, base: Path, tmp_path: Path, steps: int, rate: str, lost: int
+) -> None:
+    """No logged loss tells of it: they are lost in a step that is not logged, or by the last step of all."""
+    asked = (f"epochs={steps}", f"learning_rate={rate}", "log_every=100", "save_every=2", "optimizer=adamw")
+    prepared = prepare(samples.task(base, "sft", *asked, "schedule=constant"), samples.rows(8, ["basic"]))
+    assert len(prepared.steps) == steps
+    folder = begin(prepared, tmp_path / "out")
+    with pytest.raises(TrainingFailure, match=rf"^step {lost}: some weights are no numbers; .* lower learning_rate"):
+        train(prepared, folder, device="cpu")
+    assert [line["step"] for line in folder.read_metrics()] == [1]
+    assert folder.checkpoint() is None
+    assert not folder.final.exists()
+
+
 # ----------------------------------------------------------------------------------------------------- preferences
 
 

@@ -1,6 +1,8 @@
 """Several processes over gloo: the losses of one process, whatever each of them has; and how they fail."""
 
+import functools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,12 @@ from safetensors.torch import load_file
 from collab.errors import Diverged, TrainingFailure, UsageError
 from collab.learn import launch as launching
 from collab.learn.finetune import begin, train
+from collab.learn.folder import RunFolder
 from collab.learn.launch import CONFIGS, LOG, check_processes, command, launch
 from collab.learn.process import DIVERGED, ERROR, STOP
+
+TWICE = "checkpointing=true"
+"""Activations, as recipes for large models have it."""
 
 
 def test_what_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +74,16 @@ def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) 
 
 @pytest.mark.slow
 def test_two_processes_train_what_one_trains(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
-    """Through `accelerate launch`, six steps over unequal states, stopped in between: equal losses and weights."""
+    """Through `accelerate launch`, three steps over unequal states, stopped in between: equal losses and weights.
+
+    One row is held on to, so that the processes have unequally many pairs to tell of.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     settings = ["save_every=2"]
-    alone = samples.states(base, tmp_path / "data", 1, *settings)
+    alone = samples.states(base, tmp_path / "data", 1, *settings, held=True)
     lone = begin(alone, tmp_path / "one")
     train(alone, lone, device="cpu")
-    both = samples.states(base, tmp_path / "data", 2, *settings)
+    both = samples.states(base, tmp_path / "data", 2, *settings, held=True)
     assert [sorted(step.rows) for step in both.steps] == [sorted(step.rows) for step in alone.steps]
     assert {len(step.parts) for step in both.steps} == {2}
     folder, seen = begin(both, tmp_path / "two"), []
@@ -83,12 +92,77 @@ def test_two_processes_train_what_one_trains(samples, base: Path, tmp_path: Path
     if first.final is None:
         assert launch(both, folder, device="cpu", watch=seen.append).final == folder.final
     assert not (folder.path / STOP).exists()
-    lines, expected = folder.read_metrics(), lone.read_metrics()
-    assert [line["step"] for line in lines] == [line["step"] for line in expected] == [1, 2, 3]
-    for line, other in zip(lines, expected, strict=True):
-        assert line["loss"] == pytest.approx(other["loss"], abs=1e-5)
-        assert line["margin"] == pytest.approx(other["margin"], abs=1e-4)
-    weights, whole = (load_file(one.final / "model.safetensors") for one in (folder, lone))
-    for name, weight in whole.items():
-        torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=5e-5)
+    assert _told_alike(folder, lone) == [1, 2, 3]
+    for line in folder.read_metrics():
+        assert line["compared"] == 5
+    _check_weights(folder, lone)
     assert seen[-1].step == 3
+
+
+@pytest.mark.slow
+def test_an_adapter_learns_from_unequally_many_rows_of_each_process(
+    samples, base: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """As recipes for large models have it, in float32: one process makes the same two passes, one after the other."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    settings = ("sharing=none", TWICE, "lora={rank: 4, alpha: 8}", "batch_rows=3", "rows_at_once=2")
+    alone, both = (samples.states(base, tmp_path / "data", processes, *settings) for processes in (1, 2))
+    assert both.steps == alone.steps
+    assert {tuple(map(len, step.parts)) for step in both.steps} == {(1, 2)}
+    lone, folder = begin(alone, tmp_path / "one"), begin(both, tmp_path / "two")
+    train(alone, lone, device="cpu")
+    assert launch(both, folder, device="cpu").final == folder.final
+    assert _told_alike(folder, lone, ()) == [1, 2, 3, 4, 5, 6]
+    _check_weights(folder, lone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", [("precision=float32",), ("precision=bfloat16", "weights=bfloat16")])
+def test_an_adapter_is_gone_on_with_and_compared_with_another(
+    held: tuple[str, ...], samples, base: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """As an epoch of a team goes on from the one before it, and is compared with it, in two processes as in one."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    kept = ("lora={rank: 4, alpha: 8, merge: false}", "learning_rate=1e-2", "rows_at_once=3")
+    states = functools.partial(samples.states, base, tmp_path / "data")
+    settings, before = ("sharing=none", TWICE, *kept, *held), None
+    for name in ("first", "second"):
+        prepared = states(1, *settings, adapter=before)
+        before = str(train(prepared, begin(prepared, tmp_path / name), device="cpu").final)
+    adapters = {"adapter": before, "reference_adapter": str(tmp_path / "first/final")}
+    alone, both = (states(processes, *settings, **adapters) for processes in (1, 2))
+    lone, folder = begin(alone, tmp_path / "one"), begin(both, tmp_path / "two")
+    train(alone, lone, device="cpu")
+    assert launch(both, folder, device="cpu").final == folder.final
+    assert _told_alike(folder, lone) == [1, 2, 3]
+    assert abs(folder.read_metrics()[0]["margin"]) > 1e-3, "it is compared with another than itself"
+    assert [path.name for path in folder.final.glob("**/*.safetensors")] == ["adapter_model.safetensors"]
+    _check_weights(folder, lone)
+
+
+def _told_alike(
+    folder: RunFolder, lone: RunFolder, means: Sequence[str] = ("margin", "reward_chosen", "logp_chosen")
+) -> list[int]:
+    """Check that two runs tell the same; returns the steps that they tell of.
+
+    Args:
+        means: over rows; where processes have unequally many, they are over all rows of both, and one process takes
+            them over those of one pass after the other.
+    """
+    lines, expected = folder.read_metrics(), lone.read_metrics()
+    for line, other in zip(lines, expected, strict=True):
+        assert line["step"] == other["step"]
+        assert line["loss"] == pytest.approx(other["loss"], abs=1e-5)
+        assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+        assert line["compared"] == other["compared"]
+        for name in means:
+            assert line[name] == pytest.approx(other[name], rel=1e-4, abs=1e-4), name
+    return [line["step"] for line in lines]
+
+
+def _check_weights(folder: RunFolder, lone: RunFolder) -> None:
+    (name,) = (path.name for path in lone.final.glob("*.safetensors"))
+    weights, whole = (load_file(one.final / name) for one in (folder, lone))
+    assert weights.keys() == whole.keys()
+    for key, weight in whole.items():
+        torch.testing.assert_close(weights[key], weight, rtol=1e-3, atol=5e-5)

@@ -47,6 +47,16 @@ def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capfd) ->
     assert not RunFolder(changed.path).final.exists()
 
 
+def test_what_it_is_a_part_of_says_how_to_go_on(prepared: Prepared, tmp_path: Path, capfd) -> None:
+    wanted = "collab train-marl --resume runs/marl"
+    folder = begin(prepared, tmp_path / "run", wanted)
+    (folder.path / "lock").mkdir()
+    assert main([str(folder.path), "--device", "cpu", "--while-alive", "1", "--resume", wanted]) == 1
+    said = capfd.readouterr().err
+    assert said.endswith(f"then {wanted}\n")
+    assert said.count("--resume") == 1
+
+
 def test_who_is_there() -> None:
     assert is_alive(os.getpid())
     assert is_alive(1)

@@ -105,9 +105,11 @@ def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path
     prepared = prepare(task, rows)
     folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
     train(prepared, folder, device="cpu", stopping=lambda: next(asked))
-    train(prepared, folder, device="cpu")
+    seen: list[Progress] = []
+    train(prepared, folder, device="cpu", watch=seen.append)
     assert prepared.step_pairs is not None
     last = folder.read_metrics()[-1]
+    assert (seen[-1].margin, seen[-1].accuracy) == (last["margin"], last["preference_accuracy"])
     assert last.get("compared", 0) == sum(prepared.step_pairs[3:]) > 0
     assert 0 <= last["preference_accuracy"] <= 1
 
@@ -133,3 +135,5 @@ def test_displacement_is_seen_where_it_happens(samples, base: Path, tmp_path: Pa
 def test_progress_is_one_line() -> None:
     told = str(Progress(step=3, steps=9, group="basic", loss=1.25, tokens_per_s=12345.6, left_s=61))
     assert told == "step 3/9  basic  loss 1.25  12,346 tokens/s  0:01:01 left"
+    compared = Progress(step=3, steps=9, group="p", loss=0.5, tokens_per_s=9, left_s=61, margin=0.25, accuracy=0.75)
+    assert str(compared) == "step 3/9  p  loss 0.5  margin 0.250  accuracy 75.0%  9 tokens/s  0:01:01 left"

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import collab.marl.play as playing_epochs
 from collab.api import resolved
 from collab.collector import Progress
-from collab.config import run_config
+from collab.config import RunConfig, run_config
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
-from collab.evaluation import Report
+from collab.evaluation import Rate, Report
 from collab.library import Library
-from collab.marl.epoch import require_played
+from collab.marl.epoch import require_measured, require_played
 from collab.marl.loop_state import Loop
-from collab.marl.play import roll_out, rollout_report, settled, trajectories_of
+from collab.marl.play import evaluate, roll_out, rollout_report, settled, trajectories_of
 from collab.marl.step_budget import steps_in
 from collab.resolve import with_prompts
 from collab.runs import start
+from collab.store.run import RunStore
 
 
-def reported(library: Library, out: Path, *settings: str) -> Report:
+async def breaking(library: Library, *settings: str, seed: int = 0) -> RunConfig:
     """Two episodes in a corridor that breaks, one of each task."""
     options = "environment.backends.fake.options"
     broken = [f"{options}.fail_at=0", "tasks=[PressButton, TypeWord]", *(f"{options}.{one}" for one in settings)]
+    asked = {"env": "corridor", "graph": "pair", "agents": "show", "episodes": 2, "seed": seed}
+    run = run_config(library=library, settings=broken, **asked)
+    return with_prompts(await resolved(run, once_per_task=False), library)
+
+
+def reported(library: Library, out: Path, *settings: str) -> Report:
+    """These episodes, played."""
 
     async def play() -> None:
-        run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2, settings=broken)
-        await start(with_prompts(await resolved(run, once_per_task=False), library), library, out)
+        await start(await breaking(library, *settings), library, out)
 
     asyncio.run(play())
     return rollout_report(out, None)
+
+
+def mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing breaks any more."""
+    monkeypatch.setattr(CorridorSuite, "fail_at", property(lambda suite: None, lambda suite, step: None), raising=False)
+
+
+def episodes_of(run: Path) -> dict[str, int]:
+    """Episode → its attempt."""
+    with RunStore.open(run).reader() as reader:
+        return {one.id: one.attempt for one in reader.episodes()}
 
 
 def test_where_every_episode_broke_nothing_is_measured_or_learned(
@@ -54,6 +74,48 @@ def test_where_every_episode_broke_nothing_is_measured_or_learned(
     assert require_played(loop, some, out) is some
 
 
+def test_no_epoch_is_chosen_where_more_than_two_percent_of_its_episodes_broke(
+    configured: Any, process: Any, library: Library, tmp_path: Path
+) -> None:
+    loop, out = process(configured(), tmp_path), tmp_path / "run"
+    some = reported(library, out, "troubled=[TypeWord]")
+    with pytest.raises(RunError, match=r"1 of 2 episodes broke \(allowed: 2%\), too many .* broke with Env") as told:
+        require_measured(loop, some, out)
+    assert str(told.value).endswith(f"mend that, and play them again with: {loop.folder.resume}")
+    with pytest.raises(RunError, match="none of 2 episodes could be played"):
+        require_measured(loop, reported(library, tmp_path / "lost"), out)
+    few = replace(some, planned=Rate(successes=1, episodes=50))
+    assert require_measured(loop, few, out) is few
+    with pytest.raises(RunError, match="1 of 49 episodes broke"):
+        require_measured(loop, replace(some, planned=Rate(successes=1, episodes=49)), out)
+
+
+def test_what_broke_in_a_measurement_is_played_again_and_nothing_else(
+    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two held-out seeds each has an episode that broke and one that did not."""
+    runs = [asyncio.run(breaking(library, "troubled=[TypeWord]", seed=seed)) for seed in (38, 39)]
+    config, folder = configured().model_copy(update={"held_out": runs}), tmp_path / "evaluation"
+    monkeypatch.setattr(playing_epochs, "playing", lambda run, policy, determinism: run)
+
+    def measured() -> Report:
+        loop = process(config, tmp_path)
+        report: Report = asyncio.run(evaluate(loop, None, folder))
+        return require_measured(loop, report, folder)
+
+    with pytest.raises(RunError, match="2 of 4 episodes broke"):
+        measured()
+    places = [folder / f"seed-{run.seed}" for run in runs]
+    before = [episodes_of(place) for place in places]
+    mend(monkeypatch)
+    assert measured().broken == 0
+    for place, known in zip(places, before, strict=True):
+        now = episodes_of(place)
+        assert {name for name, attempt in now.items() if known[name] == attempt} == {"PressButton/0"}
+    assert measured().broken == 0
+    assert [episodes_of(place) for place in places] == [now, now], "nothing is left to be played"
+
+
 def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
     configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,15 +123,14 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
     run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
     reported(library, lost)
     kept = reported(library, some, "troubled=[TypeWord]")
-    assert settled([lost]) == set()
-    assert settled([lost, some]) == {lost, some}
-    assert settled([lost, some, tmp_path / "next"]) == {lost, some}
+    assert settled([lost]) == settled([lost, some]) == settled([some, tmp_path / "next"]) == set()
 
-    monkeypatch.setattr(CorridorSuite, "fail_at", property(lambda suite: None, lambda suite, step: None), raising=False)
+    mend(monkeypatch)
     for out in (lost, some):
         asyncio.run(roll_out(loop, run, out))
     assert len(trajectories_of(lost)) == 2
     assert rollout_report(some, None) == kept
+    assert settled([lost]) == settled([lost, some, tmp_path / "next"]) == {lost}
 
 
 def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(

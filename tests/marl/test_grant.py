@@ -13,6 +13,7 @@ from collab.errors import RunFormatError
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import resume, start
 from collab.marl.loop_state import Halted, Loop
+from collab.types import Spent
 
 
 def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
@@ -30,6 +31,20 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
     asyncio.run(resume(out, budget=Budget(minutes=1), device="auto"))
     asyncio.run(resume(out))
     assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
+
+
+def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
+    """Not what an earlier one spent on the same epoch."""
+
+    async def spent(loop: Loop, records: object) -> None:
+        loop.spend(Spent(calls=1, prompt_tokens=30, completion_tokens=4, cost_usd=0.5))
+        raise Halted("enough was spent")
+
+    monkeypatch.setattr(training, "_epochs", spent)
+    out, config = tmp_path / "run", configured(f"run.agents.*.options.path={tiny}")
+    first = asyncio.run(start(config, out, anyway=True, device="cpu"))
+    again = asyncio.run(resume(out))
+    assert (first.tokens, first.cost_usd) == (again.tokens, again.cost_usd) == (34, 0.5)
 
 
 def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:

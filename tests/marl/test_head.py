@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from collab.errors import (
-    Diverged,
     EnvironmentFailure,
     ModelFailure,
     RunError,
@@ -39,12 +38,6 @@ def test_what_fails_in_a_part_says_how_to_go_on_with_all_of_it(head: HeadFile, k
     with pytest.raises(kind) as told, head.held():
         raise kind("the server answered 500")
     assert str(told.value) == f"the server answered 500; all of the training goes on with: {head.resume}"
-
-
-def test_what_diverged_cannot_be_gone_on_with(head: HeadFile) -> None:
-    with pytest.raises(Diverged) as told, head.held():
-        raise Diverged("step 3: loss is nan", "begin anew")
-    assert head.resume not in str(told.value)
 
 
 def test_only_one_writes_at_a_time_and_the_next_one_after_a_failure(head: HeadFile) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from collab.config import Budget
-from collab.errors import Diverged, RunFormatError, UsageError
+from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.learn.folder import RunFolder
 from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import MarlResult, resume, start
+from collab.marl.loop_state import Loop
 from collab.marl.policy import PolicyName, agents_of
-from collab.marl.train import NO_PAIR
+from collab.marl.train import NO_NUMBER, NO_PAIR
 from collab.models.local import LocalModel
 
 pytestmark = pytest.mark.slow
@@ -75,6 +76,10 @@ for point in points:
 """Trains in one process after the other; each kills itself at a point. argv: directory, configuration, epoch:point …"""
 
 POINTS = ("0:evaluation", "1:step", "1:critic", "1:rows", "1:checkpoint", "2:adversary", "2:training")
+
+
+class Died(BaseException):
+    """The process of a training would have ended here."""
 
 
 def run(config: MarlConfig, out: Path, **options: object) -> MarlResult:
@@ -180,17 +185,94 @@ def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: P
     assert result.summary.best == 0
 
 
-def test_a_loss_that_is_no_number_can_be_looked_into(schooled, tmp_path: Path) -> None:
-    config = schooled("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")
-    anew = re.escape(f"--agents {tmp_path / 'run'}@epoch0 --set dpo.learning_rate=1e+29")
-    with pytest.raises(Diverged, match=rf"^epoch 1, step \d: (loss|grad_norm) is nan; .*{anew}"):
-        run(config, tmp_path / "run")
-    begun = schooled("dpo.learning_rate=1e-5", agents=f"{tmp_path / 'run'}@epoch0")
-    assert {one.options["path"] for one in begun.run.agents.values()} == {
-        one.options["path"] for one in config.run.agents.values()
+def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
+    schooled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")
+    config = schooled(*lost)
+    whole = run(config, tmp_path / "whole")
+    assert whole.summary is not None
+    begun = {slot: one.options["path"] for slot, one in config.run.agents.items()}
+    for record in whole.records[1:]:
+        assert record.untrained["shared"].startswith(f"{NO_NUMBER} (step ")
+        assert (record.trained, record.version, record.weights) == ({}, 0, begun)
+        assert record.rows["shared"].pairs > 0
+    place = tmp_path / "whole/epochs/1/training"
+    assert RunFolder(place).read_metrics()
+    assert not (place / "checkpoints").exists()
+    begin, keep = Loop.begin, RunFolder.keep_checkpoint
+
+    def dying(out: Path) -> None:
+        with pytest.raises(Died):
+            asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, device="cpu"))
+
+    def kept(folder: RunFolder, *rest: int) -> None:
+        keep(folder, *rest)
+        raise Died
+
+    def begun_with(loop: Loop, part: str) -> None:
+        begin(loop, part)
+        if (loop.progress.epoch, part) == (1, "evaluation"):
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "keep_checkpoint", kept)
+        dying(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "begin", begun_with)
+        dying(tmp_path / "killed")
+    again = asyncio.run(resume(tmp_path / "killed", device="cpu"))
+    assert again.summary == whole.summary
+    assert [one.untrained for one in again.records] == [one.untrained for one in whole.records]
+
+
+def test_what_parts_tell_is_shown_before_their_epoch_is_over(schooled, tmp_path: Path, monkeypatch) -> None:
+    begin, seen = Loop.begin, {}
+
+    def begun(loop: Loop, part: str) -> None:
+        begin(loop, part)
+        if loop.progress.epoch == 1:
+            seen[part] = loop.progress.so_far
+
+    monkeypatch.setattr(Loop, "begin", begun)
+    record = run(schooled("epochs=1"), tmp_path / "run").records[1]
+    assert seen["rollout"] is None
+    told = {
+        "critic": ("epoch", "played", "steps", "agreement"),
+        "adversary": ("rewarded", "rewards", "missing", "unasked"),
+        "rows": ("pairs",),
+        "training": ("rows",),
+        "evaluation": ("trained", "untrained"),
     }
-    assert (tmp_path / "run/epochs/1/rows/rows.json").exists()
-    assert not (tmp_path / "run/epochs/1/epoch.json").exists()
+    for part, names in told.items():
+        assert [getattr(seen[part], name) for name in names] == [getattr(record, name) for name in names], part
+    assert (seen["critic"].rewards, seen["rows"].rows) == ({}, {})
+
+
+def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
+    whole: MarlResult, schooled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on a file's size, from where a policy is trained: its weights do not fit."""
+    begin, before, out = Loop.begin, resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "run"
+
+    def begun(loop: Loop, part: str) -> None:
+        begin(loop, part)
+        if part == "training":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+
+    monkeypatch.setattr(Loop, "begin", begun)
+    try:
+        with pytest.raises(StoreFailure) as told:
+            run(schooled(), out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        monkeypatch.undo()
+    said = str(told.value)
+    assert said.startswith(f"{out}/epochs/1/training: cannot write: ")
+    assert said.endswith(f"make room or fix the rights, then {MarlFolder(out).resume}")
+    assert (said.count("--resume"), "\n" in said) == (1, False)
+    assert RunFolder(out / "epochs/1/training").checkpoint() is None
+    assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
 def test_another_base_or_a_taken_directory_is_refused(whole: MarlResult, schooled, tmp_path: Path) -> None:

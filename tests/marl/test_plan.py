@@ -20,7 +20,7 @@ from collab.library import Library
 from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, critic_questions, prices
 from collab.marl.plan import Plan, _until, plan, planned, told
 from collab.marl.policy import Policy
-from collab.marl.probe import Probe, _trained
+from collab.marl.probe import Probe, _cost, _trained
 from collab.marl.train import rewarded_recipe
 from collab.models.chat import ChatTokenizer
 from collab.preferences.adversaries import AdversaryChoice
@@ -45,6 +45,7 @@ TRIED = Probe(
     adversary=NONE_ASKED,
     judge_s=0.1,
     pair_s=0.2,
+    usd=0.0,
     training=TRAINING,
 )
 STEPS = (Range(low=2, high=6), Range(low=2, high=6))
@@ -119,10 +120,36 @@ def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
 
 
 def test_what_is_not_known_is_told_as_unknown(configured) -> None:
-    for changes in ({"critic": replace(ASKED, usd=None)}, {"critic": None}, {"adversary": None}):
+    for changes in ({"critic": replace(ASKED, usd=None)}, {"critic": None}, {"adversary": None}, {"usd": None}):
         found = made(configured, **changes)
         assert found.usd is None
-        assert "money     unknown: critic or adversary asks a model whose file names no prices" in told(found)
+        assert "money     unknown: a policy is, or critic or adversary asks, a model whose file names no" in told(found)
+
+
+def test_a_team_on_a_server_costs_what_its_files_say(configured) -> None:
+    """What the tried step cost, for 10 to 30 steps of rollouts and evaluations; the critic judges 4 to 12 of them."""
+    found = made(configured, usd=0.5)
+    assert found.usd == Range(low=5, high=15)
+    assert "money     5.00 to 15.00 USD, by the prices in the agents files" in told(found)
+    both = made(configured, usd=0.5, critic=ASKED).usd
+    assert both == Range(low=pytest.approx(5.0036), high=pytest.approx(15.0132))
+
+
+def test_what_a_step_costs_is_known_where_every_slot_tells() -> None:
+    def step(*costs: float | None) -> SimpleNamespace:
+        cells = [SimpleNamespace(cost_usd=cost) for cost in costs]
+        return SimpleNamespace(matrix=SimpleNamespace(utterances=cells))
+
+    assert _cost(step(0.0, 0.25, 0.5)) == 0.75
+    assert _cost(step(0.0, None)) is None
+
+
+def test_several_processes_may_share_the_training(configured) -> None:
+    alone, shared = made(configured), made(configured, "processes=8")
+    assert (alone.processes, alone.shared_s) == (1, alone.train_s)
+    assert (shared.processes, shared.train_s, shared.shared_s) == (8, alone.train_s, Range(low=0, high=3))
+    assert told(alone).count("processes") == 0
+    assert "in one process; 8 processes take 0:00:00 to 0:00:03 at best" in told(shared)
 
 
 def test_prices_are_those_of_the_engine() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from collab.config import override
+from collab.config import Budget, override
 from collab.learn.folder import RunFolder, write_json
 from collab.marl import school
+from collab.marl import train as training
 from collab.marl.config import load_method
 from collab.marl.epoch import run_epoch
-from collab.marl.loop_state import Loop
+from collab.marl.loop_state import Halted, Loop
 from collab.marl.policy import first_policy
 from collab.marl.row_store import store
 from collab.marl.rows import Made
 from collab.marl.summary import Record
-from collab.marl.train import NO_PAIR, learn, recipe_of
+from collab.marl.train import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
 from collab.synth.rows import Row
 
 
@@ -47,6 +49,53 @@ def test_rows_that_are_all_too_long_are_no_pair(
         trained, untrained = learned(loop, preferences)
         assert trained == {}
         assert untrained["shared"].startswith(f"{NO_PAIR}: none of 6 fits into dpo.context=16, the longest has ")
+
+
+def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
+    configured, process, preferences: list[Row], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "dpo.warmup=0", "dpo.anchor=1")
+    config = configured(f"run.agents.*.options.path={tiny}", *lost)
+    loop = process(config, tmp_path)
+    trained, untrained = learned(loop, preferences)
+    assert trained == {}
+    assert untrained["shared"].startswith(f"{NO_NUMBER} (step ")
+    assert loop.progress.so_far is not None
+    assert loop.progress.so_far.untrained == untrained
+    folder = RunFolder(loop.folder.epoch(1).training("shared"))
+    assert folder.read_metrics()
+    assert "NaN" not in folder.metrics.read_text()
+    monkeypatch.setattr(training, "_train", None)  # by nobody who goes on
+    assert learned(process(config, tmp_path), preferences) == (trained, untrained)
+    clear_checkpoints(loop.folder.epoch(1), ["shared"])
+    assert not (folder.path / "checkpoints").exists()
+    assert folder.read_metrics()
+
+
+@pytest.mark.parametrize(("minutes", "why"), [(None, "stopped on request"), (10, "budget used up: minutes=10")])
+def test_who_stops_a_policy_amid_its_steps_is_told(
+    configured,
+    process,
+    preferences: list[Row],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch,
+    minutes: float | None,
+    why: str,
+) -> None:
+    loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.epochs=4"), tmp_path)
+    loop.budget = Budget(minutes=minutes)
+
+    def end(_loop: Loop, _progress: object) -> None:
+        if minutes is None:
+            loop.stop.set()
+        else:
+            loop.started -= 60 * minutes
+
+    monkeypatch.setattr(Loop, "inner", end)
+    steps = rf"after step \d of \d+ of {re.escape(str(loop.folder.epoch(1).training('shared')))}"
+    with pytest.raises(Halted, match=rf"^{why}, {steps}$"):
+        learned(loop, preferences)
 
 
 def test_log_p_is_told_of_pairs_whatever_step_they_are_in(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from collab.cli.main import main
 from collab.learn.folder import RunFolder
 from collab.marl.layout import MarlFolder
 from collab.marl.lives import KINDS, Point
+from collab.marl.loop import resume, start
+from collab.marl.school import small_training, write_library
 from collab.marl.verify import Compared, Proof, compared
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
@@ -53,10 +57,34 @@ def test_a_setting_that_does_not_fit_is_told_before_anything_is_made(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(("determinism", "found", "lines"), [("exact", 2, 1), ("fast", 1, 0)])
+def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
+    determinism: str, found: int, lines: int, tiny: Path, tmp_path: Path
+) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    config = asyncio.run(small_training(library, f"determinism={determinism}"))
+    stop, seen, told = asyncio.Event(), list[int](), list[str]()
+    stop.set()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        begun = asyncio.run(start(config, tmp_path / "run", anyway=True, device="cpu", stop=stop))
+        assert MarlFolder(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
+        torch.set_num_threads(1)
+        watch = lambda progress: seen.append(torch.get_num_threads())  # noqa: E731
+        assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"
+        assert (seen, len(told), torch.get_num_threads()) == ([found], lines, 1)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path: Path) -> None:
-    """Five kills are one in each kind of work: one of them in the training of the second epoch, which has both."""
+    """Five kills are one in each kind of work: one of them in the training of the second epoch, which has both.
+
+    Both trainings have two threads, and every process that goes on starts with one.
+    """
     out = tmp_path / "proof"
     settings = ("--set", KEPT, "--set", "reference=previous", "--set", "dpo.learning_rate=0.01")
     asked = ("--kills", "5", "--json", "--seed", "4", *settings, "--out", str(out))
@@ -67,6 +95,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
     assert (told["same"], len(told["points"])) == (True, 5)
     assert {(2, "optimizer"), (2, "checkpoint")} & {(one["epoch"], one["part"]) for one in told["points"]}
     for name in ("undisturbed", "killed"):
+        assert MarlFolder(out / name).read()["threads"] == 2
         manifest = RunFolder(out / name / "epochs/2/training").manifest()
         assert manifest["adapter"] == manifest["reference_adapter"] is not None
     epochs = [json.loads((out / f"killed/epochs/{number}/epoch.json").read_text()) for number in (1, 2)]

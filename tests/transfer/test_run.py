@@ -8,19 +8,25 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+import collab.transfer.parts as parts
 import collab.transfer.run as transferring
 from collab.config import AgentDefinition, Budget
 from collab.envs.fake import CorridorSuite
-from collab.errors import RunFormatError, UsageError
+from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.library import Library
 from collab.marl import school
+from collab.marl.config import MarlConfig
 from collab.marl.grant import Grant
 from collab.marl.hashing import epoch_hash
 from collab.marl.layout import MarlFolder
+from collab.marl.loop import MarlResult
 from collab.marl.play import trajectories_of
+from collab.marl.summary import Record, Spending
 from collab.report import runs_in
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
@@ -140,6 +146,24 @@ def test_what_was_granted_is_granted_again(library: Library, tmp_path: Path, mon
     assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
 
 
+def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
+    library: Library, tmp_path: Path, monkeypatch
+) -> None:
+    seen: list[int] = []
+
+    async def looked(work: Work) -> str:
+        seen.append(torch.get_num_threads())
+        return "enough was seen"
+
+    monkeypatch.setattr(transferring, "_all", looked)
+    run(put(library, PRESSES), tmp_path / "out")
+    head, before, told = TransferFolder(tmp_path / "out").head, torch.get_num_threads(), list[str]()
+    assert "threads" not in head.read(), "nothing is trained"
+    head.write({**head.read(), "threads": before + 1})
+    asyncio.run(resume(tmp_path / "out", tell=told.append))
+    assert (seen, len(told), torch.get_num_threads()) == ([before, before + 1], 1, before)
+
+
 def first_buttons() -> int:
     """Instances of these seeds whose first button is the right one."""
     suite = CorridorSuite(max_steps=4)
@@ -196,6 +220,50 @@ def test_it_stops_when_asked_to_and_when_a_budget_is_used_up(library: Library, t
     assert spent.told is None
     assert "budget" in (spent.stopped or "")
     assert asyncio.run(resume(tmp_path / "out")).told is not None
+
+
+def test_of_a_training_only_what_this_process_spent_counts(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of its last epoch also tells what an earlier process spent on it."""
+    spent = {"rollout": Spending(calls=9, prompt_tokens=900, completion_tokens=90, cost_usd=9.0)}
+    record = Record(epoch=1, version=1, weights={}, hash="", spent=spent)
+
+    async def trained(work: Work, budget: Budget) -> MarlResult:
+        return MarlResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
+
+    monkeypatch.setattr(parts, "_trained", trained)
+    work = Work(
+        config=put(library, PRESSES),
+        folder=TransferFolder(tmp_path),
+        budget=Budget(tokens=100, usd=1),
+        stop=asyncio.Event(),
+        device="cpu",
+        progress=parts.Progress(parts=5),
+    )
+    assert asyncio.run(parts.train(work)) is None
+    assert work.left() == Budget(tokens=66, usd=0.5)
+
+
+def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def planned(config: MarlConfig, library: Library, device: str) -> SimpleNamespace:
+        seen.append(device)
+        return SimpleNamespace(episodes=1)
+
+    monkeypatch.setattr("collab.marl.plan.plan", planned)
+    config = put(library, PRESSES)
+    more = {"mode": "continual", "training": asyncio.run(school.small_training(library)), "first": config.base}
+    config, folder = config.model_copy(update=more), TransferFolder(tmp_path / "out")
+    folder.head.create(Grant(device="cpu").head)
+    for begun, device in ((None, None), (None, "cpu"), (folder, None), (folder, "auto")):
+        asyncio.run(plan(config, begun, device))
+    assert seen == ["auto", "cpu", "cpu", "auto"]
+    with pytest.raises(UnknownName, match="no device called 'tpu'"):
+        asyncio.run(plan(config, None, "tpu"))
 
 
 def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_path: Path) -> None:
@@ -270,6 +338,7 @@ def episodes_of(path: Path) -> dict[str, str]:
 def test_continual_trains_on_and_measures_both_environments(whole: TransferResult, home: Path) -> None:
     assert whole.told is not None
     outcome, training = whole.told.outcome, MarlFolder(whole.path / "training").read()
+    assert TransferFolder(whole.path).head.read()["threads"] == training["threads"] == torch.get_num_threads()
     assert outcome.epoch == training["summary"]["best"] == 1
     assert outcome.first is not None
     assert set(outcome.first.success) == {"transferred", "continued"}

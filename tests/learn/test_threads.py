@@ -1,0 +1,74 @@
+"""What is gone on with is computed in as many threads as it began in: sums depend on their number."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from collab.errors import RunFormatError
+from collab.learn.finetune import begin, train
+from collab.learn.threads import as_begun, threads_head
+from collab.models.layout import weights_digest
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Torch's number of threads, for whoever comes next."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_number_is_that_of_the_beginning_and_afterwards_what_it_was() -> None:
+    torch.set_num_threads(2)
+    head, told = threads_head(), list[str]()
+    assert head == {"threads": 2}
+    with as_begun(head, "head.json", told.append):
+        assert (torch.get_num_threads(), told) == (2, [])
+    torch.set_num_threads(1)
+    with contextlib.suppress(KeyError), as_begun(head, "head.json", told.append):
+        assert torch.get_num_threads() == 2
+        raise KeyError
+    assert torch.get_num_threads() == 1
+    assert told == ["computing with threads=2, as it began, not 1: sums depend on it to the last bit"]
+
+
+def test_a_head_that_does_not_tell_changes_nothing_and_a_damaged_one_is_refused() -> None:
+    torch.set_num_threads(1)
+    with as_begun({"format": 1}, "head.json"):
+        assert torch.get_num_threads() == 1
+    for damaged in (0, "2", True):
+        with pytest.raises(RunFormatError, match=r"head\.json: threads .*: allowed are whole numbers from 1"):
+            with as_begun({"threads": damaged}, "head.json"):
+                pass
+
+
+def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Path, tmp_path: Path) -> None:
+    prepared = samples.states(base, tmp_path / "data", 1)
+    torch.set_num_threads(2)
+    whole = train(prepared, begin(prepared, tmp_path / "whole"), device="cpu")
+    folder, told, seen = begin(prepared, tmp_path / "stopped"), list[str](), list[int]()
+    assert folder.manifest()["threads"] == 2
+    assert train(prepared, folder, device="cpu", stopping=lambda: True).step == 1
+    torch.set_num_threads(1)
+    watch = lambda progress: seen.append(torch.get_num_threads())  # noqa: E731
+    result = train(prepared, folder, device="cpu", watch=watch, tell=told.append)
+    assert (set(seen), len(told), torch.get_num_threads()) == ({2}, 1, 1)
+    assert weights_digest(result.final) == weights_digest(whole.final)
+
+
+def test_a_run_of_before_and_one_of_several_processes_have_no_number(samples, base: Path, tmp_path: Path) -> None:
+    """A launcher gives each of several processes threads of its own."""
+    assert "threads" not in begin(samples.states(base, tmp_path / "data", 2), tmp_path / "two").manifest()
+    prepared = samples.states(base, tmp_path / "data", 1)
+    folder, told = begin(prepared, tmp_path / "old"), list[str]()
+    manifest = {name: value for name, value in folder.manifest().items() if name != "threads"}
+    folder.manifest_path.write_text(json.dumps(manifest))
+    torch.set_num_threads(2)
+    assert train(prepared, folder, device="cpu", tell=told.append).final == folder.final
+    assert (told, torch.get_num_threads()) == ([], 2)
