@@ -14,12 +14,13 @@ from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed
 from collab.learn.threads import as_begun, threads_head
 from collab.library import checkpoint
-from collab.marl.gate import admitted
+from collab.marl.gate import admitted, check_parties
 from collab.marl.grant import Grant, granted
 from collab.marl.loop import changed_prompt
 from collab.marl.trainable import WHERE
 from collab.models.layout import played_digest
 from collab.report import RecordedRun, recorded_run
+from collab.runs import check
 from collab.store.manifest import now
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.layout import TransferFolder, parts_after, parts_before
@@ -58,6 +59,7 @@ async def start(
     Raises:
         UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
             started.
+        ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nor was anything.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
     check_device(device)
@@ -66,6 +68,7 @@ async def start(
         known = await admitted(config.training, calibrations=calibrations, anyway=anyway)
         tell(f"critic {config.training.method.critic}: {known}")
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
+    await _check(config, grant.budget)
     folder.head.create(
         {
             "created": now(),
@@ -113,6 +116,15 @@ async def resume(
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
     with as_begun(head, str(folder.file), tell):
         return await _run(config, folder, grant, watch, stop)
+
+
+async def _check(config: TransferConfig, budget: Budget) -> None:
+    """Open once whatever the parts will open: both environments, base and team, and whom a training asks."""
+    transferred = config.transferred if config.training is None else []
+    for run in (*config.base[:1], *transferred[:1], *config.first[:1]):
+        await check(run.model_copy(update={"budget": budget}))
+    if config.training is not None:
+        await check_parties(config.training, budget)  # the team where it is transferred to, too
 
 
 def stored_config(folder: TransferFolder) -> TransferConfig:

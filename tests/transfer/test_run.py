@@ -17,7 +17,7 @@ import collab.transfer.parts as parts
 import collab.transfer.run as transferring
 from collab.config import AgentDefinition, Budget
 from collab.envs.fake import CorridorSuite
-from collab.errors import RunFormatError, UnknownName, UsageError
+from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.library import Library
 from collab.marl import school
 from collab.marl.config import MarlConfig
@@ -264,6 +264,18 @@ def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
     assert seen == ["auto", "cpu", "cpu", "auto"]
     with pytest.raises(UnknownName, match="no device called 'tpu'"):
         asyncio.run(plan(config, None, "tpu"))
+
+
+@pytest.mark.parametrize("arm", ["base", "transferred"])
+def test_a_team_that_does_not_answer_is_found_before_anything_is_written(
+    arm: str, library: Library, tmp_path: Path
+) -> None:
+    config = put(library, PRESSES)
+    away = AgentDefinition(kind="openai", options={"base_url": "http://127.0.0.1:9/v1", "model": "m"})
+    runs = [run.model_copy(update={"agents": dict.fromkeys(run.agents, away)}) for run in getattr(config, arm)]
+    with pytest.raises(ModelFailure, match="127.0.0.1:9"):
+        run(config.model_copy(update={arm: runs}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_path: Path) -> None:
