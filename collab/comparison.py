@@ -16,6 +16,11 @@ Instance: TypeAlias = tuple[str, int, int]
 """Task, instance seed, step budget: another budget makes another instance."""
 
 
+def is_spoilt(broken: int, planned: int) -> bool:
+    """Whether so many of an evaluation's episodes broke that nothing may be told by it."""
+    return broken > TOLERATED_FAILURES * max(1, planned)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Second run minus first, over the episodes that both played."""
@@ -82,7 +87,7 @@ def check_result(report: Report, *, force: bool = False) -> None:
     if force:
         return
     planned, played = report.planned.episodes, len(report.results)
-    if report.broken > TOLERATED_FAILURES * max(1, planned):
+    if is_spoilt(report.broken, planned):
         raise UsageError(
             f"{report.broken} of {planned} episodes broke (more than {TOLERATED_FAILURES:.0%}); "
             "resume that run to play them again, or use --force"

@@ -125,7 +125,7 @@ class TrainingFailure(RunError):
 
 
 class Diverged(TrainingFailure):
-    """Training cannot go on: its loss or its gradient is no longer a number.
+    """A policy cannot be trained on: its loss, gradient or weights are no numbers any more.
 
     Args:
         what: happened where, e.g. "step 3: loss is nan".

@@ -16,8 +16,8 @@ from torch import Tensor
 
 PAIRS = "pairs/"
 """Before the name of a mean that is over pairs alone."""
-_SHARE = f"{PAIRS}share"
-"""Of rows, how many are pairs; none is logged of it."""
+_COUNT = f"{PAIRS}count"
+"""How many pairs there were; it is not logged."""
 _NAMES = (
     *("logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected"),
     *("rewards/margins", "rewards/accuracies"),
@@ -28,8 +28,8 @@ _NAMES = (
 class PairMeans:
     """Of trainers of preferences: logs the means over pairs beside those over rows.
 
-    A forward pass notes sums over its pairs, of all processes, divided by its rows; they are put together as TRL's
-    means are, and divided by the share of pairs when they are logged. Where no pair was trained they are not logged.
+    A forward pass notes sums over its pairs, of all processes, and how many there were; when they are logged, sums are
+    divided by counts, so every pair has the same weight. Where no pair was trained they are not logged.
     """
 
     def compute_loss(self: Any, model: Any, inputs: Mapping[str, Any], *rest: Any, **named: Any) -> Any:
@@ -42,18 +42,18 @@ class PairMeans:
             noted = pair_sums(policy, reference, differing(inputs), self.beta)
             sums = self.accelerator.reduce(noted, "sum")
             metrics = self._metrics["train"]
-            for name, value in zip((*_NAMES, _SHARE), (sums[:-1] / sums[-1]).tolist(), strict=True):
-                metrics[name if name == _SHARE else f"{PAIRS}{name}"].append(value)
+            for name, value in zip((*(f"{PAIRS}{name}" for name in _NAMES), _COUNT), sums.tolist(), strict=True):
+                metrics[name].append(value)
         return loss
 
     def log(self: Any, logs: dict[str, float], *rest: Any, **named: Any) -> None:
         """TRL's, which takes the mean of what was noted."""
         metrics = self._metrics["train"]
-        share = metrics.pop(_SHARE, [])
+        count = sum(metrics.pop(_COUNT, []))
         for name in [f"{PAIRS}{name}" for name in _NAMES]:
             noted = metrics.pop(name, [])
-            if any(share):
-                metrics[name] = [sum(noted) / sum(share)]
+            if count:
+                metrics[name] = [sum(noted) / count]
         super().log(logs, *rest, **named)  # type: ignore[misc]
 
 
@@ -77,14 +77,14 @@ def pair_sums(policy: Tensor, reference: Tensor, pairs: Tensor, beta: float) -> 
         beta: of the loss.
 
     Returns:
-        (8,), in float32: log p of chosen and rejected replies, their rewards, margins, how many prefer the chosen
-        reply, the number of pairs, and the number of rows.
+        (7,), in float32: log p of chosen and rejected replies, their rewards, margins, how many prefer the chosen
+        reply, and the number of pairs.
     """
     policy, rewards = policy.float(), beta * (policy.float() - reference.float())
     better, worse = rewards.chunk(2)
     told = torch.stack([*policy.chunk(2), better, worse, better - worse, (better > worse).float()])
     sums = torch.where(pairs, told, 0.0).sum(1)
-    return torch.cat([sums, sums.new_tensor([int(pairs.sum()), len(pairs)])])
+    return torch.cat([sums, sums.new_tensor([int(pairs.sum())])])
 
 
 @contextlib.contextmanager

@@ -29,6 +29,8 @@ def threads_head() -> dict[str, int]:
 def as_begun(head: Mapping[str, Any], where: str, tell: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Compute in as many threads as what is gone on with began in, and in as many as before afterwards.
 
+    It holds for threads of Python that compute for the first time afterwards; one that has computed keeps its number.
+
     Args:
         head: what the head file holds.
         where: it was read, for errors.

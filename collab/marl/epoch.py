@@ -6,10 +6,11 @@ last; an epoch that has it is over and never looked into again.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from collab.comparison import TOLERATED_FAILURES
+from collab.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.config import RunConfig
 from collab.errors import RunError
 from collab.evaluation import Report
@@ -22,7 +23,6 @@ from collab.marl.loop_state import Loop
 from collab.marl.play import (
     evaluate,
     is_lost,
-    is_spoilt,
     measured,
     rewired,
     roll_out,
@@ -113,7 +113,7 @@ def require_measured(loop: Loop, report: Report, place: Path) -> Report:
     Whoever goes on plays those again.
     """
     require_played(loop, report, place)
-    if not is_spoilt(report):
+    if not is_spoilt(report.broken, report.planned.episodes):
         return report
     broken = f"{report.broken} of {report.planned.episodes} episodes broke (allowed: {TOLERATED_FAILURES:.0%})"
     raise _unplayed(loop, report, f"{place}: {broken}, too many to choose an epoch by")
@@ -123,7 +123,7 @@ def _unplayed(loop: Loop, report: Report, what: str) -> RunError:
     epoch, first = loop.progress.epoch, next(one.error for one in report.results if one.error is not None)
     trained = (
         "; where the policy itself is lost, begin another training with the policy of an earlier epoch (--agents "
-        f"{loop.folder.path}@epoch{epoch - 1}) and a lower dpo.learning_rate"
+        f"{shlex.quote(f'{loop.folder.path}@epoch{epoch - 1}')}) and a lower dpo.learning_rate"
     )
     return RunError(
         f"{what}, the first broke with {first}; mend that, and play them again with: {loop.folder.resume}"

@@ -44,14 +44,18 @@ class HeadFile:
             UsageError: something is there already.
             StoreFailure: it cannot be written.
         """
+        self.check_free()
+        with writing(self.path.parent, "start again"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.write(head)
+
+    def check_free(self) -> None:
+        """Make sure that nothing is in the directory; UsageError otherwise."""
         folder = self.path.parent
         if self.path.exists():
             raise UsageError(f"{folder}: a {self.noun} is there already; go on with: {self.resume}")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder}: something is there already; name a new directory")
-        with writing(folder, "start again"):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.write(head)
 
     def read(self) -> dict[str, Any]:
         """What it holds.

@@ -43,9 +43,9 @@ class MarlResult:
     stopped: str | None
     """Why it ended early; None when it is done."""
     tokens: int = 0
-    """That this process spent; what training itself reads is no call of anybody …"""
+    """Tokens that the models of this process read and said; what is trained on does not count."""
     cost_usd: float = 0.0
-    """… and what they cost."""
+    """What they cost, in USD."""
 
 
 async def start(
@@ -81,9 +81,10 @@ async def start(
     check_processes(config.method.processes, device, config.method.parallelism)
     grant, base = Grant(budget=budget or Budget(), device=device), base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
+    folder = MarlFolder(out)
+    folder.head.check_free()
     await check_parties(config, grant.budget)
     tell(f"critic {config.method.critic}: {calibration}")
-    folder = MarlFolder(out)
     folder.create(
         {
             "created": now(),

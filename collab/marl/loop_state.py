@@ -37,8 +37,8 @@ class Progress:
     records: list[Record] = field(default_factory=list)
     """Of the epochs that are over."""
     so_far: Record | None = None
-    """Of this epoch, what its parts that are over tell; other fields say that there was nothing. None before the first.
-    """
+    """Of this epoch, what its parts that are over tell; the other fields have their defaults, which mean nothing yet.
+    None before the first."""
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
     tokens: int = 0

@@ -222,7 +222,7 @@ def _asked(plan: Plan, what: str) -> str:
 def _money(plan: Plan) -> str:
     if plan.usd is None:
         return (
-            f"{UNKNOWN}: a policy is, or critic or adversary asks, a model whose file names no prices "
+            f"{UNKNOWN}: the agents file of a policy, the critic or the adversary names no prices "
             "(usd_per_million_prompt, …)"
         )
     if not plan.usd.high:

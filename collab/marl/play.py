@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from collab.collector import Progress
-from collab.comparison import TOLERATED_FAILURES
+from collab.comparison import is_spoilt
 from collab.config import GraphDefinition, RunConfig
 from collab.errors import OverlapError, RunFormatError
 from collab.evaluation import Report, pooled
@@ -159,22 +159,20 @@ def rollout_report(path: Path, steps: int | None) -> Report:
 def settled(runs: Sequence[Path]) -> set[Path]:
     """The runs of an evaluation that are not played any more.
 
-    Those that are over; where too many of their episodes broke, only those of them without a broken one.
+    Those that are over; where all are, and too many of their episodes broke, only those without a broken one.
     """
-    found = {path: rollout_report(path, None) for path in runs if (path / FILE).exists() and is_over(path)}
-    if not found or not is_spoilt(pooled(list(found.values()))):
-        return set(found)
-    return {path for path, report in found.items() if not report.broken}
+    over = {path for path in runs if (path / FILE).exists() and is_over(path)}
+    if len(over) < len(runs):
+        return over
+    found = {path: rollout_report(path, None) for path in runs}
+    whole = pooled(list(found.values()))
+    spoilt = is_spoilt(whole.broken, whole.planned.episodes)
+    return {path for path, report in found.items() if not (spoilt and report.broken)}
 
 
 def is_lost(report: Report) -> bool:
     """Whether not one of the episodes could be played: that measures and teaches nothing."""
     return bool(report.results) and all(one.error is not None for one in report.results)
-
-
-def is_spoilt(report: Report) -> bool:
-    """Whether so many episodes broke that no epoch may be chosen by it."""
-    return report.broken > TOLERATED_FAILURES * report.planned.episodes
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

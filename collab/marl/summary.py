@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from collab.comparison import is_spoilt
 from collab.config import Definition, validate
 from collab.credit.critic import Judgement
 from collab.credit.labels import Failed
@@ -182,8 +183,13 @@ def read_record(path: Path) -> Record:
 
 
 def best_of(records: Iterable[Record]) -> int | None:
-    """The epoch with the highest held-out success; of equals the earliest, None when none was measured."""
-    measured = [record for record in records if record.success is not None]
+    """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
+
+    One of which too many episodes broke, as older versions recorded, counts as not measured.
+    """
+    measured = [
+        one for one in records if one.success is not None and not is_spoilt(one.success.broken, one.success.episodes)
+    ]
     ranked = sorted(measured, key=lambda one: (-(one.success.value if one.success else 0.0), one.epoch))
     return ranked[0].epoch if ranked else None
 

@@ -11,7 +11,7 @@ import asyncio
 import shutil
 from collections.abc import Iterable
 
-from collab.errors import Diverged
+from collab.errors import Diverged, RunFormatError
 from collab.learn.curve import chosen_gain, over_pairs
 from collab.learn.data import read_data
 from collab.learn.examples import NothingFits
@@ -175,7 +175,10 @@ def _check_not_lost(folder: RunFolder) -> None:
     """Diverged where a process before this one found that nothing can be kept of a run."""
     path = folder.path / _LOST
     if path.exists():
-        found = read_json(path, "")
+        try:
+            found = read_json(path, "")
+        except RunFormatError as error:
+            raise RunFormatError(f"{error}; remove it, and the policy is trained again") from None
         what = found.get("what") if isinstance(found, dict) else None
         raise Diverged(str(what or "at a step that is not known"), LOWER)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.collector import Progress as Collecting
-from collab.comparison import TOLERATED_FAILURES
+from collab.comparison import is_spoilt
 from collab.config import Budget, RunConfig
 from collab.errors import UsageError
 from collab.library import Library
@@ -107,7 +107,7 @@ async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | No
         if result.stopped is not None:
             return result.stopped
     report = recorded_evaluation(folder).report
-    if report.broken > TOLERATED_FAILURES * report.planned.episodes:
+    if is_spoilt(report.broken, report.planned.episodes):
         return f"{part.name}: {report.broken} of {report.planned.episodes} episodes broke, too many to compare"
     return None
 

@@ -68,6 +68,7 @@ async def start(
         known = await admitted(config.training, calibrations=calibrations, anyway=anyway)
         tell(f"critic {config.training.method.critic}: {known}")
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
+    folder.head.check_free()
     await _check(config, grant.budget)
     folder.head.create(
         {

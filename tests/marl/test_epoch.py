@@ -123,14 +123,15 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
     run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
     reported(library, lost)
     kept = reported(library, some, "troubled=[TypeWord]")
-    assert settled([lost]) == settled([lost, some]) == settled([some, tmp_path / "next"]) == set()
+    assert settled([lost]) == settled([lost, some]) == set()
+    assert settled([some, tmp_path / "next"]) == {some}, "how many of all broke is not known yet"
 
     mend(monkeypatch)
     for out in (lost, some):
         asyncio.run(roll_out(loop, run, out))
     assert len(trajectories_of(lost)) == 2
     assert rollout_report(some, None) == kept
-    assert settled([lost]) == settled([lost, some, tmp_path / "next"]) == {lost}
+    assert settled([lost]) == settled([lost, some]) == {lost}
 
 
 def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(

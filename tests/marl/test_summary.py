@@ -25,6 +25,12 @@ def test_the_best_is_the_earliest_of_the_highest(successes: list[int | None], be
     assert best_of(reversed(records)) == best
 
 
+def test_an_evaluation_of_which_too_much_broke_makes_no_epoch_the_best() -> None:
+    spoilt = record(2, 9).model_copy(update={"success": Success(successes=9, episodes=10, low=0, high=1, broken=1)})
+    assert best_of([record(1, 3), spoilt]) == 1
+    assert best_of([spoilt]) is None
+
+
 @pytest.mark.parametrize(
     ("successes", "patience", "over"),
     [([5, 4, 4], 2, True), ([5, 4], 2, False), ([5, 4, 6], 1, False), ([5, 5], 1, True), ([5, 1, 1], None, False)],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from collab.config import Budget, override
+from collab.errors import RunFormatError
 from collab.learn.folder import RunFolder, write_json
 from collab.marl import school
 from collab.marl import train as training
@@ -70,6 +71,11 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
     clear_checkpoints(loop.folder.epoch(1), ["shared"])
     assert not (folder.path / "checkpoints").exists()
     assert folder.read_metrics()
+    (folder.path / "untrained.json").write_text("{")
+    with pytest.raises(
+        RunFormatError, match=r"untrained\.json: cannot be read: .*; remove it, and the policy is trained"
+    ):
+        learned(process(config, tmp_path), preferences)
 
 
 @pytest.mark.parametrize(("minutes", "why"), [(None, "stopped on request"), (10, "budget used up: minutes=10")])
