@@ -116,7 +116,10 @@ def finetune(
     from collab.learn.finetune import begin
     from collab.learn.folder import RunFolder
     from collab.learn.prepare import check_device, check_installed, check_reports
+    from collab.marl.layout import refuse_part
 
+    if resume is not None:
+        refuse_part(resume)
     check_installed()
     reports = options.listed("--report-to", report_to)
     check_reports(reports)

@@ -18,7 +18,6 @@ from collab.cli.table import table as show_table
 
 if TYPE_CHECKING:
     from collab.config import Budget
-    from collab.evaluation import Report
     from collab.store.reader import RunReader
 
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
@@ -48,7 +47,10 @@ def list_runs(
     for path in runs_in(folder):
         try:
             with open_run(path) as reader:
-                rows.append(_summary(path, reader, _counted(path, reader)))
+                counted = _counted(path, reader)
+                rows.append(_summary(path, reader, counted))
+                if counted.problem is not None:
+                    note(counted.problem)
         except RunFormatError as error:
             note(f"skipped: {error}")
     rows.sort(key=lambda row: str(row["created"]))
@@ -125,15 +127,16 @@ def resume_run(
 ) -> None:
     """Go on with what was stopped or died: a run, a training, a transfer, a fine-tuning run. A budget starts anew.
 
-    Broken episodes of a run are played again. Runs inside a training are gone on with by the training.
+    Broken episodes of a run are played again. What lies inside a training is gone on with by the training.
     """
     from collab.cli.rollout import finish
     from collab.cli.watch import work
     from collab.config import Budget
+    from collab.marl.layout import refuse_part
     from collab.runs import resume
 
     granted = Budget.parse(budget) if budget is not None else None
-    _refuse_part(run)
+    refuse_part(run)
     if _gone_on(run, granted, as_json=as_json):
         return
     result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
@@ -176,19 +179,6 @@ def open_run(path: Path) -> RunReader:
 # --------------------------------------------------------------------------------------------------- going on
 
 
-def _refuse_part(run: Path) -> None:
-    """UsageError for a part of a training: what was learned from it must stay what it was."""
-    from collab.errors import UsageError
-    from collab.marl.layout import training_around
-
-    training = training_around(run)
-    if training is not None:
-        raise UsageError(
-            f"{run}: is a part of the training {training.path}, which learns from what it played; go on with all of "
-            f"it: {training.resume}"
-        )
-
-
 def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     """Go on with a training, a transfer or a fine-tuning run as its own command does; False where it is none of them.
 
@@ -197,12 +187,15 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         typer.Exit: it stopped early.
     """
     from collab.cli import finetune, train_marl, transfer
+    from collab.learn.folder import RunFolder
+    from collab.marl.layout import MarlFolder
+    from collab.transfer.layout import TransferFolder
 
-    if (path / "marl.json").exists():
+    if MarlFolder(path).file.exists():
         train_marl.go_on(path, budget, as_json=as_json)
-    elif (path / "transfer.json").exists():
+    elif TransferFolder(path).file.exists():
         transfer.go_on(path, budget, as_json=as_json)
-    elif (path / "finetune.json").exists():
+    elif RunFolder(path).manifest_path.exists():
         finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
     else:
         return False
@@ -228,6 +221,8 @@ class _Counted:
     """With so many a training ends the rollout; None for all other runs, which count all that they planned."""
     names: frozenset[str] | None = None
     """Those that belong to such a rollout; None while it has not its steps."""
+    problem: str | None = None
+    """Why nobody knows, so that all count; None otherwise."""
 
     @property
     def whole(self) -> bool:
@@ -236,7 +231,7 @@ class _Counted:
 
 
 def _counted(path: Path, reader: RunReader) -> _Counted:
-    """Of a run; where its training cannot be read, as if there were none."""
+    """Of a run; where its training cannot be read, all episodes, and why."""
     from collab.errors import CollabError
     from collab.marl.layout import training_of
 
@@ -247,25 +242,10 @@ def _counted(path: Path, reader: RunReader) -> _Counted:
     try:
         steps = steps_wanted(path)
         names = counted_names(reader, steps)
-    except (CollabError, LookupError, TypeError, ValueError):
-        return _Counted()
+    except CollabError as error:
+        why = "for what its training learns from could not be read"
+        return _Counted(problem=f"{path}: all episodes are counted, {why}: {error}")
     return _Counted(steps=steps, names=None if names is None else frozenset(names))
-
-
-def _report(reader: RunReader, counted: _Counted) -> Report:
-    """Over what counts; of a rollout that has not its steps yet, over what is over."""
-    from collab.evaluation import summarise
-    from collab.report import report_of
-
-    report = report_of(reader)
-    if counted.steps is None:
-        return report
-    return summarise(
-        [one for one in report.results if counted.names is None or one.id in counted.names],
-        environment=report.environment,
-        environment_version=report.environment_version,
-        privileged=report.privileged,
-    )
 
 
 def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
@@ -292,13 +272,16 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.watch import resume_command
     from collab.marl.layout import training_around
+    from collab.marl.step_budget import report_of_counted
 
     counted, training = _counted(path, reader), training_around(path)
-    report, summary = _report(reader, counted), _summary(path, reader, counted)
+    report = report_of_counted(reader, counted.steps, so_far=True)
+    summary = _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
+    unknown = [] if counted.problem is None else [counted.problem]
     if as_json:
         head = {key: summary[key] for key in ("run", "created", "command", "graph", "agents", "seed", "status")}
-        emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": problems})
+        emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": unknown + problems})
         return
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
     say(f"who      {summary['agents']} on {summary['graph']}, seed {summary['seed']}")
@@ -309,6 +292,8 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     elif counted.steps is not None:
         say(f"         its training ends it with {counted.steps} steps; this is what is over so far")
     show_tables(report)
+    for line in unknown:
+        note(line)
     for problem in problems:
         note(f"unreadable: {problem}")
     if summary["status"] in ("stopped", "dead"):

@@ -252,7 +252,8 @@ class MarlConfig(Definition):
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""
         told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
-        return CriticChoice(labels=labels, seed=seed, options=told, definition=self.critic, texts=self.critic_texts)
+        name, definition, texts = self.method.critic, self.critic, self.critic_texts
+        return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
     @property
     def erring(self) -> AdversaryChoice:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collab.errors import UsageError
 from collab.marl.head import HeadFile
 
 FILE = "marl.json"
@@ -111,6 +112,15 @@ def training_around(part: Path) -> MarlFolder | None:
     if found is None:
         return None
     return MarlFolder(found.relative_to(here) if found.is_relative_to(here) else found)
+
+
+def refuse_part(path: Path) -> None:
+    """UsageError for a part of a training: only the training knows what it may still become, and on which device."""
+    training = training_around(path)
+    if training is not None:
+        raise UsageError(
+            f"{path}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
+        )
 
 
 def clear_unbegun(folder: Path, head: str) -> None:

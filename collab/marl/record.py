@@ -157,9 +157,10 @@ def _counts(head: PairHead) -> PairCounts:
 
 def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
     asked = FREE if made.pairs is None else made.pairs.head.spent
+    lost = () if made.labels is None else made.labels.lost
     return {
         "rollout": spent_on_play(made.played, seconds.get("rollout")),
-        "critic": spent_on_judging(_judged(made.labels), seconds.get("critic")),
+        "critic": spent_on_judging(_judged(made.labels), seconds.get("critic"), lost),
         "adversary": Spending(
             seconds=seconds.get("adversary"),
             calls=asked.calls,

@@ -94,7 +94,7 @@ def steps_wanted(run: Path) -> int | None:
     training = training_of(run)
     if training is None:
         return None
-    return validate(MarlConfig, training.read()["config"], str(training.file)).method.steps
+    return validate(MarlConfig, training.read().get("config", {}), str(training.file)).method.steps
 
 
 def counted_names(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
@@ -117,21 +117,30 @@ def counted_in(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt.
     """
     steps = steps_wanted(run)
     return lambda reader: counted(reader, steps)
 
 
-def report_of_counted(reader: RunReader, steps: int | None) -> Report:
+def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
     """How a rollout went: of its planned episodes, or where it has `steps`, of those that belong to it.
 
     Those that broke are among them and count as not solved.
+
+    Args:
+        reader: of the rollout, or of another run.
+        steps: at least so many; None where all planned episodes count.
+        so_far: of one that has not its steps yet, only what is over, not all that was planned.
+
+    Raises:
+        ConfigError: the configuration of the run is spoilt.
     """
     report, found = report_of(reader), counted_names(reader, steps)
-    if found is None:
+    if steps is None or (found is None and not so_far):
         return report
     return summarise(
-        [one for one in report.results if one.id in found],
+        [one for one in report.results if found is None or one.id in found],
         environment=report.environment,
         environment_version=report.environment_version,
         privileged=report.privileged,

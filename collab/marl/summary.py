@@ -11,11 +11,12 @@ from pydantic import Field
 
 from collab.comparison import is_spoilt
 from collab.config import Definition, validate
-from collab.credit.critic import Judgement
+from collab.credit.critic import Judgement, spent_on
 from collab.credit.labels import Failed
+from collab.credit.negatives import total
 from collab.errors import RunFormatError
 from collab.evaluation import Report
-from collab.types import Trajectory
+from collab.types import Spent, Trajectory
 
 
 class Success(Definition):
@@ -249,15 +250,19 @@ def spent_on_play(trajectories: Iterable[Trajectory], seconds: float | None) -> 
     )
 
 
-def spent_on_judging(judgements: Iterable[Judgement], seconds: float | None) -> Spending:
-    """What the calls behind judgements took."""
-    calls = [call for judgement in judgements for call in judgement.calls]
+def spent_on_judging(judgements: Iterable[Judgement], seconds: float | None, lost: Iterable[Spent] = ()) -> Spending:
+    """What the calls behind judgements took.
+
+    Args:
+        lost: what was paid for answers about steps that could not be judged, see `Labels.lost`.
+    """
+    paid = total([*(spent_on(judgement.calls) for judgement in judgements), *lost])
     return Spending(
         seconds=seconds,
-        calls=len(calls),
-        prompt_tokens=sum(call.prompt_tokens or 0 for call in calls),
-        completion_tokens=sum(call.completion_tokens or 0 for call in calls),
-        cost_usd=sum(call.cost_usd or 0.0 for call in calls),
+        calls=paid.calls,
+        prompt_tokens=paid.prompt_tokens,
+        completion_tokens=paid.completion_tokens,
+        cost_usd=paid.cost_usd,
     )
 
 

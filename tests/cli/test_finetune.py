@@ -18,7 +18,9 @@ torch = pytest.importorskip("torch")
 
 from collab.cli.main import main  # noqa: E402
 from collab.config import load_environment  # noqa: E402
+from collab.learn.folder import RunFolder  # noqa: E402
 from collab.library import Library  # noqa: E402
+from collab.marl.layout import MarlFolder  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
 from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
@@ -329,3 +331,21 @@ def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert "finetune.json: damaged, 'base' is missing" in capsys.readouterr().err
     assert main(["runs", "resume", str(tmp_path), "--budget", "tokens=9,minutes=3"]) == 2
     assert "is a fine-tuning run, which costs neither money nor tokens; limit minutes" in capsys.readouterr().err
+
+
+def test_a_part_of_a_training_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which knows its device, and whether anything was kept of it."""
+    training = MarlFolder(tmp_path / "team")
+    training.create({})
+    for group in ("shared", "ada"):
+        part = training.epoch(1).training(group)
+        RunFolder(part).create({"stage": "dpo"})
+        for command in (["finetune", "--resume"], ["finetune", "--plan", "--resume"], ["runs", "resume"]):
+            assert main([*command, str(part)]) == 2
+            told = f"{part}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
+            assert told in capsys.readouterr().err
+        shutil.rmtree(part)
+    own = tmp_path / "own"
+    RunFolder(own).create({"stage": "dpo"})
+    assert main(["finetune", "--resume", str(own)]) == 2
+    assert "damaged" in capsys.readouterr().err

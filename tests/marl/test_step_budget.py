@@ -139,10 +139,10 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
         async with ended_by(out, 8, asyncio.Event()) as ending:
             await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
-    def told(*arguments: str, code: int = 0) -> str:
+    def told(*arguments: str, code: int = 0, beside: bool = False) -> str:
         assert main(["runs", *arguments]) == code
         shown = capsys.readouterr()
-        return shown.err if code else shown.out
+        return shown.err if code or beside else shown.out
 
     asyncio.run(play())
     those = [one.id for one in trajectories_of(out, 8)]
@@ -154,7 +154,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert "go on with" not in shown
     (row,) = json.loads(told("list", str(tmp_path), "--json"))
     assert (row["done"], row["planned"], row["status"]) == (len(those), len(those), "finished")
-    assert told("resume", str(out), code=2).rstrip().endswith(f"go on with all of it: {training.resume}")
+    assert told("resume", str(out), code=2).rstrip().endswith(f"which alone goes on with it: {training.resume}")
     with monkeypatch.context() as inside:
         inside.chdir(tmp_path)
         assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train-marl --resume training")
@@ -167,8 +167,22 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert (row["planned"], row["status"]) == (None, "stopped")
     everything = len(trajectories_of(out))
     assert f" {everything} " in told("list", str(tmp_path))
-    training.file.write_text("{}")
-    assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
+    for spoilt in ("{", "{}", '{"format": 2}', '{"format": 2, "config": []}'):
+        training.file.write_text(spoilt)
+        assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
+        line = (
+            f"{out}: all episodes are counted, for what its training learns from could not be read: {training.file}: "
+        )
+        for command in (("show", str(out)), ("list", str(tmp_path))):
+            assert told(*command, beside=True).startswith(line)
+        (problem,) = json.loads(told("show", str(out), "--json"))["problems"]
+        assert problem.startswith(line)
+
+    def mistaken(_: Path) -> int:
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr("collab.marl.step_budget.steps_wanted", mistaken)
+    assert "ValueError: a mistake of ours" in told("show", str(out), code=1)
 
 
 def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path) -> None:
