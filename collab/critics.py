@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,27 @@ def critic_texts(library: Library, definition: CriticDefinition) -> dict[str, st
         return {}
     read = read_scoring_prompts if takes(definition, SCORER, "critics") else read_critic_prompts
     return read(library.path("prompts", definition.prompt))
+
+
+def deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
+    """A definition as JSON, without what decides no score: words for people, and how a model is reached (`REACHING`).
+
+    Texts are compared instead of `prompt`, which names their folder.
+
+    Args:
+        placeless: whether a reward model is known by its weights; then its `path` does not count either.
+    """
+    told = definition.model_dump(mode="json", exclude={"description", "prompt"})
+    engine = told["options"].get(MODEL)
+    if definition.kind in kinds("scorers"):
+        told["options"] = _without(told["options"], REACHING | {"path"} if placeless else REACHING)
+    elif isinstance(engine, dict):
+        told["options"][MODEL] = engine | {"options": _without(engine.get("options", {}), REACHING)}
+    return told
+
+
+def _without(options: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
 
 
 def unasked(engine: Part) -> Part:
@@ -183,14 +204,9 @@ class Bench:
         How a model is reached and paid does not count (`REACHING`): the same model name at another address is the same
         critic. A checkpoint that is asked is told by its path and version, a reward model by its weights.
         """
-        told = self.definition.model_dump(mode="json", exclude={"description", "prompt"})
+        told = deciding(self.definition, placeless=True)
         if isinstance(self.model, RewardModel):
-            kept = {name: value for name, value in self.definition.options.items() if name not in REACHING | {"path"}}
-            told["options"] = {**kept, "weights": self.model.weights}
-        elif self.model is not None:
-            engine = Part.model_validate(self.definition.options[MODEL])
-            kept = {name: value for name, value in engine.options.items() if name not in REACHING}
-            told["options"] = {**told["options"], MODEL: {"kind": engine.kind, "options": kept}}
+            told["options"]["weights"] = self.model.weights
         whole = json.dumps({"critic": self.label, **told, "texts": dict(self.texts)}, sort_keys=True, default=str)
         return hashlib.sha256(whole.encode()).hexdigest()
 

@@ -6,7 +6,7 @@
 What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
 nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
 again; after ten such in a row labelling stops, for it is not the cases' fault. What was answered of it was paid, and is
-counted.
+counted and recorded with the failure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from collab.config import Budget
+from collab.credit.adversary import FREE
 from collab.credit.asking import PartlyAnswered
 from collab.credit.case import Case
 from collab.credit.critic import Critic, Judgement, spent_on
@@ -170,8 +171,7 @@ class _Worker:
                 judgement = await self.critic.judge(case)
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
-            self.labelling.pay(failure.spent)
-            self._failed(case, failure.failure)
+            self._failed(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
             self._failed(case, failure)
         else:
@@ -179,8 +179,9 @@ class _Worker:
             self.labelling.count(judgement)
             self.labelling.failed_in_a_row = 0
 
-    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure) -> None:
-        self.writer.fail(case, failure)
+    def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
+        self.labelling.pay(spent)
+        self.writer.fail(case, failure, spent)
         self.labelling.failed += 1
         self.labelling.failed_in_a_row += 1
         if self.labelling.failed_in_a_row == PATIENCE:

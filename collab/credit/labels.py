@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
+from collab.credit.adversary import FREE
 from collab.credit.case import Case
 from collab.credit.critic import Judgement
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
@@ -36,6 +37,7 @@ from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.versioned import read_versioned
+from collab.types import Spent
 
 FOLDER = "labels"
 FILE = "label.json"
@@ -70,6 +72,8 @@ class Failed:
     error: str
     """Class name in `collab.errors`."""
     message: str
+    spent: Spent = FREE
+    """What was paid for answers about it all the same, which are lost; older versions recorded nothing."""
 
 
 Record: TypeAlias = Judgement | Failed
@@ -88,6 +92,8 @@ class Labels:
     """(trajectory, step) → the last judgement; in the order in which they were made."""
     failed: Mapping[tuple[str, int], Failed]
     """Steps that were asked about in vain and not judged since."""
+    lost: Sequence[Spent] = ()
+    """What each step that was asked about in vain cost, every time, also where it was judged since."""
 
     def of(self, case: Case) -> Judgement | None:
         """The judgement of exactly this case; None when there is none."""
@@ -129,13 +135,15 @@ def read_labels(run: Path, name: str) -> Labels:
         raise UnknownName.of(f"labelling of {run}", name, labellings(run))
     judged: dict[tuple[str, int], Judgement] = {}
     failed: dict[tuple[str, int], Failed] = {}
+    lost: list[Spent] = []
     for record in _records(directory):
         if isinstance(record, Judgement):
             judged[record.key] = record
             failed.pop(record.key, None)
         else:
             failed[record.trajectory, record.step] = record
-    return Labels(name=name, head=_head_in(directory), judged=judged, failed=failed)
+            lost.append(record.spent)
+    return Labels(name=name, head=_head_in(directory), judged=judged, failed=failed, lost=lost)
 
 
 class LabelWriter:
@@ -179,10 +187,20 @@ class LabelWriter:
         self._append("judged", judgement)
         self._known[judgement.key] = judgement.case
 
-    def fail(self, case: Case, error: CollabError) -> None:
-        """Append that nobody could be asked about a case; it stays not judged."""
-        kind, message = type(error).__name__, redact(str(error))
-        told = Failed(trajectory=case.trajectory, step=case.step, case=case.digest, error=kind, message=message)
+    def fail(self, case: Case, error: CollabError, spent: Spent = FREE) -> None:
+        """Append that nobody could be asked about a case; it stays not judged.
+
+        Args:
+            spent: what was paid for answers about it all the same.
+        """
+        told = Failed(
+            trajectory=case.trajectory,
+            step=case.step,
+            case=case.digest,
+            error=type(error).__name__,
+            message=redact(str(error)),
+            spent=spent,
+        )
         self._append("failed", told)
 
     def close(self) -> None:

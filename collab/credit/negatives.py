@@ -34,8 +34,8 @@ class Negatives:
 
     negatives: Mapping[CellRef, Negative]
     refused: Counter[str] = field(default_factory=Counter)
-    """Replies that were dropped, by cause (`collab.credit.lint`), and occasions for which there was none: nothing worse
-    was known, or the adversary could not be asked about them."""
+    """Replies that were dropped, by cause (`collab.credit.lint`), and occasions on which nothing worse was known. Cells
+    about which the adversary could not be asked count once, however often that was tried."""
     spent: Spent = FREE
     """What asking cost, dropped replies included."""
     untried: int = 0
@@ -72,6 +72,7 @@ async def negatives(
     if attempts < 1:
         raise ConfigError(f"an adversary asked {attempts} times per cell; allowed: 1 or more")
     asked, found, refused = sorted(set(cells)), dict[CellRef, Negative](), Counter[str]()
+    never = dict[tuple[CellRef, str], None]()
     spent = list[Spent]() if paid is None else paid
     if not asked:
         return Negatives(negatives={})
@@ -80,11 +81,16 @@ async def negatives(
             left = {cell: step.seed(seed, "adversary", cell, attempt) for cell in asked if cell not in found}
             occasions = [_occasion(case, step, cell, prefix, own) for cell, own in left.items()]
             for occasion, proposal in zip(occasions, await _proposals(adversary, occasions, spent), strict=True):
+                cell = occasion.cell.cell
+                if isinstance(proposal, str):
+                    never[cell, proposal] = None  # asked again all the same: of several, another may be drawn
+                    continue
                 checked = await _checked(occasion, proposal, reach)
                 if isinstance(checked, Negative):
-                    found[occasion.cell.cell] = checked
+                    found[cell] = checked
                 else:
                     refused[checked] += 1
+    refused.update(cause for _, cause in never)
     untried = len(found) if case.state is None else 0
     return Negatives(negatives=found, refused=refused, spent=total(spent), untried=untried)
 
@@ -138,12 +144,10 @@ async def _proposal(adversary: Adversary, occasion: Occasion) -> Proposal | str 
             return str(refusal)
 
 
-async def _checked(occasion: Occasion, proposal: Proposal | str | None, reach: Reach | None) -> Negative | str:
+async def _checked(occasion: Occasion, proposal: Proposal | None, reach: Reach | None) -> Negative | str:
     """A negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE
-    if isinstance(proposal, str):
-        return proposal
     found = await lint(
         proposal.text,
         occasion.case.space,

@@ -17,7 +17,7 @@ from collab.config import AgentDefinition, Budget
 from collab.credit.critic import Critic, label_of
 from collab.credit.labels import LabelHead, check_name, labellings, read_label_head
 from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
-from collab.errors import UnknownName, UsageError
+from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.preferences.allowance import check_counted
 from collab.preferences.same_critic import WEIGHTS, definition_of, head_now, other_than
@@ -33,6 +33,8 @@ class CriticChoice:
 
     labels: str
     """Its name."""
+    name: str
+    """The critic's own, for messages: of its agents file as it was given, or of the labels where they alone tell."""
     seed: int
     options: Mapping[str, Any]
     """As `LabelHead.options` has them."""
@@ -67,7 +69,7 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
     """
     there, known = labellings(run), [kind for kind in kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
-    if name in there and not bare and not _judges(library, name):
+    if name in there and not bare and not _judges(library, name, run):
         if labels not in (None, name):
             raise UsageError(
                 f"--labels {labels}: --critic {name} names labels that are there already, and no critic; "
@@ -97,7 +99,7 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
                 f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
             )
         seed, told = stored.seed, dict(stored.options)
-    return CriticChoice(labels=labels, seed=seed, options=told, definition=definition, texts=texts)
+    return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
 
 def labelled(run: Path, name: str) -> CriticChoice:
@@ -108,7 +110,7 @@ def labelled(run: Path, name: str) -> CriticChoice:
     head = read_label_head(run, name)
     definition, texts = definition_of(name, head), head.options.get("texts", {})
     options = dict(head.options)
-    return CriticChoice(labels=name, seed=head.seed, options=options, definition=definition, texts=texts)
+    return CriticChoice(labels=name, name=name, seed=head.seed, options=options, definition=definition, texts=texts)
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -117,12 +119,18 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(each for each in numbered if each not in taken)
 
 
-def _judges(library: Library, name: str) -> bool:
-    """Whether an agents file of that name is a critic's; False where there is none, or it is of somebody who speaks."""
+def _judges(library: Library, name: str, run: Path) -> bool:
+    """Whether an agents file of that name is a critic's; False where there is none, or it is of somebody who speaks.
+
+    One that cannot be read is taken for the critic's where the labels of that name were made by an agents file: what
+    is wrong with it is told then, and nobody goes on with what it said before.
+    """
     try:
         kind = library.load("agents", name, AgentDefinition).kind
     except UnknownName:
         return False
+    except ConfigError:
+        return "critic" in read_label_head(run, name).options
     return kind in kinds("critics") or kind not in kinds("models")
 
 
@@ -143,11 +151,11 @@ async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> 
             f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
             "asked; go on with what made them, or name another critic: --critic NAME"
         )
-    bench = Bench.of(choice.labels, choice.definition, choice.texts)
+    bench = Bench.of(choice.name, choice.definition, choice.texts)
     try:
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
         if bench.model is not None:
-            able = await check_counted(bench.model, budget, f"agents/{choice.labels}")
+            able = await check_counted(bench.model, budget, f"agents/{choice.name}")
             options |= {} if able.weights is None else {WEIGHTS: able.weights}
         critic = bench.critic(seed=choice.seed, call_s=call_s)
         yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)

@@ -3,8 +3,8 @@
     head = head_now(definition, texts, stored)         # what it would write beside its words
     told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-1'", or None
 
-What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, as for
-calibrations (`collab.critics.REACHING`).
+What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
+neither is where a reward model lies whose weights are known, as for calibrations (`collab.critics.deciding`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from collab.config import validate
 from collab.credit.labels import LabelHead
-from collab.critics import MODEL, REACHING, CriticDefinition
+from collab.critics import MODEL, CriticDefinition, deciding
 from collab.library import checkpoint
 from collab.models.layout import played_digest
 from collab.redact import hide, known_secrets
-from collab.resolve import class_of, kinds
+from collab.resolve import class_of
 
 WEIGHTS = "weights"
 """Option of a labelling that names the weights by which it was made."""
@@ -41,8 +41,9 @@ def definition_of(name: str, head: LabelHead) -> CriticDefinition:
 def head_now(definition: CriticDefinition, texts: Mapping[str, str], stored: LabelHead) -> LabelHead:
     """What a critic would write as the head of labels that are there; nothing is loaded, and nobody is asked.
 
-    What cannot be known so is as in the stored head: name and version that only a made critic tells, weights that lie
-    nowhere on this machine, and the seed, which labels keep.
+    What cannot be known so is as in the stored head: name and version that only a made critic tells, weights that no
+    longer lie where they lay on this machine, and the seed, which labels keep. Weights that lie nowhere and were
+    elsewhere before are left out.
 
     Raises:
         ConfigError: its class cannot be imported.
@@ -52,7 +53,9 @@ def head_now(definition: CriticDefinition, texts: Mapping[str, str], stored: Lab
     critic = f"{said}-{version}" if isinstance(said, str) and isinstance(version, str) else stored.critic
     options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
     if WEIGHTS in stored.options:
-        options[WEIGHTS] = _weights(definition) or stored.options[WEIGHTS]
+        known = stored.options[WEIGHTS] if _places(definition) == _places(definition_of("", stored)) else None
+        found = _weights(definition) or known
+        options |= {} if found is None else {WEIGHTS: found}
     return replace(stored, critic=critic, options=options)
 
 
@@ -62,39 +65,36 @@ def other_than(name: str, old: LabelHead, new: LabelHead) -> str | None:
     Args:
         name: of the labels, for messages.
     """
-    for what, before, after in _differing(_deciding(name, old), _deciding(name, new)):
+    weighed = WEIGHTS in old.options and WEIGHTS in new.options
+    first, second = (_deciding(name, head, placeless=weighed) for head in (old, new))
+    for what, before, after in _differing(first, second):
         shown = repr(before), repr(after)
         return f"other {what}" if max(map(len, shown)) > _SHOWN else f"{what} {shown[0]}, now it is {shown[1]}"
     return None
 
 
-def _deciding(name: str, head: LabelHead) -> dict[str, Any]:
+def _deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
     """All of a head that decides scores, as it is stored: without secrets."""
-    definition = definition_of(name, head)
-    told = definition.model_dump(mode="json", exclude={"description", "prompt"})
-    engine = told["options"].get(MODEL)
-    if definition.kind in kinds("scorers"):
-        told["options"] = _kept(told["options"])
-    elif isinstance(engine, dict):
-        told["options"][MODEL] = engine | {"options": _kept(engine.get("options", {}))}
+    told = deciding(definition_of(name, head), placeless=placeless)
     whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
     whole[WEIGHTS] = head.options.get(WEIGHTS)
     stored: dict[str, Any] = json.loads(hide(json.dumps(whole, default=str).encode(), known_secrets()))
     return stored
 
 
-def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in REACHING}
-
-
 def _weights(definition: CriticDefinition) -> str | None:
     """Digest of the weights that a definition names by a path; None where none lie there."""
-    engine = definition.options.get(MODEL)
-    options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
-    path, adapter = options.get("path"), options.get("adapter")
+    path, adapter = _places(definition)
     folders = [Path(checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
     there = path is not None and all(folder.is_dir() for folder in folders)
     return played_digest(folders[0], adapter) if there else None
+
+
+def _places(definition: CriticDefinition) -> tuple[Any, Any]:
+    """Where a definition says that the checkpoint and its adapter lie; None for what it does not say."""
+    engine = definition.options.get(MODEL)
+    options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
+    return options.get("path"), options.get("adapter")
 
 
 def _differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

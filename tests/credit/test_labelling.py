@@ -223,9 +223,10 @@ def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judge
     assert (told.judged, told.failed, told.failed_in_a_row) == (0, 1, 1)
     assert (told.spent.calls, model.calls) == (1, 2)
     assert told.spent.prompt_tokens == model.meter.snapshot().prompt_tokens > 0
-    assert [one.error for one in read_labels(run, "one").failed.values()] == ["ModelFailure"]
+    assert [(one.error, one.spent) for one in read_labels(run, "one").failed.values()] == [("ModelFailure", told.spent)]
     labelled(run, found[:1], critic)
-    assert not read_labels(run, "one").failed
+    labels = read_labels(run, "one")
+    assert (len(labels.failed), list(labels.lost)) == (0, [told.spent])
 
 
 CHILD = """

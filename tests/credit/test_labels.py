@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from collab.credit.adversary import FREE
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, CriticCall, Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, labellings, read_labels
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
-from collab.types import CellRef
+from collab.types import CellRef, Spent
 
 HEAD = LabelHead(critic="test-1", options={"per": "step"}, seed=3)
 
@@ -134,6 +135,29 @@ def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[Ca
         writer.record(judged(found[0]))
     labels = read_labels(run, "one")
     assert (len(labels.judged), len(labels.failed)) == (1, 0)
+
+
+def test_what_was_paid_in_vain_is_kept_every_time_also_when_the_step_is_judged(run: Path, found: list[Case]) -> None:
+    paid = Spent(calls=1, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
+    gone = ModelFailure("the server is gone")
+    with LabelWriter(run, "one", HEAD) as writer:
+        writer.fail(found[0], gone, paid)
+        writer.fail(found[0], gone, paid)
+        writer.fail(found[1], gone)
+        assert [one.spent for one in read_labels(run, "one").failed.values()] == [paid, FREE]
+        writer.record(judged(found[0]))
+    assert list(read_labels(run, "one").lost) == [paid, paid, FREE]
+
+
+def test_failures_of_older_versions_tell_of_no_cost(run: Path, found: list[Case]) -> None:
+    with LabelWriter(run, "one", HEAD) as writer:
+        writer.fail(found[0], ModelFailure("the server is gone"))
+    (segment,) = (run / "labels" / "one" / "events").iterdir()
+    told = json.loads(segment.read_text())
+    del told["spent"]
+    segment.write_text(json.dumps(told) + "\n")
+    (failed,) = read_labels(run, "one").failed.values()
+    assert (failed.message, failed.spent) == ("the server is gone", FREE)
 
 
 def test_missing_cells_are_counted_by_cause(run: Path, found: list[Case]) -> None:

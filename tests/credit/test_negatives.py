@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collab.agents.agent import prefix_limit
-from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary import Adversary, Occasion, Proposal, Refusal
 from collab.credit.adversary_language import TOO_LONG, Clumsy, LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import Case, cases
@@ -225,8 +225,25 @@ def test_a_cell_whose_input_fills_the_context_is_refused_and_the_others_are_aske
     room = short - prefix_limit(0, messages=0, max_tokens=64)
     made = found(phone, case, step, LanguageAdversary(model=model, texts=texts, sampling=sampling, context_tokens=room))
     fitting = 1 + longer.count(short)
-    assert made.refused == {TOO_LONG: 3 * (len(longer) + 1 - fitting)}
+    assert made.refused == {TOO_LONG: len(longer) + 1 - fitting}
     assert (len(made.negatives), model.calls, made.spent.calls) == (fitting, fitting, fitting)
+
+
+def test_a_cell_that_cannot_be_asked_about_counts_once_and_may_still_get_another(phone) -> None:  # type: ignore[no-untyped-def]
+    """As with several adversaries: the one drawn first has room for no cell, the next one for all but one."""
+    case, step = next((case, step) for case, step in judged(phone) if len(rewarded(step)) > 2)
+    never, *others = sorted(cell.cell for cell in rewarded(step))
+    seen: Counter[object] = Counter()
+
+    def says(occasion: Occasion) -> str:
+        seen[cell := occasion.cell.cell] += 1
+        if seen[cell] == 1 or cell == never:
+            raise Refusal("no room")
+        return write_reply("so", MOBILE.make("status", goal_status="infeasible"), case.space)
+
+    made = found(phone, case, step, Says(says))
+    assert (set(made.negatives), made.refused) == (set(others), {"no room": 1 + len(others)})
+    assert seen[never] == 3
 
 
 def test_where_nobody_is_rewarded_nothing_is_asked_or_opened(corridor) -> None:  # type: ignore[no-untyped-def]

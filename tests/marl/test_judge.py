@@ -13,21 +13,28 @@ import pytest
 
 from collab.api import resolved
 from collab.config import RunConfig, run_config
+from collab.credit.case import cases
+from collab.credit.critic import Word, judgement_of
 from collab.credit.labelling import PATIENCE
-from collab.credit.labels import FOLDER, Labels
+from collab.credit.labels import FOLDER, LabelHead, Labels, LabelWriter, read_labels
 from collab.credit.pair_store import pair_names, read_head
-from collab.errors import RunFormatError, UsageError
+from collab.credit.solution import SolutionCritic
+from collab.errors import ModelFailure, RunFormatError, UsageError
+from collab.evaluation import evaluate
 from collab.library import Library
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, compared, judge, judged, pair
 from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
 from collab.marl.loop_state import Halted
 from collab.marl.play import trajectories_of
+from collab.marl.policy import Policy
+from collab.marl.record import Parts, record_of
 from collab.marl.row_store import COUNTS
 from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
 from collab.resolve import with_prompts
-from collab.runs import start
+from collab.runs import build_suite, start
+from collab.types import Spent
 
 EVERY = list(range(60))
 OTHER_SAMPLER = "collab.credit.adversary_sampler:SamplerAdversary"
@@ -67,6 +74,32 @@ def forget_one(epoch: EpochFolder) -> None:
 def told(labels: Labels | None) -> tuple[int, str]:
     assert labels is not None
     return len(labels.judged), epoch_hash(judged=labels.judged.values())
+
+
+def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
+    rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    (run, _), out = rehearsed, epoch.rollout
+    played, report = trajectories_of(out), evaluate(trajectories_of(out))
+    paid = Spent(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
+    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+        case = next(cases(played[0], build_suite(run).space))
+        writer.fail(case, ModelFailure("the server is gone"), paid)
+        writer.record(judgement_of(case, SolutionCritic(), {cell.cell: Word(score=1.0) for cell in case.matrix}, []))
+    parts = Parts(
+        run=run,
+        played=played,
+        rollout=report,
+        labels=read_labels(out, NAME),
+        pairs=None,
+        rows={},
+        trained={},
+        untrained={},
+        report=report,
+        measured={},
+    )
+    spent = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5).spent["critic"]
+    assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
 
 def test_only_who_did_all_of_a_part_tells_its_seconds(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from collab.credit.critic import Judgement
+from collab.credit.critic import CriticCall, Judgement
 from collab.credit.labels import Failed
-from collab.marl.summary import Record, Success, best_of, patience_is_over, reward_rate, reward_rates, unasked
-from collab.types import CellRef, CellReward, RewardMatrix
+from collab.marl.summary import (
+    Record,
+    Spending,
+    Success,
+    best_of,
+    patience_is_over,
+    reward_rate,
+    reward_rates,
+    spent_on_judging,
+    unasked,
+)
+from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 
 def record(epoch: int, successes: int | None) -> Record:
@@ -77,3 +89,17 @@ def test_what_could_not_be_asked_is_counted_by_cause_with_what_was_said_last() -
         failed(2, "ModelFailure", "500"),
     ]
     assert unasked(told) == {"ModelFailure, the last: 500": 2, "EnvironmentFailure, the last: gone": 1}
+
+
+def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
+    call = CriticCall(
+        prompt="5e" * 32, model="m", seed=1, reply="r", cells=(), prompt_tokens=10, completion_tokens=2, cost_usd=0.5
+    )
+    judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
+    assert spent_on_judging(judged, 3.0) == Spending(
+        seconds=3.0, calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0
+    )
+    lost = [Spent(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25)] * 2
+    assert spent_on_judging(judged, None, lost) == Spending(
+        calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5
+    )

@@ -306,6 +306,33 @@ def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: 
         made(run, library, critic="hand", labels="new")
 
 
+def test_an_agents_file_that_cannot_be_read_hides_no_labels_but_those_of_an_agents_file(
+    run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own" / "agents").mkdir(parents=True)
+    mine, own = tmp_path / "own" / "agents" / "mine.yaml", Library(own=tmp_path / "own")
+    mine.write_text("kind: outcome\n")
+    made(run, own, critic="mine")
+    for name in ("mine", "hand"):
+        (mine.parent / f"{name}.yaml").write_text("kind: [\n")
+    judged_by_hand(run, "hand", executed_best)
+    result = made(run, own, critic="hand")
+    assert result.stored is not None
+    assert (result.judged, result.stored.head.labels, result.stored.head.critic) == (0, "hand", "hand-1")
+    with pytest.raises(ConfigError, match=r"mine\.yaml.*: not YAML"):
+        made(run, own, critic="mine")
+
+
+def test_errors_name_the_agents_file_and_not_the_labels(run: Path, tmp_path: Path, library: Library) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("kind: llm\noptions: {model: openai}\n")
+    with pytest.raises(ConfigError, match=rf"^agents/{mine}: options\.model: got 'openai'"):
+        made(run, library, critic=str(mine), labels="mine-2")
+    mine.write_text("kind: llm\noptions: {model: {kind: scripted, options: {replies: [x]}}}\n")
+    with pytest.raises(UsageError, match=rf"^--budget usd: agents/{mine} does not say what it costs"):
+        made(run, library, critic=str(mine), labels="mine-2", budget=Budget(usd=1.0))
+
+
 def test_changes_are_not_explained_by_labels_of_another_critic(run: Path, library: Library) -> None:
     """The labels by which the earlier pairs were made are removed, and made anew by somebody else."""
     judged_by_hand(run, "hand", executed_worst)

@@ -71,6 +71,22 @@ def test_weights_are_compared_where_they_lie(tmp_path: Path) -> None:
     assert difference(stored, gone) is None
 
 
+def test_a_reward_model_that_was_moved_is_the_same_where_its_weights_are_known(tmp_path: Path) -> None:
+    def scorer(folder: Path) -> CriticDefinition:
+        return CriticDefinition(kind="model", options={"path": str(folder)})
+
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    moved.mkdir()
+    (moved / "model.safetensors").write_bytes(b"some")
+    weighed = replace(told(scorer(first), weights=played_digest(moved, None)), critic="model-1")
+    assert difference(weighed, scorer(moved)) is None
+    assert str(difference(weighed, scorer(tmp_path / "nowhere"))).startswith("other options.path")
+    unweighed = replace(told(scorer(first)), critic="model-1")
+    assert str(difference(unweighed, scorer(moved))).startswith("other options.path")
+    (moved / "model.safetensors").write_bytes(b"others")
+    assert difference(weighed, scorer(moved)) == "other weights"
+
+
 def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() -> None:
     by_oracle, by_hand = LabelHead(critic="oracle-1"), LabelHead(critic="hand-1")
     oracle = CriticDefinition(kind="oracle")
