@@ -20,7 +20,7 @@ from collab.learn.export import Precision, Source, Weights, load, open_source, r
 from collab.learn.folder import RunFolder, saving, sync_files
 from collab.library import BUILT_IN, Library
 from collab.marl.config import MarlConfig
-from collab.marl.layout import FILE, MarlFolder
+from collab.marl.layout import FILE, MarlFolder, training_around
 from collab.marl.model_card import Facts, checkpoint_facts, model_card, team_card, training_facts
 from collab.marl.policy import Policy, PolicyName, epoch_of, parse_policy, policy_after
 from collab.models.layout import weights_digest
@@ -84,7 +84,9 @@ def find(name: str, base: str | None = None) -> Team:
     run = RunFolder(folder)
     if run.manifest_path.is_file():
         if not run.final.is_dir():
-            raise UsageError(f"{name}: the fine-tuning run is not done; go on with: {run.resume}")
+            training = training_around(folder)
+            resume = run.resume if training is None else training.resume
+            raise UsageError(f"{name}: the fine-tuning run is not done; go on with: {resume}")
         name = str(run.final)
     source = open_source(name, base)
     return Team(members={"": Member(source=source, agents={"": _known(name, source)}, facts=checkpoint_facts(source))})

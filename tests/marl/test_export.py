@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from collab.cli.main import main
 from collab.config import AgentDefinition, override
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.learn.folder import write_json
+from collab.learn.folder import RunFolder, write_json
 from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.export import export, find
@@ -131,6 +131,11 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     run = tmp_path / "sft"
     run.mkdir()
     write_json(run / "finetune.json", {"format": 1})
+    team = MarlFolder(tmp_path / "team")
+    team.create({})
+    RunFolder(team.epoch(1).training("shared")).create({"stage": "dpo"})
+    with pytest.raises(UsageError, match="not done; go on with: collab train-marl --resume"):
+        find(str(team.epoch(1).training("shared")))
     with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
         find(str(run))
     make_tiny_checkpoint(run / "final", hidden=32, layers=1)
