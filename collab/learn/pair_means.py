@@ -16,8 +16,6 @@ from torch import Tensor
 
 PAIRS = "pairs/"
 """Before the name of a mean that is over pairs alone."""
-_COUNT = f"{PAIRS}count"
-"""How many pairs there were; it is not logged."""
 _NAMES = (
     *("logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected"),
     *("rewards/margins", "rewards/accuracies"),
@@ -28,9 +26,12 @@ _NAMES = (
 class PairMeans:
     """Of trainers of preferences: logs the means over pairs beside those over rows.
 
-    A forward pass notes sums over its pairs, of all processes, and how many there were; when they are logged, sums are
-    divided by counts, so every pair has the same weight. Where no pair was trained they are not logged.
+    Sums over the pairs of all forward passes and processes since the last line are divided by how many there were, so
+    every pair has the same weight, however steps are divided. Where no pair was trained nothing is logged.
     """
+
+    _noted: Tensor | None = None
+    """Those sums, see `pair_sums`; None since nothing was trained."""
 
     def compute_loss(self: Any, model: Any, inputs: Mapping[str, Any], *rest: Any, **named: Any) -> Any:
         """The loss as it is; what the policy and the reference said of each row is noted."""
@@ -39,21 +40,16 @@ class PairMeans:
             loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         if self.model.training:
             policy, reference = heard
-            noted = pair_sums(policy, reference, differing(inputs), self.beta)
-            sums = self.accelerator.reduce(noted, "sum")
-            metrics = self._metrics["train"]
-            for name, value in zip((*(f"{PAIRS}{name}" for name in _NAMES), _COUNT), sums.tolist(), strict=True):
-                metrics[name].append(value)
+            sums = self.accelerator.reduce(pair_sums(policy, reference, differing(inputs), self.beta), "sum").double()
+            self._noted = sums if self._noted is None else self._noted + sums
         return loss
 
     def log(self: Any, logs: dict[str, float], *rest: Any, **named: Any) -> None:
-        """TRL's, which takes the mean of what was noted."""
-        metrics = self._metrics["train"]
-        count = sum(metrics.pop(_COUNT, []))
-        for name in [f"{PAIRS}{name}" for name in _NAMES]:
-            noted = metrics.pop(name, [])
-            if count:
-                metrics[name] = [sum(noted) / count]
+        """TRL's, with the means over pairs beside its own."""
+        noted, self._noted = self._noted, None
+        if noted is not None and noted[-1] > 0:
+            for name, value in zip(_NAMES, (noted[:-1] / noted[-1]).tolist(), strict=True):
+                self._metrics["train"][f"{PAIRS}{name}"] = [value]
         super().log(logs, *rest, **named)  # type: ignore[misc]
 
 

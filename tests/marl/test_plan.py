@@ -123,7 +123,7 @@ def test_what_is_not_known_is_told_as_unknown(configured) -> None:
     for changes in ({"critic": replace(ASKED, usd=None)}, {"critic": None}, {"adversary": None}, {"usd": None}):
         found = made(configured, **changes)
         assert found.usd is None
-        assert "money     unknown: a policy is, or critic or adversary asks, a model whose file names no" in told(found)
+        assert "money     unknown: the agents file of a policy, the critic or the adversary names no" in told(found)
 
 
 def test_a_team_on_a_server_costs_what_its_files_say(configured) -> None:
