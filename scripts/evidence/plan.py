@@ -218,7 +218,7 @@ QUICK = Plan(
         "new-seeds": Phase(
             kind="eval",
             options=(*_PHONE, "--split", "new-seeds", "--episodes", "72", *_SEEDS),
-            minutes=4,
+            minutes=6,
             after="train",
         ),
     },
