@@ -56,7 +56,10 @@ def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Pa
     assert folder.manifest()["threads"] == 2
     assert train(prepared, folder, device="cpu", stopping=lambda: True).step == 1
     torch.set_num_threads(1)
-    watch = lambda progress: seen.append(torch.get_num_threads())  # noqa: E731
+
+    def watch(progress: object) -> None:
+        seen.append(torch.get_num_threads())
+
     result = train(prepared, folder, device="cpu", watch=watch, tell=told.append)
     assert (set(seen), len(told), torch.get_num_threads()) == ({2}, 1, 1)
     assert weights_digest(result.final) == weights_digest(whole.final)

@@ -65,13 +65,16 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     config = asyncio.run(small_training(library, f"determinism={determinism}"))
     stop, seen, told = asyncio.Event(), list[int](), list[str]()
     stop.set()
+
+    def watch(progress: object) -> None:
+        seen.append(torch.get_num_threads())
+
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         begun = asyncio.run(start(config, tmp_path / "run", anyway=True, device="cpu", stop=stop))
         assert MarlFolder(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
         torch.set_num_threads(1)
-        watch = lambda progress: seen.append(torch.get_num_threads())  # noqa: E731
         assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"
         assert (seen, len(told), torch.get_num_threads()) == ([found], lines, 1)
     finally:
