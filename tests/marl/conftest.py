@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from collab.marl import school
 from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Loop, Progress
+from collab.marl.scribe import Record as Told
 from collab.models.tiny import make_tiny_checkpoint
+from collab.types import Step, Utterance
 
 Configured = Callable[..., MarlConfig]
 
@@ -31,6 +34,25 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 def configure_small(library: Library, *settings: str, **choices: Any) -> MarlConfig:
     """A small training in the corridor."""
     return asyncio.run(school.small_training(library, *settings, **choices))
+
+
+Changed = Callable[[Told, Callable[[Utterance], Utterance]], Told]
+
+
+@pytest.fixture(scope="session")
+def changed() -> Changed:
+    """What was played, with every cell changed."""
+
+    def made(record: Told, change: Callable[[Utterance], Utterance]) -> Told:
+        def step_of(step: Step) -> Step:
+            return replace(step, matrix=replace(step.matrix, utterances=tuple(map(change, step.matrix))))
+
+        trajectories = record.trajectories.values()
+        return replace(
+            record, trajectories={one.id: replace(one, steps=tuple(map(step_of, one.steps))) for one in trajectories}
+        )
+
+    return made
 
 
 Processes = Callable[[MarlConfig, Path], Loop]

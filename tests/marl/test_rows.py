@@ -139,25 +139,12 @@ def test_replies_in_other_tokens_are_counted_and_left_out_if_asked(
 
 
 def test_sampled_tokens_that_are_those_of_the_text_are_not_counted(
-    played: Record, chat: ChatTokenizer, configured
+    played: Record, chat: ChatTokenizer, configured, changed
 ) -> None:
     def spoken(cell: Utterance) -> Utterance:
         return replace(cell, tokens=chat.encode(cell.text), tokenizer=chat.fingerprint)
 
-    def said(record: Record) -> Record:
-        trajectories = {
-            one.id: replace(
-                one,
-                steps=tuple(
-                    replace(step, matrix=replace(step.matrix, utterances=tuple(map(spoken, step.matrix))))
-                    for step in one.steps
-                ),
-            )
-            for one in record.trajectories.values()
-        }
-        return replace(record, trajectories=trajectories)
-
-    assert all_rows(said(played), chat, configured).made.retokenised["shared"] == 0
+    assert all_rows(changed(played, spoken), chat, configured).made.retokenised["shared"] == 0
 
 
 def test_agents_with_policies_of_their_own_learn_from_their_own_cells(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,23 +75,6 @@ def cells(record: Record) -> list[tuple[ReplyRef, Utterance]]:
     ]
 
 
-def changed(record: Record, change: Callable[[Utterance], Utterance]) -> Record:
-    """The same with other cells."""
-    return replace(
-        record,
-        trajectories={
-            one.id: replace(
-                one,
-                steps=tuple(
-                    replace(step, matrix=replace(step.matrix, utterances=tuple(map(change, step.matrix))))
-                    for step in one.steps
-                ),
-            )
-            for one in record.trajectories.values()
-        },
-    )
-
-
 def against(ref: ReplyRef, cell: Utterance, other: ReplyRef | None) -> PreferencePair:
     """A reply that is preferred to another one, or to a text."""
     return PreferencePair(
@@ -133,7 +116,7 @@ def labelled(record: Record) -> Labels:
     return Labels(name="marl", head=head, judged=judged, failed={})
 
 
-def acting(record: Record) -> Record:
+def acting(record: Record, changed) -> Record:
     """The same words, each with an action, so that they can be rewarded."""
     action = SPACE.make("click", index=1)
     return changed(record, lambda cell: replace(cell, action=action, failure=None))
@@ -167,9 +150,9 @@ def test_pairs_are_learned_in_what_the_engine_read_and_sampled(
 
 
 def test_anchors_hold_on_to_what_was_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
 ) -> None:
-    record = acting(spoken.record)
+    record = acting(spoken.record, changed)
     scribe = scribe_of(record, chat, configured, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.until_error=false")
     (first, *alone) = cells(record)
     made = pair_rows([against(*first, None)], scribe)
@@ -191,9 +174,9 @@ def learned(
 
 
 def test_rewarded_replies_are_learned_as_they_were_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
 ) -> None:
-    record = acting(spoken.record)
+    record = acting(spoken.record, changed)
     scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.until_error=false")
     found = Evidence(run=record.run, played=list(record.trajectories.values()), labels=labelled(record), pairs=None)
     made = rows_of(found, SPACE, scribe)
@@ -220,7 +203,7 @@ def test_whole_trajectories_are_learned_as_they_were_sampled(
 
 
 def test_tokens_of_another_tokenizer_or_none_leave_the_text_and_are_counted(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
 ) -> None:
     for tokens in ("others", "none"):
 
@@ -239,7 +222,7 @@ def test_tokens_of_another_tokenizer_or_none_leave_the_text_and_are_counted(
 
 
 def test_a_worse_side_that_was_sampled_elsewhere_counts(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
 ) -> None:
     (good, cell), (bad, other) = cells(spoken.record)[:2]
     record = changed(spoken.record, lambda one: replace(one, tokenizer="another") if one == other else one)
@@ -250,7 +233,9 @@ def test_a_worse_side_that_was_sampled_elsewhere_counts(
     assert item.rejected.tolist() == [*chat.encode(other.text), chat.turn_end]
 
 
-def test_rows_of_canonical_text_hold_no_tokens(spoken: SimpleNamespace, chat: ChatTokenizer, configured) -> None:
+def test_rows_of_canonical_text_hold_no_tokens(
+    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
+) -> None:
     """So they are the same rows as those of which nothing was sampled: both are trained in the same tokens."""
 
     def canonical(cell: Utterance) -> Utterance:
