@@ -91,8 +91,8 @@ class Recipe(Definition):
     """How often every row is seen."""
     learning_rate: float = Field(gt=0)
     final_norm_learning_rate: float | None = Field(default=None, gt=0)
-    """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule; None trains
-    it at `learning_rate`. With AdamW and all weights only."""
+    """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule: it is scaled
+    as a whole (see `norms`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
     warmup: Share = 0.03

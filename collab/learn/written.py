@@ -16,7 +16,7 @@ from trl import DPOTrainer, SFTTrainer
 from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
 from collab.learn.muon import MuonAdamW
-from collab.learn.norms import final_gain, set_apart
+from collab.learn.norms import final_gain, keep_direction, set_apart
 from collab.learn.pair_means import PairMeans
 from collab.learn.preset import Recipe
 from collab.learn.reading import read
@@ -50,7 +50,9 @@ class Written:
             # The trainer beside which this class is mixed in has it; a checker sees this class alone.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
             if self.recipe.final_norm_learning_rate is not None:
-                set_apart(final_gain(trained), optimizer, self.recipe.final_norm_learning_rate)
+                gain = final_gain(trained)
+                set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
+                keep_direction(gain, optimizer)
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:

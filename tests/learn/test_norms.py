@@ -11,7 +11,7 @@ from torch import nn
 from collab.errors import ConfigError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
-from collab.learn.norms import final_gain, set_apart
+from collab.learn.norms import final_gain, keep_direction, set_apart
 from collab.learn.prepare import prepare
 from collab.learn.trainer import trainer_of
 
@@ -48,6 +48,18 @@ def test_a_weight_set_apart_moves_at_its_own_rate_and_does_not_decay() -> None:
     torch.testing.assert_close(model[1].weight, torch.full((2,), 1 - 0.1))
 
 
+def test_a_weight_that_keeps_its_direction_becomes_longer_by_what_its_step_adds_to_its_length() -> None:
+    """AdamW's first step takes the rate off or adds it: (1, 3) would be (0.9, 3.1), and 10.2 / 10 of it is kept."""
+    weight = nn.Parameter(torch.tensor([1.0, 3.0]))
+    other = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.AdamW([weight, other], lr=0.1, weight_decay=0.0)
+    keep_direction(weight, optimizer)
+    weight.grad, other.grad = torch.tensor([0.2, -5.0]), torch.tensor([0.2, -5.0])
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([1.02, 3.06]))
+    torch.testing.assert_close(other.detach(), torch.tensor([0.9, 1.1]))
+
+
 def test_the_recipes_rate_reaches_the_last_norm_and_nothing_else(samples, base: Path, tmp_path: Path) -> None:
     rates = ["learning_rate=0.001", "final_norm_learning_rate=0.02", "warmup=0", "weight_decay=0.1"]
     task = samples.task(base, "sft", "optimizer=adamw", *rates)
@@ -59,3 +71,10 @@ def test_the_recipes_rate_reaches_the_last_norm_and_nothing_else(samples, base: 
     assert own == ["model.norm.weight"]
     assert set(found.values()) == {0.001, 0.02}
     assert len(found) == len(list(trainer.model.parameters()))
+    gain = trainer.model.model.norm.weight
+    before = gain.detach().clone()
+    gain.grad = torch.linspace(-1, 3, len(gain))
+    trainer.optimizer.step()
+    ratio = gain.detach() / before
+    assert ratio[0] != 1  # it moved, and all of it alike
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))
