@@ -44,6 +44,7 @@ def epoch_lines(record: Record) -> list[str]:
     """All that is known of an epoch, one line for each kind of it that came up."""
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
+        *_heat(record),
         *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
         *_rewards(record),
         *cause_lines("no score", record.missing),
@@ -60,6 +61,14 @@ def epoch_lines(record: Record) -> list[str]:
 def told_epochs(records: Sequence[Record]) -> list[str]:
     """All lines of all epochs, each told of which."""
     return [plain(f"epoch {record.epoch} | {line}") for record in records for line in epoch_lines(record)]
+
+
+def _heat(record: Record) -> list[str]:
+    """By what the rollout was hotter than declared; one number where all agents share a policy."""
+    told = {slot: f"{factor:.2f}" for slot, factor in record.heat.items()}
+    different = set(told.values())
+    values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
+    return [f"heat     temperatures of the rollout times {values}"] if told else []
 
 
 def _rewards(record: Record) -> list[str]:

@@ -13,11 +13,14 @@ apart by a seventh in an epoch, which is another mixture of what the layers foun
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from collab.errors import ConfigError
+from collab.models.lora import readable
 
 
 def final_gain(model: nn.Module) -> nn.Parameter:
@@ -55,6 +58,26 @@ def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
 
     optimizer.register_step_pre_hook(remember)
     optimizer.register_step_post_hook(project)
+
+
+def length_of_gain(directory: Path) -> float:
+    """Length of the last norm's gain in a checkpoint directory; no other weight is read.
+
+    Raises:
+        ConfigError: the checkpoint cannot be read, or has no such norm.
+    """
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with readable(str(directory)), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+        gain = final_gain(model)
+        wanted = next(name for name, weight in model.named_parameters() if weight is gain)
+        for file in sorted(directory.glob("*.safetensors")):
+            with safe_open(file, "pt", device="cpu") as tensors:
+                if wanted in tensors.keys():
+                    return float(tensors.get_tensor(wanted).float().norm())
+    raise ConfigError(f"{directory}: there is no {wanted} in its safetensors")
 
 
 def _is_gain(name: str, weight: nn.Parameter) -> bool:

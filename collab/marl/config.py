@@ -36,6 +36,7 @@ from collab.preferences.parties import CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Exploration: TypeAlias = Literal["as_declared", "as_first"]
 Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
 
 
@@ -129,6 +130,9 @@ class Method(Definition):
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
     seed (ablation "w/o edge update")."""
+    explore: Exploration = "as_declared"
+    """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
+    grow as the gain of the last norm does (see `heat`). Evaluations are played as declared."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
     least_auc: float | None = Field(default=0.7, ge=0, le=1)

@@ -17,6 +17,7 @@ from collab.evaluation import Report
 from collab.learn.folder import write_json
 from collab.library import checkpoint
 from collab.marl.ahead import judging_ahead
+from collab.marl.heat import heat_of
 from collab.marl.judge import compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
@@ -30,7 +31,7 @@ from collab.marl.play import (
     rollout_report,
     trajectories_of,
 )
-from collab.marl.policy import Policy
+from collab.marl.policy import Policy, first_policy
 from collab.marl.record import Parts, of_judging, of_pairs, of_play, record_of, record_of_start
 from collab.marl.row_store import store, stored
 from collab.marl.rows import Evidence, rows_of
@@ -62,7 +63,10 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     if folder.record.exists():
         return _known(loop, folder)
     dag = rewired(loop.config, number, folder, loop.folder.resume)
-    run, threshold = await rollout_config(loop.config, number, policy, dag), loop.config.method.pairs.threshold
+    method, threshold = loop.config.method, loop.config.method.pairs.threshold
+    heat = heat_of(method, policy, first_policy(loop.config.run, method))
+    run = await rollout_config(loop.config, number, policy, dag, heat)
+    loop.progress.tell(heat=heat)
     played, rollout = await _play(loop, run, folder)
     loop.progress.tell(**of_play(played, rollout))
     labels = await judged(loop, run, folder, played)
@@ -77,6 +81,7 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     report = await _measure(loop, policy, folder)
     made = Parts(
         run=run,
+        heat=heat,
         played=played,
         rollout=rollout,
         labels=labels,

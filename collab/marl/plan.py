@@ -88,7 +88,7 @@ async def plan(config: MarlConfig, library: Library, device: str = "auto") -> Pl
     """
     check_device(device)
     policy = first_policy(config.run, config.method)
-    run = await rollout_config(config, 1, policy, draw(config, 1))
+    run = await rollout_config(config, 1, policy, draw(config, 1), {})
     return planned(config, await _steps(config, run), await probe(config, run, library, policy, device))
 
 

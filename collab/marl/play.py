@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
 from collab.learn.folder import write_json
 from collab.marl.config import MarlConfig
+from collab.marl.heat import heated
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Loop
 from collab.marl.policy import Policy, playing
@@ -62,18 +63,24 @@ def draw(config: MarlConfig, number: int) -> Dag:
     return sample(edges, graph.slots, derive(seed, "edges", number))
 
 
-async def rollout_config(config: MarlConfig, number: int, policy: Policy, dag: Dag) -> RunConfig:
+async def rollout_config(
+    config: MarlConfig, number: int, policy: Policy, dag: Dag, heat: Mapping[str, float]
+) -> RunConfig:
     """The run of an epoch: a seed of its own, tasks in an order of its own, the epoch's graph and policy.
 
     The seed is derived from run seed and epoch, and drawn again where it would lead to an instance that is kept for
     evaluation (once in some ten thousand epochs).
+
+    Args:
+        heat: slot → what its temperature is multiplied by; see `heat`.
     """
     run = config.run
     tasks = list(run.tasks)
     generator(derive(run.seed, "tasks of epoch", number)).shuffle(tasks)
     tasks = tasks[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = playing(run, policy, config.method.determinism).model_copy(update={"tasks": tasks, "graph": graph})
+    team = heated(playing(run, policy, config.method.determinism), heat)
+    team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
         chosen = team.model_copy(update={"seed": seed})

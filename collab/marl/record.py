@@ -38,6 +38,8 @@ class Parts:
     """What an epoch made."""
 
     run: RunConfig
+    heat: Mapping[str, float]
+    """Slot → by what the run is hotter than declared."""
     played: Sequence[Trajectory]
     """Finished episodes that are learned from."""
     rollout: Report
@@ -73,6 +75,7 @@ def record_of(
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         adapters={slot: told(root, path) for slot, path in policy.adapters.items()},
         edges=list(graph.edges) if isinstance(graph.edges, list) else [],
+        heat=dict(made.heat),
         success=Success.of(made.report),
         **of_play(made.played, made.rollout),
         **of_judging(made.labels, made.run, threshold),

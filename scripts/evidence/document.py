@@ -40,9 +40,10 @@ This page is made by `python scripts/reproduce_tables.py --render` from the file
 All arms begin with the same checkpoint{base}, are trained with the same number of environment
 steps and are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at
 temperature 1.5, and "cold" at 0.3.
-[`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them, written down
-before any of them was measured. The full method's recipe was changed twice after that, each time chosen on other seeds
-than those of this page: [decisions](decisions.md) has the numbers.
+[`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
+written down before anything was measured, and changed after that: the full method's recipe three times, each time
+chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
+left out won nothing on these seeds. [Decisions](decisions.md) has the numbers, those measured here before, too.
 
 Success is in percent with 95 % Wilson intervals (episodes). Differences are in percentage points with 95 % bootstrap
 intervals that resample tasks, then their instances; each instance is paired with itself, for every run seed of a

@@ -88,6 +88,7 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
         writer.record(judgement_of(case, SolutionCritic(), {cell.cell: Word(score=1.0) for cell in case.matrix}, []))
     parts = Parts(
         run=run,
+        heat={},
         played=played,
         rollout=report,
         labels=read_labels(out, NAME),

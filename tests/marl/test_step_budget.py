@@ -206,6 +206,7 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
     assert report.planned.episodes == len(played) + report.broken
     parts = Parts(
         run=stored_config(out),
+        heat={},
         played=played,
         rollout=report,
         labels=None,

@@ -140,8 +140,8 @@ def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Place, reco
 
 
 def test_a_unit_that_would_not_fit_is_not_begun(place: Place, recorder: Recorder) -> None:
-    """Plan: 20 for an evaluation, 38 for a training. The first takes 10, so of 40 only 30 are left."""
-    assert worked(place, recorder, minutes=40) == ALL[:1]
+    """Plan: 20 for an evaluation, 30 for a training. The first takes 10, so of 35 only 25 are left."""
+    assert worked(place, recorder, minutes=35) == ALL[:1]
     assert worked(place, recorder, minutes=19) == []
     assert worked(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
 
@@ -150,7 +150,7 @@ def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Place, reco
     recorder.minutes = 90.0
     assert worked(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
     known = read_all(place.units, SMALL)
-    assert (state(SMALL, TRAIN, known, place), left(SMALL, TRAIN, known, place)) == ("begun", 3.8)
+    assert (state(SMALL, TRAIN, known, place), left(SMALL, TRAIN, known, place)) == ("begun", 3.0)
     assert worked(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
     assert read(file_of(place.units, TRAIN)).seconds.whole == pytest.approx(60 * 90)
 
@@ -270,10 +270,10 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, reco
         (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
     else:
         notes = place.notes(TRAIN)
-        notes.write_text(notes.read_text().replace("steps=800", "steps=500"))
+        notes.write_text(notes.read_text().replace("steps=1200", "steps=500"))
     told = {
         "settings": r"full/seed-0/train: was begun .* \(method.dpo.learning_rate: 0.5 there, 2e-05 today\)",
-        "command": r"full/seed-0/train: was begun .* \(command: steps=500 there, steps=800 today\)",
+        "command": r"full/seed-0/train: was begun .* \(command: steps=500 there, steps=1200 today\)",
     }
     with pytest.raises(UsageError, match=f"{told[of]}; remove that folder, and it is begun anew"):
         worked(place, recorder, only="full/seed-0/*")

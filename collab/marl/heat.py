@@ -1,0 +1,56 @@
+"""How hot a team explores: as hot as in the first epoch, however sure training makes its policy.
+
+    heat = heat_of(method, policy, first)       # {"ada": 1.72, …}; empty where temperatures stay as declared
+    run = heated(run, heat)                     # the rollout; evaluations are played as declared
+
+What a hot policy learns first is to be surer: the gain of its last norm becomes longer, and all logits with it. At the
+same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
+rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/decisions.md has the numbers). With
+temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from collab.config import AgentDefinition, RunConfig
+from collab.library import checkpoint
+from collab.marl.config import Method
+from collab.marl.policy import Policy
+
+
+def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+    """Slot → how many times longer the last norm's gain is in its policy than in the first one.
+
+    Args:
+        policy: that plays.
+        first: that the training began with.
+
+    Returns:
+        Empty where nothing was trained yet, where the method explores as declared, or where it gives the last norm no
+        rate of its own (an adapter has none), so that its gain stays what it was.
+
+    Raises:
+        ConfigError: a checkpoint cannot be read.
+    """
+    fixed = method.explore == "as_declared" or method.dpo.final_norm_learning_rate is None
+    if fixed or policy.weights == first.weights:
+        return {}
+    from collab.learn.norms import length_of_gain
+
+    paths = {*policy.weights.values(), *first.weights.values()}
+    lengths = {path: length_of_gain(Path(checkpoint(path))) for path in paths}
+    return {slot: lengths[path] / lengths[first.weights[slot]] for slot, path in policy.weights.items()}
+
+
+def heated(run: RunConfig, heat: Mapping[str, float]) -> RunConfig:
+    """The same run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
+    agents = {slot: _hotter(agent, heat.get(slot, 1.0)) for slot, agent in run.agents.items()}
+    return run.model_copy(update={"agents": agents})
+
+
+def _hotter(agent: AgentDefinition, factor: float) -> AgentDefinition:
+    declared = agent.sampling.temperature
+    found = [factor * one for one in declared] if isinstance(declared, list) else factor * declared
+    return agent.model_copy(update={"sampling": agent.sampling.model_copy(update={"temperature": found})})

@@ -1,0 +1,88 @@
+"""Rollouts are as hot as at first, however sure the policy has become."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from collab.cli.epoch_text import epoch_lines
+from collab.config import RunConfig, override
+from collab.errors import ConfigError
+from collab.learn.norms import length_of_gain
+from collab.marl.heat import heat_of, heated
+from collab.marl.layout import MarlFolder
+from collab.marl.loop import start
+from collab.marl.policy import Policy
+from collab.runs import stored_config
+
+GAIN = "model.norm.weight"
+
+
+def scaled(checkpoint: Path, out: Path, factor: float) -> Path:
+    """A copy of a checkpoint whose last norm scales so many times as much."""
+    shutil.copytree(checkpoint, out)
+    tensors = load_file(out / "model.safetensors")
+    save_file({**tensors, GAIN: factor * tensors[GAIN]}, out / "model.safetensors", metadata={"format": "pt"})
+    return out
+
+
+def temperatures(run: RunConfig) -> dict[str, Any]:
+    return {slot: agent.sampling.temperature for slot, agent in run.agents.items()}
+
+
+def test_the_length_of_a_gain_is_that_of_its_vector(tiny: Path, tmp_path: Path) -> None:
+    assert length_of_gain(tiny) == pytest.approx(32**0.5)  # of 32 ones
+    assert length_of_gain(scaled(tiny, tmp_path / "twice", 2.0)) == pytest.approx(2 * 32**0.5)
+
+
+def test_a_checkpoint_without_weights_is_named(tiny: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny / "config.json", tmp_path)
+    with pytest.raises(ConfigError, match=f"{tmp_path}: there is no {GAIN} in its safetensors"):
+        length_of_gain(tmp_path)
+
+
+def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path, tmp_path: Path) -> None:
+    method = configured("dpo.final_norm_learning_rate=0.1").method
+    assert method.explore == "as_first"
+    first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
+    surer = scaled(tiny, tmp_path / "surer", 1.5)
+    policy = first.updated(1, {"ben": str(surer)})
+    assert heat_of(method, policy, first) == {"ada": 1.0, "ben": pytest.approx(1.5)}
+    assert heat_of(method, first, first) == {}
+    assert heat_of(override(method, ["explore=as_declared"]), policy, first) == {}
+    assert heat_of(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
+
+
+def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configured) -> None:
+    run = configured().run
+    assert temperatures(heated(run, {"ben": 2.0})) == {"ada": 0.7, "ben": 1.4}
+    ada = run.agents["ada"]
+    listed = ada.model_copy(update={"sampling": ada.sampling.model_copy(update={"temperature": [0.0, 0.5]})})
+    several = run.model_copy(update={"agents": {**run.agents, "ada": listed}})
+    assert temperatures(heated(several, {"ada": 3.0})) == {"ada": [0.0, 1.5], "ben": 0.7}
+    assert heated(run, {}) == run
+
+
+@pytest.mark.slow
+def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declared(schooled, tmp_path: Path) -> None:
+    """The gain of the one policy grows or shrinks in the first epoch; the second tells by how much, and plays so."""
+    config = schooled("dpo.final_norm_learning_rate=0.1", "held_out.before=false")
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    first, second = result.records[1:]
+    folder = MarlFolder(result.path)
+    assert first.heat == {}
+    heat = length_of_gain(folder.path / first.weights["ada"]) / length_of_gain(
+        Path(config.run.agents["ada"].options["path"])
+    )
+    assert abs(heat - 1) > 0.01
+    assert second.heat == {"ada": pytest.approx(heat), "ben": pytest.approx(heat)}
+    assert temperatures(stored_config(folder.epoch(1).rollout)) == {"ada": 0.7, "ben": 0.7}
+    assert temperatures(stored_config(folder.epoch(2).rollout)) == pytest.approx({"ada": 0.7 * heat, "ben": 0.7 * heat})
+    seeds = [folder.epoch(number).evaluation / "seed-39" for number in (1, 2)]
+    assert [temperatures(stored_config(one)) for one in seeds] == [{"ada": 0.7, "ben": 0.7}] * 2
+    assert f"heat     temperatures of the rollout times {heat:.2f}" in epoch_lines(second)
