@@ -35,6 +35,24 @@ def final_gain(model: nn.Module) -> nn.Parameter:
     return gains[-1]
 
 
+def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
+    """Whether a norm multiplies by its gain alone, so that scaling the gain scales what it gives.
+
+    Raises:
+        ConfigError: it adds a bias, or multiplies by something else, as 1 + gain in Gemma.
+    """
+    norm = next(part for part in model.modules() if getattr(part, "weight", None) is gain)
+    signs = torch.ones_like(gain)
+    signs[1::2] = -1  # of mean 0 and mean square 1, so that nothing is left to normalise
+    with torch.no_grad():
+        scales = torch.allclose(norm(signs[None])[0], signs * gain, rtol=1e-2, atol=1e-4)
+    if not (scales and gain.any()):
+        raise ConfigError(
+            f"final_norm_learning_rate: the last norm of this model ({type(norm).__name__}) does more than multiply by "
+            "its gain, which cannot be scaled as a whole then; set it to null"
+        )
+
+
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
     """Move a weight of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
     for group in optimizer.param_groups:

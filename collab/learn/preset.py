@@ -119,7 +119,7 @@ class Recipe(Definition):
     temperature: float = Field(default=1.0, gt=0)
     """What logits are divided by before probabilities are taken. Replies sampled at a temperature came from the policy
     whose logits are divided by it; with the same number here that policy is trained (as DistRL evaluates its policies
-    under the transform that was sampled from), with 1 another one."""
+    under the transform that was sampled from), with another number another one."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """What the weights are held in while training. Weights that are trained should be "float32": what an optimizer
     adds is smaller than bfloat16 can tell from nothing. An adapter is float32 whatever its base is."""

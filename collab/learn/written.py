@@ -16,7 +16,7 @@ from trl import DPOTrainer, SFTTrainer
 from collab.learn.batches import at
 from collab.learn.folder import RunFolder, saving
 from collab.learn.muon import MuonAdamW
-from collab.learn.norms import final_gain, keep_direction, set_apart
+from collab.learn.norms import check_scales, final_gain, keep_direction, set_apart
 from collab.learn.pair_means import PairMeans
 from collab.learn.preset import Recipe
 from collab.learn.reading import read
@@ -51,6 +51,7 @@ class Written:
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
             if self.recipe.final_norm_learning_rate is not None:
                 gain = final_gain(trained)
+                check_scales(trained, gain)
                 set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
                 keep_direction(gain, optimizer)
         return self.optimizer

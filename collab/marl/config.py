@@ -132,7 +132,8 @@ class Method(Definition):
     seed (ablation "w/o edge update")."""
     explore: Exploration = "as_declared"
     """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
-    grow as the gain of the last norm does (see `heat`). Evaluations are played as declared."""
+    grow as the gain of the last norm does (see `heat`); where that has no rate of its own, both are the same.
+    Evaluations are played as declared."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
     least_auc: float | None = Field(default=0.7, ge=0, le=1)

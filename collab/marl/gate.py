@@ -14,6 +14,7 @@ from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
 from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
+from collab.marl.heat import heat_of
 from collab.marl.policy import first_policy, playing
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.parties import opened_critic
@@ -78,13 +79,15 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     What is wrong with them is found before anything is written, played or paid for.
 
     Raises:
-        ConfigError: one cannot be built; its key is missing, for example.
+        ConfigError: one cannot be built; its key is missing, for example. Or a team that is to explore as hot as at
+            first has a checkpoint whose last norm cannot be read.
         UsageError: a limit is on something that one of them does not count; the environment cannot be opened because
             something is not installed.
         ModelFailure: the server of one does not answer.
         EnvironmentFailure: the environment does not open.
     """
     method, run = config.method, config.run
+    first = first_policy(run, method)
     call_s = run.environment.limits.call_s
     if method.is_judged:
         async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
@@ -92,5 +95,6 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     if method.objective == "dpo":
         async with opened_adversary(config.erring, budget, call_s):
             pass
-    team = playing(run, first_policy(run, method), method.determinism)
+    team = playing(run, first, method.determinism)
     await check(team.model_copy(update={"budget": budget}))
+    heat_of(method, first, first)  # whether a later epoch could read it

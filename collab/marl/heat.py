@@ -7,6 +7,10 @@ What a hot policy learns first is to be surer: the gain of its last norm becomes
 same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
 rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/decisions.md has the numbers). With
 temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
+
+Two limits. What is trained stays the policy at `dpo.temperature`, the one that is played in evaluations: replies of a
+heated rollout come from a flatter one. And heat is measured from where this training began: one that goes on from a
+trained team, on its own or in a transfer, begins as sure as that team is; hotter declared temperatures make up for it.
 """
 
 from __future__ import annotations
@@ -29,18 +33,19 @@ def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
 
     Returns:
         Empty where nothing was trained yet, where the method explores as declared, or where it gives the last norm no
-        rate of its own (an adapter has none), so that its gain stays what it was.
+        rate of its own: then its gain stays what it was (adapters), or nearly so.
 
     Raises:
-        ConfigError: a checkpoint cannot be read.
+        ConfigError: a checkpoint cannot be read; of the first policy that is told before anything is trained.
     """
-    fixed = method.explore == "as_declared" or method.dpo.final_norm_learning_rate is None
-    if fixed or policy.weights == first.weights:
+    if method.explore == "as_declared" or method.dpo.final_norm_learning_rate is None:
         return {}
     from collab.learn.norms import length_of_gain
 
     paths = {*policy.weights.values(), *first.weights.values()}
     lengths = {path: length_of_gain(Path(checkpoint(path))) for path in paths}
+    if policy.weights == first.weights:
+        return {}
     return {slot: lengths[path] / lengths[first.weights[slot]] for slot, path in policy.weights.items()}
 
 

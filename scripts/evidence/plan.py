@@ -3,7 +3,8 @@
 A *unit* is an arm, a run seed and a phase. Whatever arms have in common stands in the phases, whatever sets them apart
 in the arms, so that all of them start from the same checkpoint and play the same instances with the same sampling.
 
-How teams play. All agents sample at temperature 1.5, in training and after it, in every arm. At the temperatures that
+How teams play. All agents sample at temperature 1.5, in training and after it, in every arm; rollouts of later epochs
+are hotter where a method explores so (`explore`, as the preset `collab` does). At the temperatures that
 the pocket's team comes with its agents agree in practically all steps, and what they do not disagree about teaches them
 nothing: 12 contrasts in 500 steps, 293 in 1,500 steps at 1.0, 1,932 at 1.5. Heat costs success (of 144 episodes that
 are not among those below an untrained team solves 71 % as it comes and 56 % at 1.5), so the team is measured once more
@@ -17,9 +18,9 @@ episodes differ in length. The last epoch is what is measured: 36 episodes tell 
 one.
 
 Each epoch plays all 72 tasks, each about twice, so that whole trajectories (`no-cr`) can be compared within a task.
-With three epochs of 800 steps on 48 of the tasks, as this plan had it at first, the full method won 39 episodes of the
-576 of tasks that its first epoch had played, and 1 of the 288 of the others (two trainings against the untrained team
-twice): what the first epoch leaves out is forgotten in part, and it is the first one that changes most.
+With three epochs of 800 steps on 48 of the tasks, as this plan had it at first, the full method solved 39 more of the
+576 episodes of tasks that its first epoch had played than the untrained team, and 1 more of the 288 of the others (two
+trainings): what the first epoch leaves out gains nothing, for it is the first one that changes most.
 
 Evaluations play run seeds 30, 31 and 32: 72 tasks twice are 432 episodes, 8 unseen tasks 13 times 312, 31 pages four
 times 372. Held-out seed 39 is none of them, nor are those on which learning rates and the like were tried (33 to
@@ -92,7 +93,8 @@ class Plan:
     common: tuple[str, ...] = ()
     """Options of every command."""
     play: tuple[str, ...] = ()
-    """Settings of every run, e.g. "agents.*.sampling.temperature=1.5": how all teams play, in training and after it."""
+    """Settings of every run, e.g. "agents.*.sampling.temperature=1.5": how all teams play, in training (but for
+    `explore`) and after it."""
 
 
 def settings(**values: object) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ _AT_ONCE = ("--concurrency", "48")
 _HOT = 1.5
 _PLAY = (f"agents.*.sampling.temperature={_HOT}", "agents.*.options.max_batch=192")
 _LEARN = settings(dpo__temperature=_HOT, held_out__episodes=36, held_out__before="false")
-"""The policy that sampled is the one that is trained; what is held out is played after each epoch."""
+"""The policy that is measured is the one that is trained; what is held out is played after each epoch."""
 
 PHASES = {
     "train": Phase(kind="train-marl", options=(*_PHONE, *settings(epochs=2, steps=1200), *_LEARN), minutes=30),

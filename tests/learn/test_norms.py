@@ -11,7 +11,7 @@ from torch import nn
 from collab.errors import ConfigError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
-from collab.learn.norms import final_gain, keep_direction, set_apart
+from collab.learn.norms import check_scales, final_gain, keep_direction, set_apart
 from collab.learn.prepare import prepare
 from collab.learn.trainer import trainer_of
 
@@ -33,6 +33,28 @@ def test_the_last_gain_is_the_last_trained_vector_outside_all_layers() -> None:
     assert final_gain(model) is model.first.weight
     with pytest.raises(ConfigError, match="no norm behind its layers"):
         final_gain(model.layers)
+
+
+class PlusOne(nn.Module):
+    """A norm as Gemma has it: it multiplies by 1 + weight."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4,), weight))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden * hidden.square().mean(-1, keepdim=True).rsqrt() * (1 + self.weight)
+
+
+def test_only_a_gain_that_is_all_a_norm_does_is_scaled() -> None:
+    for norm in (nn.RMSNorm(4), nn.LayerNorm(4)):
+        nn.init.uniform_(norm.weight, 1, 3)
+        check_scales(nn.Sequential(norm), norm.weight)
+    biased = nn.LayerNorm(4)
+    nn.init.ones_(biased.bias)
+    for other in (biased, PlusOne(0.0), PlusOne(0.5)):
+        with pytest.raises(ConfigError, match=f"last norm of this model \\({type(other).__name__}\\) does more than"):
+            check_scales(nn.Sequential(other), other.weight)
 
 
 def test_a_weight_set_apart_moves_at_its_own_rate_and_does_not_decay() -> None:

@@ -205,7 +205,9 @@ def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConf
 def test_a_card_tells_the_rates(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
     asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5")
     facts = training_facts(MarlFolder(tmp_path), configured(*asked), {}, 0, "shared")
-    assert facts.lines["method"].endswith("learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch")
+    assert facts.lines["method"].endswith(
+        "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first"
+    )
 
 
 def test_a_card_tells_of_an_adapter_that_training_began_with(

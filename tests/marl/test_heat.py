@@ -18,6 +18,7 @@ from collab.marl.heat import heat_of, heated
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import start
 from collab.marl.policy import Policy
+from collab.marl.summary import Record
 from collab.runs import stored_config
 
 GAIN = "model.norm.weight"
@@ -86,3 +87,9 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
     seeds = [folder.epoch(number).evaluation / "seed-39" for number in (1, 2)]
     assert [temperatures(stored_config(one)) for one in seeds] == [{"ada": 0.7, "ben": 0.7}] * 2
     assert f"heat     temperatures of the rollout times {heat:.2f}" in epoch_lines(second)
+
+
+def test_heat_is_told_per_agent_where_their_policies_differ() -> None:
+    told = Record(epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5})
+    assert "heat     temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
+    assert not any(line.startswith("heat") for line in epoch_lines(told.model_copy(update={"heat": {}})))
