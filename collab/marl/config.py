@@ -218,6 +218,11 @@ class Method(Definition):
         return self.dpo.lora is not None and not self.dpo.lora.merge
 
     @property
+    def grows_hotter(self) -> bool:
+        """Whether rollouts of later epochs may be hotter than declared: asked for, and the last norm has its rate."""
+        return self.explore == "as_first" and self.dpo.final_norm_learning_rate is not None
+
+    @property
     def is_judged(self) -> bool:
         """Whether a critic is asked at all."""
         return self.objective != "trajectory-dpo"

@@ -14,7 +14,7 @@ from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
 from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
-from collab.marl.heat import heat_of
+from collab.marl.heat import lengths_of
 from collab.marl.policy import first_policy, playing
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.parties import opened_critic
@@ -97,4 +97,5 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
             pass
     team = playing(run, first, method.determinism)
     await check(team.model_copy(update={"budget": budget}))
-    heat_of(method, first, first)  # whether a later epoch could read it
+    if method.grows_hotter:
+        lengths_of(first)

@@ -36,17 +36,20 @@ def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
         rate of its own: then its gain stays what it was (adapters), or nearly so.
 
     Raises:
-        ConfigError: a checkpoint cannot be read; of the first policy that is told before anything is trained.
+        ConfigError: a checkpoint cannot be read.
     """
-    if method.explore == "as_declared" or method.dpo.final_norm_learning_rate is None:
+    if not method.grows_hotter or policy.weights == first.weights:
         return {}
+    then, now = lengths_of(first), lengths_of(policy)
+    return {slot: now[slot] / then[slot] for slot in now}
+
+
+def lengths_of(policy: Policy) -> dict[str, float]:
+    """Slot → length of the last norm's gain of its weights; ConfigError where a checkpoint cannot be read."""
     from collab.learn.norms import length_of_gain
 
-    paths = {*policy.weights.values(), *first.weights.values()}
-    lengths = {path: length_of_gain(Path(checkpoint(path))) for path in paths}
-    if policy.weights == first.weights:
-        return {}
-    return {slot: lengths[path] / lengths[first.weights[slot]] for slot, path in policy.weights.items()}
+    found = {path: length_of_gain(Path(checkpoint(path))) for path in set(policy.weights.values())}
+    return {slot: found[path] for slot, path in policy.weights.items()}
 
 
 def heated(run: RunConfig, heat: Mapping[str, float]) -> RunConfig:

@@ -179,7 +179,7 @@ def _name(path: Path) -> str:
 def _told_rates(method: Method) -> str:
     last = method.dpo.final_norm_learning_rate
     falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
-    if last is not None and method.explore == "as_first":
+    if method.grows_hotter:
         falling += "; later rollouts as hot as the first"
     return (
         f"learning rate {method.dpo.learning_rate:g}{'' if last is None else f', of the last norm {last:g}'}{falling}"

@@ -4,11 +4,11 @@ A *unit* is an arm, a run seed and a phase. Whatever arms have in common stands 
 in the arms, so that all of them start from the same checkpoint and play the same instances with the same sampling.
 
 How teams play. All agents sample at temperature 1.5, in training and after it, in every arm; rollouts of later epochs
-are hotter where a method explores so (`explore`, as the preset `collab` does). At the temperatures that
-the pocket's team comes with its agents agree in practically all steps, and what they do not disagree about teaches them
-nothing: 12 contrasts in 500 steps, 293 in 1,500 steps at 1.0, 1,932 at 1.5. Heat costs success (of 144 episodes that
-are not among those below an untrained team solves 71 % as it comes and 56 % at 1.5), so the team is measured once more
-at 0.3 (`new-seeds-cold`), which tells what it learned from what it merely does more firmly.
+are hotter where a method explores so (`explore`, as the preset `collab` does). At the temperatures that the pocket's
+team comes with its agents agree in practically all steps, and what they do not disagree about teaches them nothing: 12
+contrasts in 500 steps, 293 in 1,500 steps at 1.0, 1,932 at 1.5. Heat costs success (of 144 episodes that are not among
+those below an untrained team solves 71 % as it comes and 56 % at 1.5), so the team is measured once more at 0.3
+(`new-seeds-cold`), which tells what it learned from what it merely does more firmly.
 
 Budgets, and why. A unit should take at most 40 minutes on one core of two. A team of four with three rounds asks its
 policy 12 times a step, and with 48 episodes at once a core answers 25 to 45 times a second, the less the busier the
