@@ -55,8 +55,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The first R tokens of a pass: one new token each for R running sequences."""
+    """A run of tokens of a pass: one new token each for R running sequences, of similar lengths at best."""
 
+    first: int
+    """The first one's place in the pass."""
     kv: Tensor
     """The sequences' own keys and values, (L, 2, R, G, room, D)."""
     lengths: Tensor
@@ -75,6 +77,11 @@ class Rows:
         object.__setattr__(self, "every", torch.arange(self.kv.shape[2], device=device))
         object.__setattr__(self, "absent", absent[:, None, None])
 
+    @property
+    def tokens(self) -> slice:
+        """Its tokens' places in the pass."""
+        return slice(self.first, self.first + len(self.lengths))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
@@ -84,7 +91,7 @@ class Pass:
     those of its segment, or of its row.
     """
 
-    rows: Rows | None
+    rows: Sequence[Rows]
     segments: Sequence[Segment]
     shared: Sequence[Shared]
     places: Tensor
@@ -110,8 +117,9 @@ class Pass:
         for segment in self.segments:
             own = segment.tokens
             parts.append(attend_causal(query[own], key[:, own], value[:, own], scale))
-        if self.rows is not None:
-            parts.append(_attend_rows(self.rows, layer, query, key, value, scale))
+        for rows in self.rows:
+            own = rows.tokens
+            parts.append(_attend_rows(rows, layer, query[own], key[:, own], value[:, own], scale))
         return join(parts, self.places)
 
 
@@ -194,10 +202,10 @@ def _attend_rows(
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
     kept = rows.kv[layer]
-    kept[0, rows.every, :, rows.lengths] = key[:, :count].transpose(0, 1)
-    kept[1, rows.every, :, rows.lengths] = value[:, :count].transpose(0, 1)
+    kept[0, rows.every, :, rows.lengths] = key.transpose(0, 1)
+    kept[1, rows.every, :, rows.lengths] = value.transpose(0, 1)
     keys, values = kept[0, :, :, : rows.longest].flatten(0, 1), kept[1, :, :, : rows.longest].flatten(0, 1)
-    folded = query[:count].reshape(count * groups, heads // groups, size)
+    folded = query.reshape(count * groups, heads // groups, size)
     scores = torch.bmm(folded, keys.transpose(1, 2)).float() * scale
     scores = scores.view(count, groups, -1, rows.longest).masked_fill(rows.absent, -torch.inf).flatten(0, 1)
     lse = scores.logsumexp(-1)

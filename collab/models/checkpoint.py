@@ -149,7 +149,7 @@ class Checkpoint:
         every = torch.arange(40, device=self.device)
         shared = [Shared(kv=parts[0].kv, tokens=every[8:]), Shared(kv=parts[1].kv, tokens=every[16:24])]
         places = places_of([*(part.tokens for part in shared), *(every[part.tokens] for part in parts)], 40)
-        plan = Pass(rows=None, segments=parts, shared=shared, places=places)
+        plan = Pass(rows=(), segments=parts, shared=shared, places=places)
         logits = self.forward(torch.cat([ids[0], ids[1, 8:]]), torch.cat([every[:24], every[8:24]]), None, plan)
         if not all(part.kv.isfinite().all() for part in parts):
             raise NotImplementedError("some of its layers compute attention of their own")

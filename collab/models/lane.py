@@ -22,7 +22,9 @@ from collab.models.sampling import sample
 
 LONG = 192
 """Pieces of so many tokens are attended to where they are; shorter ones are copied into the row, where one product
-serves all rows."""
+serves many rows."""
+_SHORTEST = 32
+"""Rows of fewer tokens lie on the shelf of those of so many."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +41,21 @@ class Running:
     def start(self) -> int:
         """Position of the tail's first token."""
         return self.path[-1].start + len(self.path[-1].ids) if self.path else 0
+
+
+@dataclass(slots=True, eq=False)
+class _Shelf:
+    """Rows of similar lengths: one product serves them, as long as the longest of them is."""
+
+    store: RowStore
+    rows: list[Running] = field(default_factory=list)
+    """Whose rows the store holds, in its order."""
+
+    def remove(self, running: Running) -> None:
+        """Take a row out; the last one takes its place."""
+        row = self.rows.index(running)
+        self.rows[row] = self.rows[self.store.remove(row)]
+        self.rows.pop()
 
 
 @dataclass(slots=True)
@@ -90,18 +107,18 @@ class Lane:
         self._checkpoint = checkpoint
         self._cache = cache
         self._entering: list[Running] = []
-        self._rows: list[Running] = []
-        self._store = RowStore(checkpoint.shape)
+        self._shelves: dict[int, _Shelf] = {}
+        """By the binary digits of the lengths that their rows began with."""
         self._held: tuple[list[Shared], Tensor] | None = None
         """Which rows attend to which long pieces, and their places; None when the rows have changed."""
 
     def __len__(self) -> int:
-        return len(self._entering) + len(self._rows)
+        return len(self._entering) + sum(len(shelf.rows) for shelf in self._shelves.values())
 
     @property
     def bytes(self) -> int:
         """Memory of the rows."""
-        return self._store.bytes
+        return sum(shelf.store.bytes for shelf in self._shelves.values())
 
     def enter(self, running: Running) -> None:
         """Take in a sequence."""
@@ -118,10 +135,9 @@ class Lane:
         """
         work = self._next_work(prefill)
         self.computed = work.tokens
-        rows = list(self._rows)
+        rows = self._rows()
         self._checkpoint.use(self.adapter)
-        if work.tails:
-            self._store.reserve(len(self._rows) + len(work.tails), max(map(_room, work.tails)))
+        self._reserve(work.tails)
         layout = self._layout(rows, work)
         begun = time.perf_counter()
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
@@ -142,14 +158,28 @@ class Lane:
 
     def put_back(self) -> list[Generation]:
         """Give up all sequences, with what they have sampled, to be computed later; their memory is free then."""
-        everyone = [*self._rows, *self._entering]
+        everyone = [*self._rows(), *self._entering]
         for running in everyone:
             self._cache.release(running.path)
-        self._rows.clear()
+        self._shelves.clear()
         self._entering.clear()
-        self._store.clear()
         self._held = None
         return [running.generation for running in everyone]
+
+    # ---------------------------------------------------------------------------------------------------- shelves
+
+    def _rows(self) -> list[Running]:
+        """All rows, in the order of a pass."""
+        return [running for shelf in self._shelves.values() for running in shelf.rows]
+
+    def _reserve(self, tails: list[Running]) -> None:
+        """Make room for the rows of sequences that come in."""
+        rooms: dict[int, list[int]] = {}
+        for running in tails:
+            rooms.setdefault(_digits(running), []).append(_room(running))
+        for digits, coming in rooms.items():
+            shelf = self._shelves.setdefault(digits, _Shelf(RowStore(self._checkpoint.shape)))
+            shelf.store.reserve(len(shelf.rows) + len(coming), max(coming))
 
     # ------------------------------------------------------------------------------------------------- planning
 
@@ -198,24 +228,29 @@ class Lane:
         )
 
     def _plan(self, rows: list[Running], segments: list[Segment], above: list[list[Node]], count: int) -> Pass:
-        own = None
-        if rows:
-            lengths = self._store.lengths
-            own = Rows(
-                kv=self._store.kv,
-                lengths=torch.tensor(lengths, device=self._checkpoint.device),
-                longest=max(lengths) + 1,
-            )
+        own: list[Rows] = []
+        first = 0
+        for shelf in self._shelves.values():
+            lengths = shelf.store.lengths
+            if lengths:
+                at = torch.tensor(lengths, device=self._checkpoint.device)
+                own.append(Rows(first=first, kv=shelf.store.kv, lengths=at, longest=max(lengths) + 1))
+                first += len(lengths)
         if self._held is None or segments:
-            self._held = self._attended(rows, segments, above, count)
+            runs = [segment.tokens for segment in segments] + [part.tokens for part in own]
+            self._held = self._attended(rows, segments, above, runs, count)
         shared, places = self._held
         if segments:
             self._held = None
         return Pass(rows=own, segments=segments, shared=shared, places=places)
 
     def _attended(
-        self, rows: list[Running], segments: list[Segment], above: list[list[Node]], count: int
+        self, rows: list[Running], segments: list[Segment], above: list[list[Node]], runs: list[slice], count: int
     ) -> tuple[list[Shared], Tensor]:
+        """Long pieces with who attends to them, and the places of all parts.
+
+        `runs` are the tokens that attend to keys of their own: of each segment, then of each shelf.
+        """
         device = self._checkpoint.device
         tokens: dict[Node, list[int]] = {}
         for number, running in enumerate(rows):
@@ -230,10 +265,7 @@ class Lane:
             for node, places in tokens.items()
         ]
         every = torch.arange(count, device=device)
-        parts = [part.tokens for part in shared] + [every[segment.tokens] for segment in segments]
-        if rows:
-            parts.append(every[: len(rows)])
-        return shared, places_of(parts, count)
+        return shared, places_of([part.tokens for part in shared] + [every[tokens] for tokens in runs], count)
 
     # ------------------------------------------------------------------------------------------- coming and going
 
@@ -241,27 +273,24 @@ class Lane:
         """Take over what a pass has computed; takes no memory."""
         for node in work.nodes:
             node.ready = True
-        if rows:
-            self._store.lengths[:] = [length + 1 for length in self._store.lengths]
+        for shelf in self._shelves.values():
+            shelf.store.lengths[:] = [length + 1 for length in shelf.store.lengths]
         for running, tail in zip(work.tails, tails, strict=True):
             self._entering.remove(running)
-            self._store.add([*map(self._cache.allocate, _short(running)), tail])
-            self._rows.append(running)
+            shelf = self._shelves[_digits(running)]
+            shelf.store.add([*map(self._cache.allocate, _short(running)), tail])
+            shelf.rows.append(running)
             self._held = None
 
     def _leave(self) -> list[Generation]:
-        done = [running for running in self._rows if running.generation.result is not None]
-        for running in done:
-            self._remove(running)
-        return [running.generation for running in done]
-
-    def _remove(self, running: Running) -> None:
-        row = self._rows.index(running)
-        last = self._store.remove(row)
-        self._rows[row] = self._rows[last]
-        self._rows.pop()
-        self._cache.release(running.path)
-        self._held = None
+        done: list[Generation] = []
+        for shelf in self._shelves.values():
+            for running in [running for running in shelf.rows if running.generation.result is not None]:
+                shelf.remove(running)
+                self._cache.release(running.path)
+                self._held = None
+                done.append(running.generation)
+        return done
 
 
 def _ancestors(node: Node) -> list[Node]:
@@ -277,10 +306,19 @@ def _short(running: Running) -> list[Node]:
     return [node for node in running.path if len(node.ids) < LONG]
 
 
+def _begun(running: Running) -> int:
+    """Tokens that its row holds at first."""
+    return sum(len(node.ids) for node in _short(running)) + len(running.tail)
+
+
+def _digits(running: Running) -> int:
+    """Which shelf its row lies on: rows there differ in length by a factor of two at most when they begin."""
+    return max(_begun(running), _SHORTEST).bit_length()
+
+
 def _room(running: Running) -> int:
     """Tokens that its row will hold at most."""
-    begun = sum(len(node.ids) for node in _short(running)) + len(running.tail)
-    return begun + running.generation.limit - len(running.generation.tokens)
+    return _begun(running) + running.generation.limit - len(running.generation.tokens)
 
 
 def _length(running: Running) -> int:

@@ -85,8 +85,3 @@ class RowStore:
         if not self.lengths:
             self._kv = None
         return last
-
-    def clear(self) -> None:
-        """Take all rows out and give back the memory."""
-        self.lengths.clear()
-        self._kv = None

@@ -97,7 +97,7 @@ def test_places_list_each_tokens_parts() -> None:
 
 
 def test_a_pass_keeps_keys_and_lets_each_token_see_its_own_past() -> None:
-    """Two rows on a common prefix and one new sequence on another, in one pass of two layers."""
+    """Two rows apart on a common prefix and one new sequence on another, in one pass of two layers."""
     layers, groups, heads, size = 2, 2, 4, 16
     prefix, other = numbers(layers, 2, groups, 9, size), numbers(layers, 2, groups, 5, size)
     rows = torch.zeros(layers, 2, 2, groups, 8, size)
@@ -110,10 +110,13 @@ def test_a_pass_keeps_keys_and_lets_each_token_see_its_own_past() -> None:
     every = torch.arange(count)
     shared = [Shared(kv=prefix, tokens=every[:2]), Shared(kv=other, tokens=every[2:])]
     plan = Pass(
-        rows=Rows(kv=rows, lengths=torch.tensor([3, 6]), longest=7),
+        rows=[
+            Rows(first=0, kv=rows[:, :, :1], lengths=torch.tensor([3]), longest=4),
+            Rows(first=1, kv=rows[:, :, 1:], lengths=torch.tensor([6]), longest=7),
+        ],
         segments=[Segment(first=2, length=4, kv=own)],
         shared=shared,
-        places=places_of([every[:2], every[2:], every[2:], every[:2]], count),
+        places=places_of([every[:2], every[2:], every[2:], every[:1], every[1:2]], count),
     )
     for layer in range(layers):
         before = rows.clone()

@@ -12,6 +12,8 @@ import torch
 import transformers
 
 from collab.errors import ConfigError, ModelFailure
+from collab.models import attention
+from collab.models.attention import Rows
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.checkpoint import Checkpoint
 from collab.models.engine import Engine
@@ -284,6 +286,25 @@ def test_every_shared_token_is_computed_once(folder: Path) -> None:
     expected = sum(len(pieces[-1]) for pieces in unique) + sum(len(job.prompt.pieces[-1]) for job in asked)
     assert sum(one.computed_tokens for one in found) == expected
     assert sum(one.prompt_tokens for one in found) > 4 * expected
+
+
+def test_short_rows_are_not_computed_as_long_as_the_longest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 12, 90 and 150 tokens answered together: no product is longer than twice what its rows hold."""
+    products: list[tuple[int, list[int]]] = []
+    attend_rows = attention._attend_rows
+
+    def watched(rows: Rows, layer: int, *others: Any) -> Any:
+        products.append((rows.longest, rows.lengths.tolist()))
+        return attend_rows(rows, layer, *others)
+
+    monkeypatch.setattr(attention, "_attend_rows", watched)
+    rng = random.Random(0)
+    asked = [PromptIds(pieces=(piece(rng, length, length),)) for length in (12, 90, 150) for _ in range(3)]
+    answers(engine_of(load(folder)), jobs(asked))
+    assert max(len(lengths) for _, lengths in products) == 3
+    assert {longest > 100 for longest, _ in products} == {False, True}
+    for longest, lengths in products:
+        assert longest == max(lengths) + 1 <= 2 * max(min(lengths), 32)
 
 
 def test_two_adapters_never_share_keys(folder: Path, adapters: dict[str, Path]) -> None:
