@@ -6,8 +6,8 @@
     python scripts/reproduce_tables.py --render                  # writes the page, does nothing else
     python scripts/reproduce_tables.py --quick                   # under twenty minutes: is a trained team better?
 
-A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and is meant to take at most 40 minutes on two cores;
-one that took longer is named. A finished one leaves a file in `docs/results/units`, and is done when that file is
+A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and is meant to take at most 40 minutes on one core of
+two; one that took longer is named. A finished one leaves a file in `docs/results/units`, and is done when that file is
 there; to have it done again, remove the file and its folder in --work. One that was stopped or killed is gone on with.
 One that plays a training waits for it, and is lost where that training's file is there but its weights are not on this
 machine: remove that file, and the training is done again. What is done, and for how long, stands in
@@ -15,7 +15,7 @@ machine: remove that file, and the training is done again. What is done, and for
 
 Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. So is what was
 made, or begun, by another recipe than that of today's plan, presets and definitions. Exit code 1 when something failed
-while working, 2 for a mistake in what was asked.
+while working, with --quick also when the team is not shown to be better; 2 for a mistake in what was asked.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _show(plan: Plan, records: Records, place: Place, only: str) -> None:
         rest += minutes
         told = (too_long(records[unit]) or "") if found == "done" else f"{minutes:4.0f} min"
         print(f"{unit.name:44}{found:10}{told}".rstrip())
-    print(f"\n{rest / 60:.1f} hours are left on two cores")
+    print(f"\n{rest / 60:.1f} hours are left on one core")
 
 
 def _parser() -> argparse.ArgumentParser:

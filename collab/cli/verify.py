@@ -48,7 +48,7 @@ def verify_resume(
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
 
     Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part. Both trainings have two
-    threads; whoever goes on starts with one, and has to find out.
+    threads (with --quick one); whoever goes on starts with one, and has to find out.
 
     Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not, or when no
     process came to one of the points.

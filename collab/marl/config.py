@@ -56,8 +56,9 @@ class Pairs(Definition):
     attempts: int = Field(default=3, ge=1)
     """How often the adversary is asked about a cell."""
     until_error: bool = False
-    """Whether an episode teaches up to its first error alone, that step included: the first one whose executed action
-    was judged and not rewarded; what nobody judged is no error. Holds for anchors and rewarded replies (`rft`), too."""
+    """Whether an episode teaches up to its first error alone, that step included: the first one in which nobody named
+    an action, or whose executed action was judged and not rewarded; what nobody judged is no error. Holds for anchors
+    and rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
     """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
     first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no

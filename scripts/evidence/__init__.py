@@ -1,11 +1,14 @@
 """Evidence: what is measured, unit by unit, and the tables that are made of it.
 
 plan       arms, phases, budgets, and the order in which units are done
-units      a unit: its place, its commands, its estimate
+units      a unit: its place, its commands, what it needs first
 record     the file that a finished unit leaves, and what is refused
 gather     from what `collab` recorded to that file
-work       the queue: does what is missing
+recipe     whether what is there was made as the plan of today would make it
+work       the queue: does what is missing, and how long that takes
 figures    from files to rates, differences and tables
-curves     success over epochs, as SVG
+goals      what was aimed at, and what came of it
+curves     success, and likelihood of chosen replies, over epochs, as SVG
 document   docs/results.md
+quick      the verdict of --quick
 """

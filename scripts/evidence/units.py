@@ -1,4 +1,4 @@
-"""One unit of a measurement: where it lies, what it asks of `collab`, what it needs first, how long it takes."""
+"""One unit of a measurement: where it lies, what it asks of `collab`, what it needs first."""
 
 from __future__ import annotations
 
