@@ -32,6 +32,8 @@ class State(Protocol):
     def opened(self) -> AbstractAsyncContextManager[Environment]:
         """An environment of the caller's own in this state, closed at the end of the block; as often as one likes.
 
+        Not within one another: who is in a state has room for copies of its environment, and for no second one.
+
         Raises:
             EnvironmentFailure: the world broke, or shows another screen than the recorded one.
         """

@@ -16,11 +16,12 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from collab.credit.case import Case
 from collab.credit.oracle import BAD, GOOD, NEUTRAL, Knowing, OracleCritic
+from collab.credit.rebuild import Room, room_of
 from collab.credit.sampler import Spot, mistakes
 from collab.envs.base import Environment, HasGoal, Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
@@ -77,6 +78,7 @@ class Redone:
     """A state that is made by doing everything before it; a `collab.credit.case.State`."""
 
     suite: Suite
+    room: Room = field(compare=False)
     task: Task
     actions: tuple[Action, ...]
 
@@ -86,15 +88,16 @@ class Redone:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Environment]:
-        environment = await self.suite.open()
-        try:
-            with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
-                await environment.reset(self.task)
-                for action in self.actions:
-                    await environment.step(action)
-            yield environment
-        finally:
-            await environment.close()
+        async with self.room:
+            environment = await self.suite.open()
+            try:
+                with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
+                    await environment.reset(self.task)
+                    for action in self.actions:
+                        await environment.step(action)
+                yield environment
+            finally:
+                await environment.close()
 
 
 def require_known(suite: Suite) -> None:
@@ -123,12 +126,13 @@ async def known_cases(
         EnvironmentFailure: the world broke.
     """
     require_known(suite)
+    room = room_of(suite)
     found: list[KnownCase] = []
     number = 0
     while True:
         before = len(found)
         for name in tasks:
-            found += await _of_instance(suite, _Instance(name=name, number=number, seed=seed, most=most))
+            found += await _of_instance(suite, room, _Instance(name=name, number=number, seed=seed, most=most))
             if wanted is not None and len(found) >= wanted:
                 return found[:wanted]
         if wanted is None:
@@ -151,18 +155,20 @@ class _Instance:
     most: int
 
 
-async def _of_instance(suite: Suite, instance: _Instance) -> list[KnownCase]:
+async def _of_instance(suite: Suite, room: Room, instance: _Instance) -> list[KnownCase]:
     again = (instance.number,) if instance.number else ()
     task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
     environment = await suite.open()
     try:
         with boundary(EnvironmentFailure, f"{suite.label}: {instance.name}"):
-            return await _follow(suite, environment, task, instance)
+            return await _follow(suite, room, environment, task, instance)
     finally:
         await environment.close()
 
 
-async def _follow(suite: Suite, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
+async def _follow(
+    suite: Suite, room: Room, environment: Environment, task: Task, instance: _Instance
+) -> list[KnownCase]:
     """The solution, to its end: what a critic may be told of an episode that is over, is so."""
     observation = await environment.reset(task)
     if isinstance(environment, HasGoal):
@@ -178,7 +184,12 @@ async def _follow(suite: Suite, environment: Environment, task: Task, instance: 
             spot = Spot(observation=observation, space=suite.space, last=done[-1] if done else None)
             proposed = await _proposed(environment, right, spot, rng)
             place = _Place(
-                suite=suite, task=task, number=instance.number, observation=observation, history=tuple(history)
+                suite=suite,
+                room=room,
+                task=task,
+                number=instance.number,
+                observation=observation,
+                history=tuple(history),
             )
             found.append(place.known(proposed, tuple(done), rng))
         result = await environment.step(right)
@@ -213,6 +224,7 @@ class _Place:
     """Where proposals are made."""
 
     suite: Suite
+    room: Room
     task: Task
     number: int
     """Of the instance among those of its task."""
@@ -244,7 +256,7 @@ class _Place:
             outcome=None,
             environment=self.suite.label,
             environment_version=self.suite.version,
-            state=Redone(suite=self.suite, task=self.task, actions=done),
+            state=Redone(suite=self.suite, room=self.room, task=self.task, actions=done),
         )
         return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
 

@@ -35,7 +35,10 @@ async def reaching(state: State) -> AsyncIterator[Reach]:
         EnvironmentFailure: here and from what is yielded: the world broke, or is not what was recorded.
     """
     known: dict[Action, Seen] = {}
-    async with state.opened() as environment:
+    async with contextlib.AsyncExitStack() as stack:
+        environment = await stack.enter_async_context(state.opened())
+        if not isinstance(environment, Forkable):
+            await stack.aclose()
 
         async def reach(action: Action) -> Seen:
             if action not in known:

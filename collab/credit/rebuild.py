@@ -4,21 +4,33 @@
     for case in cases(trajectory, suite.space, states): ...
 
 A state is made anew each time it is opened, by playing what was executed before it on a fresh environment. Nothing is
-kept in between, so states can be opened in any order and many at once. Every screen on the way is compared with the
-recorded one: a world that is not the same any more is an error and never judged in the other's place.
+kept in between, so states can be opened in any order and many at once; where environments are bounded, as many as leave
+room for copies. Every screen on the way is compared with the recorded one: a world that is not the same any more is an
+error and never judged in the other's place.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from collab.credit.case import State
-from collab.envs.base import Environment, Suite
+from collab.envs.base import Environment, Suite, most_forking
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.types import Observation, Trajectory
+
+Room: TypeAlias = AbstractAsyncContextManager[None]
+"""Entered by whoever opens a state, until it is closed."""
+
+
+def room_of(suite: Suite) -> Room:
+    """Room for as many open states as leave each of them an environment to try an action in."""
+    most = most_forking(suite)
+    return contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,11 @@ class Rebuilder:
     """Ways back into the states of a suite's episodes; a `collab.credit.case.States`."""
 
     suite: Suite
+    room: Room = field(init=False, compare=False)
+    """Shared by all its states."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "room", room_of(self.suite))  # a frozen dataclass leaves no other way
 
     def __call__(self, trajectory: Trajectory, step: int) -> State | None:
         """A way back into the state before a step.
@@ -40,7 +57,7 @@ class Rebuilder:
         check_version(trajectory, self.suite)
         whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
         possible = whole and "deterministic" in self.suite.capabilities
-        return Rebuilt(self.suite, trajectory, step) if possible else None
+        return Rebuilt(self.suite, self.room, trajectory, step) if possible else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,7 @@ class Rebuilt:
     """The state before one step; a `collab.credit.case.State`."""
 
     suite: Suite
+    room: Room = field(compare=False)
     trajectory: Trajectory
     step: int
 
@@ -57,13 +75,14 @@ class Rebuilt:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Environment]:
-        with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
-            environment = await self.suite.open()
-        try:
-            await self._rebuild(environment)
-            yield environment
-        finally:
-            await environment.close()
+        async with self.room:
+            with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
+                environment = await self.suite.open()
+            try:
+                await self._rebuild(environment)
+                yield environment
+            finally:
+                await environment.close()
 
     async def _rebuild(self, environment: Environment) -> None:
         with boundary(EnvironmentFailure, f"{self.trajectory.id}: rebuilding the state before step {self.step}"):

@@ -112,6 +112,14 @@ class Bounded(Protocol):
     most_environments: int
 
 
+def most_forking(suite: Suite) -> int | None:
+    """How many environments may be open at once where each may ask for a copy of itself; None for any number.
+
+    Half of what a bounded suite has. Were all of them open, each would wait for the others to make room for its copy.
+    """
+    return max(1, suite.most_environments // 2) if isinstance(suite, Bounded) else None
+
+
 @runtime_checkable
 class PicturesOnly(Protocol):
     """A suite whose observations hold no elements: its agents must see."""

@@ -139,13 +139,17 @@ class _Pile:
     order: Sequence[str]
     """All planned episodes, where it has `steps`."""
     taken: set[str] = field(default_factory=set)
+    states: Rebuilder = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", Rebuilder(self.suite))
 
     def cases(self) -> Iterator[Case]:
         """Steps of those not taken yet, and of those that end meanwhile."""
         while fresh := self._fresh():
             for name in fresh:
                 self.taken.add(name)
-                yield from cases(self.reader.trajectory(name), self.suite.space, Rebuilder(self.suite))
+                yield from cases(self.reader.trajectory(name), self.suite.space, self.states)
 
     def _fresh(self) -> list[str]:
         self.reader.refresh()

@@ -121,9 +121,10 @@ def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
 
 
 async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
+    states = Rebuilder(suite)
     async with asking(loop, run, out, loop.left()) as (critic, writer):
         return await label(
-            (case for one in played for case in cases(one, suite.space, Rebuilder(suite))),
+            (case for one in played for case in cases(one, suite.space, states)),
             critic,
             writer,
             concurrency=run.concurrency,

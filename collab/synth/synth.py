@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from collab.collector import PATIENCE
 from collab.collector import Progress as Calls
-from collab.envs.base import Bounded, Environment
+from collab.envs.base import Environment, most_forking
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import Reply
 from collab.redact import redact
@@ -98,8 +98,9 @@ async def work(
     worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
     ledger.watch(worker.check_budget)
     workers = min(config.concurrency, len(units))
-    if isinstance(workshop.suite, Bounded):
-        workers = min(workers, workshop.suite.most_environments)
+    most = most_forking(workshop.suite)
+    if most is not None:
+        workers = min(workers, most)
     await worker.run(workers, stop or asyncio.Event())
     return worker.stopped if worker.left else None
 

@@ -26,7 +26,8 @@ from collab.credit.language import LanguageCritic
 from collab.credit.language_prompt import read_critic_prompts
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
-from collab.errors import ConfigError, ModelFailure
+from collab.envs.fake import CorridorEnvironment, CorridorSuite
+from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.library import root
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
@@ -94,6 +95,52 @@ def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[Case]) ->
     labelled(run, found, critic, concurrency=3)
     assert critic.most_at_once == 3
     assert len(critic.asked) == len(set(critic.asked)) == len(found)
+
+
+class OfFour(CorridorSuite):
+    """Four corridors and no more, copies included; who finds none for a second gets none."""
+
+    most_environments = 4
+
+    def __init__(self) -> None:
+        super().__init__(slow_s=0.002)
+        self.places = asyncio.Semaphore(self.most_environments)
+
+    async def taken(self, state: Any = None) -> CorridorEnvironment:
+        try:
+            await asyncio.wait_for(self.places.acquire(), 1)
+        except TimeoutError:
+            raise EnvironmentFailure("all 4 corridors are in use") from None
+        return OneOfFour(self, state)
+
+    async def open(self) -> CorridorEnvironment:
+        return await self.taken()
+
+
+class OneOfFour(CorridorEnvironment):
+    """Makes room when it is closed."""
+
+    async def fork(self) -> CorridorEnvironment:
+        assert isinstance(self._suite, OfFour)
+        return await self._suite.taken(self._state)
+
+    async def close(self) -> None:
+        assert isinstance(self._suite, OfFour)
+        if self._open:
+            self._suite.places.release()
+        await super().close()
+
+
+def test_states_leave_room_for_the_copies_that_they_are_judged_on(corridor, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """More judges than environments: none waits in a state for a copy that only the others could make room for."""
+    _, run, episodes = corridor
+    shutil.copytree(run, tmp_path / "run")
+    suite = OfFour()
+    states = Rebuilder(suite)
+    found = [case for episode in episodes for case in cases(episode, suite.space, states)]
+    assert len(found) > 4
+    told = labelled(tmp_path / "run", found, SolutionCritic(), concurrency=16)
+    assert (told.judged, told.failed, suite.active) == (len(found), 0, 0)
 
 
 def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Path, found: list[Case]) -> None:
