@@ -19,6 +19,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.heat import heated
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Loop
+from collab.marl.moved import follow
 from collab.marl.policy import Policy, playing
 from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
 from collab.report import recorded_evaluation
@@ -103,6 +104,7 @@ async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
     if done and not is_lost(rollout_report(out, steps)):
         return
     budget, watch = loop.left(), _telling(loop, out, steps)
+    follow(out, config, loop.folder.path, loop.folder.resume)
     async with ended_by(out, steps, loop.stop) as ending:
         if out.exists():
             result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit)
@@ -136,6 +138,7 @@ async def evaluate(loop: Loop, policy: Policy, folder: Path) -> Report:
     configs = [playing(one, policy, loop.config.method.determinism) for one in loop.config.held_out]
     for config in configs:
         clear_unbegun(folder / f"seed-{config.seed}", FILE)
+        follow(folder / f"seed-{config.seed}", config, loop.folder.path, loop.folder.resume)
     runs = await plan_series(configs, loop.library, folder)
     over = settled([run.path for run in runs])
     for run in runs:

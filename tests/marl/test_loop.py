@@ -58,6 +58,8 @@ def until(epoch, part):
         step(writer, *rest, **named)
         if part == "step" and f"epochs/{epoch}/rollout" in str(writer.directory):
             die()
+        if part == "held-out" and f"epochs/{epoch}/evaluation" in str(writer.directory):
+            die()
 
     Loop.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
     if MarlFolder(out).file.exists():
@@ -134,6 +136,18 @@ def test_what_was_killed_anywhere_ends_with_the_same_hash(whole: MarlResult, sch
     assert MarlFolder(out).read()["summary"] == whole.summary.model_dump()
     again = asyncio.run(resume(out, device="cpu"))
     assert (again.summary, again.stopped) == (whole.summary, None)
+
+
+def test_one_that_died_is_moved_and_gone_on_with_elsewhere(whole: MarlResult, schooled, tmp_path: Path) -> None:
+    """Rollout and evaluation play with weights that the training made itself, and find them where it lies now."""
+    told, out = tmp_path / "config.json", tmp_path / "run"
+    told.write_text(schooled().model_dump_json())
+    for number, point in enumerate(("1:held-out", "2:step", "2:held-out")):
+        command = [sys.executable, "-c", CHILD, str(out), str(told), point]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == [point, "-9"], done.stderr
+        out = out.rename(tmp_path / f"moved-{number}")
+    assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
 def test_a_budget_stops_it_and_the_rest_follows(whole: MarlResult, schooled, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from collab.marl.layout import MarlFolder
+from collab.marl.moved import _is_moved
 from collab.marl.play import draw, rewired, rollout_config
 from collab.marl.policy import first_policy
 from collab.resolve import plan_episodes
@@ -49,3 +51,11 @@ def test_which_tasks_come_first_differs_by_epoch(configured) -> None:
     policy = first_policy(config.run, config.method)
     orders = [asyncio.run(rollout_config(config, one, policy, draw(config, one), {})).tasks for one in range(1, 12)]
     assert {order[0] for order in orders} == {"PressButton", "TypeWord", "OpenDoors"}
+
+
+def test_weights_that_lie_elsewhere_in_the_training_are_not_followed(tmp_path: Path) -> None:
+    old, new = tmp_path / "old/epochs", tmp_path / "new/epochs"
+    assert _is_moved(old / "1/training/final", new / "1/training/final", tmp_path / "new")
+    assert not _is_moved(old / "1/training/final", new / "2/training/final", tmp_path / "new")
+    assert not _is_moved(new / "1/training/final", new / "1/training/final", tmp_path / "new")
+    assert not _is_moved(tmp_path / "old/base", tmp_path / "base", tmp_path / "new")
