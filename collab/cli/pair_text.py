@@ -156,7 +156,15 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     if stored.pairs:
         say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
     else:
-        note("no pair was made: nothing was rewarded, or nothing was worse; the counts above say which")
+        note(f"no pair was made: {_why_none(result, head)}")
+
+
+def _why_none(result: Rebuilt, head: PairHead) -> str:
+    if not result.counted:
+        return "no episode counts, for all of them broke or are not finished"
+    if result.missing and not head.counts:
+        return "nothing was rewarded, and above is what has no score; --labels NEW has all of it judged again"
+    return "nothing was rewarded, or nothing was worse; the counts above say which"
 
 
 def rebuilt_data(run: Path, result: Rebuilt) -> dict[str, Any]:
@@ -247,7 +255,7 @@ def _say_lines(lines: Sequence[str]) -> None:
 def _say_changes(changes: Changes, name: str, letters: Mapping[str, str]) -> None:
     found = changes.difference
     if changes.against == name:
-        say(f"changes  none: {name!r} is what was there last")
+        say(f"changes  none: {name!r} is what it was compared with")
         return
     counts = (
         f"{len(found.added)} added, {len(found.dropped)} dropped, {len(found.flipped)} flipped, {len(found.kept)} kept"

@@ -76,7 +76,7 @@ def list_pairs(
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
     say(marked(f"{len(shown)} shown, {len(found)}{chosen} pairs in {stored.name!r} of {run}", run))
     if shown:
-        say(f"look closer: collab pairs explain {shlex.quote(str(run))} {rows[0]['short']}")
+        say(f"look closer: collab pairs explain {shlex.quote(str(run))} {rows[0]['short']} --name {stored.name}")
 
 
 @app.command("show")
@@ -119,15 +119,15 @@ def explain_pair(
 
 def _stored(run: Path, name: str | None) -> StoredPairs:
     """The pairs of that name, or those that were stored last."""
-    from collab.credit.pair_store import pair_names, read_pairs
+    from collab.credit.pair_store import last_name, read_pairs
     from collab.errors import UsageError
     from collab.store.manifest import find_manifest
 
     find_manifest(run)
-    names = pair_names(run)
-    if name is None and not names:
+    wanted = last_name(run) if name is None else name
+    if wanted is None:
         raise UsageError(f"{run}: has no pairs; make them with: collab pairs rebuild {shlex.quote(str(run))}")
-    return read_pairs(run, names[-1] if name is None else name)
+    return read_pairs(run, wanted)
 
 
 def _only(
@@ -147,6 +147,10 @@ def _task(pair: PreferencePair) -> str:
 
 
 def _agent(pair: PreferencePair) -> str:
+    from collab.errors import UsageError
+
+    if pair.source == "trajectory":
+        raise UsageError("--agent: these pairs are of whole episodes, of all agents; leave it out")
     return pair.place.cell.agent
 
 

@@ -6,12 +6,13 @@ name, pair = find_pair(run, "8a3f21c0")
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
 from collab.credit.pair_store import StoredPairs, pair_names, read_pairs
-from collab.errors import UnknownName, UsageError
+from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.types import PreferencePair
 
 LETTERS = 8
@@ -26,28 +27,40 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def letters_of(run: Path) -> dict[str, str]:
-    """ID → short ID, over all pairs of a run; RunFormatError when some cannot be read."""
-    return short_ids(pair.id for name in pair_names(run) for pair in read_pairs(run, name).pairs)
+    """ID → short ID, over all pairs of a run; a set that cannot be read is left out."""
+    ids: list[str] = []
+    for name in pair_names(run):
+        with contextlib.suppress(RunFormatError):
+            ids += [pair.id for pair in read_pairs(run, name).pairs]
+    return short_ids(ids)
 
 
 def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
     """The pair whose ID begins so, and the set that it is found in.
 
     Args:
-        name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last.
+        name: of the set to look in; None looks in all, and of equal pairs finds the one that was stored last. Sets that
+            cannot be read are passed over as long as another one has the pair.
 
     Raises:
         UnknownName: there is none, or no such set.
         UsageError: there are several.
-        RunFormatError: a set cannot be read.
+        RunFormatError: that set cannot be read; or one of all, and none of the others has the pair.
     """
     names = pair_names(run)[::-1] if name is None else [name]
     found: dict[str, tuple[StoredPairs, PreferencePair]] = {}
+    spoilt: RunFormatError | None = None
     for each in names:
-        stored = read_pairs(run, each)
+        try:
+            stored = read_pairs(run, each)
+        except RunFormatError as error:
+            spoilt = error
+            continue
         for pair in stored.pairs:
             if beginning and pair.id.startswith(beginning.lower()):
                 found.setdefault(pair.id, (stored, pair))
+    if spoilt is not None and not found:
+        raise spoilt
     if not found:
         where = f"among {', '.join(names)}" if names else f"for there are none: collab pairs rebuild {run}"
         raise UnknownName(f"{run}: no pair {beginning[:64]!r} {where}; see them with: collab pairs list {run}")

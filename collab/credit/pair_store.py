@@ -118,10 +118,30 @@ def critic_digest(head: LabelHead) -> str:
 
 
 def pair_names(run: Path) -> list[str]:
-    """Names of all sets of pairs of a run, the oldest first; RunFormatError when one of them cannot be read."""
+    """Names of all sets of pairs of a run, the oldest first, before them those that do not tell when they were made."""
     folder = run / FOLDER
     names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if _NAME.fullmatch(path.parent.name)]
-    return sorted(names, key=lambda name: (read_head(run, name).created, name))
+    return sorted(names, key=lambda name: (_created(run, name), name))
+
+
+def last_name(run: Path) -> str | None:
+    """The set that was stored last; None where there is none.
+
+    Raises:
+        RunFormatError: one does not tell when it was made; it may be the last.
+    """
+    names = pair_names(run)
+    for name in names:
+        read_head(run, name)
+    return names[-1] if names else None
+
+
+def _created(run: Path, name: str) -> str:
+    """When a set was made; "" where that cannot be read."""
+    try:
+        return read_head(run, name).created
+    except RunFormatError:
+        return ""
 
 
 def read_head(run: Path, name: str) -> PairHead:

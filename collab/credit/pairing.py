@@ -51,11 +51,13 @@ class Recipe:
     """Of the run."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold < 1 or self.attempts < 1 or (self.cap is not None and self.cap < 1):
-            raise ConfigError(
-                f"pairs: threshold {self.threshold} (allowed: from 0, below 1), attempts {self.attempts} (from 1), "
-                f"cap {self.cap} (from 1, or none)"
-            )
+        wrong = [
+            *([] if 0 <= self.threshold < 1 else [f"threshold {self.threshold}, allowed: from 0, below 1"]),
+            *([] if self.attempts >= 1 else [f"attempts {self.attempts}, allowed: from 1"]),
+            *([] if self.cap is None or self.cap >= 1 else [f"cap {self.cap}, allowed: from 1, or none"]),
+        ]
+        if wrong:
+            raise ConfigError(f"pairs: {'; '.join(wrong)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,8 +122,8 @@ class Method(Definition):
     """Different tasks per epoch, drawn anew for each; None plays all. With fewer than `episodes`, each is played
     several times."""
     steps: int | None = Field(default=None, ge=1)
-    """Environment steps per epoch: it ends with the episode, in the order of the plan, with which there are as many;
-    None plays all `episodes`."""
+    """Environment steps per epoch: it ends with the episode, in the order of the plan, with which there are as many, or
+    with the last of its `episodes` where these have fewer; None plays all `episodes`."""
     policies: Literal["shared", "per_agent"] = "shared"
     """One policy for all, or one per slot, each trained on its own cells."""
     reference: Literal["initial", "previous"] = "initial"

@@ -23,6 +23,8 @@ from collab.store.lock import RunLock
 
 _KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
 """Failures, the general one last."""
+_AGAIN = "start again"
+"""The next move while there is nothing to go on with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,9 @@ class HeadFile:
             StoreFailure: it cannot be written.
         """
         self.check_free()
-        with writing(self.path.parent, "start again"):
+        with writing(self.path.parent, _AGAIN):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.write(head)
+        self._write(head, _AGAIN)
 
     def check_free(self) -> None:
         """Make sure that nothing is in the directory; UsageError otherwise."""
@@ -74,7 +76,10 @@ class HeadFile:
 
     def write(self, head: Mapping[str, Any]) -> None:
         """Replace it; StoreFailure when it cannot be written."""
-        with writing(self.path, self.resume):
+        self._write(head, self.resume)
+
+    def _write(self, head: Mapping[str, Any], next_move: str) -> None:
+        with writing(self.path, next_move):
             write_json(self.path, {"format": self.format, **head})
 
     @contextlib.contextmanager

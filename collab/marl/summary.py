@@ -16,6 +16,7 @@ from collab.credit.labels import Failed
 from collab.credit.negatives import total
 from collab.errors import RunFormatError
 from collab.evaluation import Report
+from collab.marl.layout import MarlFolder
 from collab.types import Spent, Trajectory
 
 
@@ -182,7 +183,11 @@ def read_record(path: Path) -> Record:
     try:
         return validate(Record, json.loads(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunFormatError(f"{path}: cannot be read: {error}") from None
+        training = path.parent.parent.parent
+        raise RunFormatError(
+            f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "
+            f"{MarlFolder(training).resume}"
+        ) from None
 
 
 def best_of(records: Iterable[Record]) -> int | None:

@@ -166,7 +166,7 @@ def _fits(text: str) -> bool:
     """Whether a reply to a greeting keeps to the schema."""
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(answer, dict) and isinstance(answer.get("ok"), bool)
 

@@ -22,7 +22,7 @@ from collab.credit.pairs_difference import Difference, causes, difference
 from collab.credit.pairs_explained import labels_of
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
@@ -84,6 +84,8 @@ class Rebuilt:
     """Cells of judged steps that have no score, by cause: nothing is paired of them."""
     spent: Spent
     """What critic and adversary cost now."""
+    counted: int
+    """Episodes that were paired."""
     left_out: int
     """Episodes that broke or are not finished: nothing is paired of them."""
     beyond: int
@@ -252,8 +254,9 @@ class _Work:
         origin = (recipe, labels.name, critic_digest(labels.head), who, told)
         names = pair_names(run)
         for name in names[::-1] if self.wish.name is None else ():
-            if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
-                return name, False
+            with contextlib.suppress(RunFormatError):  # what is spoilt is not the same
+                if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
+                    return name, False
         name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
         return name, name not in names
@@ -277,6 +280,7 @@ class _Work:
             asked=0 if adversary is None else adversary.answered,
             missing=missing or Counter(),
             spent=self.meter.spent,
+            counted=self.counted or 0,
             left_out=len(self.reader.episodes()) - finished,
             beyond=0 if self.counted is None else finished - self.counted,
             stopped=stopped,

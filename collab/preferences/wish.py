@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collab.config import Budget
 from collab.credit.labels import labellings
-from collab.credit.pair_store import StoredPairs, check_name, pair_names, read_head, read_pairs
+from collab.credit.pair_store import StoredPairs, check_name, last_name, pair_names, read_head, read_pairs
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.errors import ConfigError, UsageError
@@ -106,7 +106,7 @@ def plan_of(wish: Wish, library: Library, *, seed: int, capabilities: Collection
     if wish.name is not None:
         check_name(wish.name)
         _check_free(wish, "--name", wish.name)
-    against = wish.against or next(iter(pair_names(wish.run)[::-1]), None)
+    against = wish.against or last_name(wish.run)
     before = None if against is None else read_pairs(wish.run, against)
     recipe = _recipe(wish, Recipe(seed=seed) if before is None else before.head.recipe)
     adversary = _adversary(wish, library, before) if recipe.sources.adversary else None

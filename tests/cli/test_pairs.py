@@ -76,7 +76,7 @@ def test_list_tells_one_line_per_pair_and_filters(collab: Command) -> None:
     assert [first.split()[0], second.split()[0]] == [row["short"] for row in rows[:2]]
     assert summary == f"2 shown, {len(rows)} pairs in 'oracle' of run  ({REHEARSAL})"
     assert found["note"] == REHEARSAL
-    assert hint == f"look closer: collab pairs explain run {rows[0]['short']}"
+    assert hint == f"look closer: collab pairs explain run {rows[0]['short']} --name oracle"
     for option, field in (("--agent", "agent"), ("--source", "source"), ("--task", "episode")):
         value = rows[0][field].split("/")[0]
         mine = read(collab("list", "run", "--name", "oracle", option, value, "--json"))["pairs"]
@@ -127,6 +127,12 @@ def test_whole_trajectories_are_told_by_episode_and_outcome(
         (better, True),
         (worse, False),
     ]
+
+
+def test_whole_trajectories_have_no_agent_to_choose_by(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["pairs", "list", str(compared), "--agent", "ada"]) == 2
+    assert "--agent: these pairs are of whole episodes" in capsys.readouterr().err
 
 
 def test_trajectories_that_were_played_again_are_not_taken_for_those(compared: Path) -> None:
@@ -206,7 +212,7 @@ def test_rebuild_tells_what_changed_and_the_same_again_nothing(collab: Command) 
     again = read(collab("rebuild", "run", "--json"))
     assert (again["name"], again["new"], again["judged"], again["asked"]) == ("few", False, 0, 0)
     assert (again["changes"]["added"], again["changes"]["dropped"], again["changes"]["kept"]) == ([], [], few)
-    assert "changes  none: 'few' is what was there last" in collab("rebuild", "run")[1]
+    assert "changes  none: 'few' is what it was compared with" in collab("rebuild", "run")[1]
 
 
 def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:

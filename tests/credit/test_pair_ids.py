@@ -10,10 +10,10 @@ import pytest
 
 from collab.credit.adversary import FREE
 from collab.credit.pair_ids import LETTERS, find_pair, letters_of, short_ids
-from collab.credit.pair_store import write_pairs
+from collab.credit.pair_store import last_name, pair_names, write_pairs
 from collab.credit.pairing import Paired, Recipe
 from collab.credit.pairs import Pairing
-from collab.errors import UnknownName, UsageError
+from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import CellRef, PreferencePair, ReplyRef
@@ -55,6 +55,18 @@ def test_a_short_id_finds_its_pair(run: Path) -> None:
 def test_of_equal_pairs_the_one_that_was_stored_last_is_found(run: Path) -> None:
     assert find_pair(run, A)[1].critic == "other-1"
     assert find_pair(run, A, "first")[1].critic == "oracle-1"
+
+
+def test_a_spoilt_set_does_not_hide_the_others(run: Path) -> None:
+    (run / "pairs/second/pairs.jsonl").write_text("half")
+    assert letters_of(run) == short_ids([A, B])
+    assert find_pair(run, A)[0].name == "first"
+    with pytest.raises(RunFormatError, match="second"):
+        find_pair(run, C)
+    (run / "pairs/second/pairs.json").write_text("half")
+    assert pair_names(run) == ["second", "first"]
+    with pytest.raises(RunFormatError, match="second"):
+        last_name(run)
 
 
 def test_what_is_unknown_or_ambiguous_is_said(run: Path, tmp_path: Path) -> None:

@@ -24,6 +24,18 @@ def head(tmp_path: Path) -> HeadFile:
     return made
 
 
+def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = HeadFile(path=tmp_path / "run/head.json", noun="training", format=1, resume="collab train-marl --resume run")
+    monkeypatch.setattr("collab.marl.head.write_json", full)
+    with pytest.raises(StoreFailure, match="then start again"):
+        made.create({"config": {}})
+    with pytest.raises(StoreFailure, match="then collab train-marl --resume run"):
+        made.write({"config": {}})
+
+
 def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(head: HeadFile) -> None:
     with pytest.raises(StoreFailure) as told, head.held():
         raise StoreFailure("run/part: cannot write: full; make room, then collab finetune --resume run/part")

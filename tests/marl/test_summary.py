@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from collab.credit.critic import CriticCall, Judgement
 from collab.credit.labels import Failed
+from collab.errors import RunFormatError
 from collab.marl.summary import (
     Record,
     Spending,
     Success,
     best_of,
     patience_is_over,
+    read_record,
     reward_rate,
     reward_rates,
     spent_on_judging,
@@ -103,3 +106,11 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
     assert spent_on_judging(judged, None, lost) == Spending(
         calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5
     )
+
+
+def test_a_record_that_cannot_be_read_can_be_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "run/epochs/1/epoch.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    with pytest.raises(RunFormatError, match=r"epoch\.json: cannot be read: .* --resume .*run$"):
+        read_record(path)

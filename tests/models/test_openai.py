@@ -9,7 +9,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
-from collab.models.probe import small_picture
+from collab.models.probe import _fits, small_picture
 from collab.types import Prompt, Sampling, Segment
 
 KEY = "sk-very-secret-0123456789"
@@ -305,3 +305,8 @@ def test_one_model_serves_two_event_loops(server: FakeServer) -> None:
     first = asyncio.run(model.generate(request("a")))
     second = asyncio.run(model.generate(request("b")))
     assert (first.text, second.text) == ("a Go.", "b Go.")
+
+
+@pytest.mark.parametrize(("said", "fits"), [('{"ok": true}', True), ('{"ok": 1}', False), ("[" * 100_000, False)])
+def test_a_greeting_keeps_to_the_schema_or_does_not(said: str, fits: bool) -> None:
+    assert _fits(said) is fits
