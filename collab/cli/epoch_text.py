@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collab.cli.count_text import cause_lines, count_lines
-from collab.cli.output import plain
+from collab.cli.output import plain, table_lines
 from collab.cli.watch import clock, short
 
 if TYPE_CHECKING:
@@ -16,6 +16,26 @@ COLUMNS = (
     *("epoch", "held-out success", "95 % interval", "rewarded", "agreement", "pairs"),
     *("loss", "margin", "accuracy", "log p(chosen)", "tokens", "USD", "time"),
 )
+
+SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "tokens")
+"""Columns that a narrow terminal goes without, in this order: the list of each epoch has them all."""
+
+
+def epoch_table(records: Sequence[Record], room: int | None) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows of the epochs side by side.
+
+    Args:
+        room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
+    """
+    columns, rows = list(COLUMNS), [list(epoch_row(record)) for record in records]
+    for name in SPARED:
+        if room is None or max(map(len, table_lines(columns, rows))) <= room:
+            break
+        place = columns.index(name)
+        columns.pop(place)
+        for row in rows:
+            row.pop(place)
+    return columns, rows
 
 
 def epoch_row(record: Record) -> Sequence[object]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.epoch_text import COLUMNS, epoch_lines, epoch_row, told_epochs
+from collab.cli.epoch_text import epoch_lines, epoch_table, told_epochs
 from collab.cli.output import plain, say, table, table_lines
 from collab.cli.watch import clock, short
 from collab.cli.watch import describe as describe_collection
@@ -38,7 +39,8 @@ def below(progress: Progress) -> list[str]:
     records, now = progress.records[-_SHOWN:], progress.so_far
     lines: list[str] = []
     if records:
-        rows = table_lines(COLUMNS, map(epoch_row, records), shutil.get_terminal_size().columns)
+        room = shutil.get_terminal_size().columns
+        rows = table_lines(*epoch_table(records, room), room)
         lines += ["", *(line for row in rows for line in row.splitlines())]
     if now is not None:
         lines += ["", f"epoch {now.epoch}, so far", *map(plain, epoch_lines(now))]
@@ -64,7 +66,7 @@ def result_data(result: MarlResult) -> dict[str, Any]:
 
 def show_result(result: MarlResult) -> None:
     """Print the epochs side by side, all that is known of each, and the best."""
-    table(COLUMNS, [epoch_row(record) for record in result.records])
+    table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     say()
     for line in told_epochs(result.records):
         say(line)

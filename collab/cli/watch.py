@@ -181,7 +181,7 @@ def _display() -> Iterator[_Display]:
 
         def update(text: str, below: Sequence[str]) -> None:
             spinner.update(text=Text(text))
-            rest = Text("\n".join(below), no_wrap=True, overflow="ellipsis")
+            rest = Text("\n".join(below), overflow="fold")
             live.update(Group(spinner, rest) if below else spinner, refresh=True)
 
         yield _Live(update)

@@ -132,6 +132,17 @@ def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: Progress) -> None:
     assert below(Progress(epochs=3)) == news(Progress(epochs=3)) == []
 
 
+@pytest.mark.parametrize("room", [66, 80, 100, 130])
+def test_a_narrow_screen_keeps_money_likelihood_and_time(
+    progress: Progress, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(room))
+    table = below(progress)[1:4]
+    assert max(map(len, table)) <= room
+    assert {"epoch", "success", "pairs", "loss", "p(chosen)", "USD", "time"} <= set(table[0].split())
+    assert ("tokens" in table[0]) == (room > 66)
+
+
 def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> None:
     """In the lines of an epoch that is over; its last line is what each part took."""
     progress = Progress(epochs=3)
