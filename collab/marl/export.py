@@ -76,9 +76,7 @@ def find(name: str, base: str | None = None) -> Team:
         ConfigError: there is no checkpoint, or something of it is missing.
     """
     folder = Path(name).expanduser()
-    if (folder / FILE).is_file():
-        raise UsageError(f"{name}: a training of a team; say which epoch: {name}@best, {name}@last or {name}@epoch1")
-    policy = None if folder.is_dir() else parse_policy(name)
+    policy = None if folder.is_dir() and not (folder / FILE).is_file() else parse_policy(str(folder))
     if policy is not None:
         return _trained_team(policy, base)
     run = RunFolder(folder)

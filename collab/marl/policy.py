@@ -116,8 +116,11 @@ def parse_policy(text: str) -> PolicyName | None:
     A file in whose path is an @ is of another kind, and so are names per slot (`ada=X,ben=Y`).
 
     Raises:
-        UsageError: it has an @ and then something else, or an epoch is named for one slot.
+        UsageError: it is a training without an epoch, it has an @ and then something else, or an epoch is named for one
+            slot.
     """
+    if "@" not in text and MarlFolder(Path(text)).file.is_file():
+        raise UsageError(f"{text}: a training of a team; say which epoch: {text}@best, {text}@last or {text}@epoch1")
     if "@" not in text or Path(text).is_file():
         return None
     found = _NAME.fullmatch(text)

@@ -39,6 +39,12 @@ def test_other_names_with_an_at_are_refused(text: str) -> None:
         parse_policy(text)
 
 
+def test_a_training_without_an_epoch_is_told_how_to_name_one(tmp_path: Path) -> None:
+    (tmp_path / "marl.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"a training of a team; say which epoch: .*@best, .*@last or .*@epoch1"):
+        parse_policy(str(tmp_path))
+
+
 def test_an_at_in_the_path_of_an_agents_file_names_no_epoch(tmp_path: Path) -> None:
     """What is there is taken first; of what is not, the library says that it lacks it."""
     folder = tmp_path / "me@work"
