@@ -219,7 +219,8 @@ def limit(engine: Engine, reached: Spoken, prefix: int, prefill: int) -> Spoken:
     lengths = torch.full((rows,), 200, device=checkpoint.device)
     positions = lengths + prefix
     for _ in range(round(reached.sampled / rows)):
-        plan = Pass(rows=Rows(kv=own, lengths=lengths, longest=201), segments=[], shared=shared, places=places)
+        running = [Rows(first=0, kv=own, lengths=lengths, longest=201)]
+        plan = Pass(rows=running, segments=[], shared=shared, places=places)
         tokens = checkpoint.forward(tokens, positions, every, plan).argmax(-1)
     tokens.tolist()
     return Spoken(seconds=time.perf_counter() - started, steps=reached.steps)
@@ -232,7 +233,7 @@ def _bare_prefill(engine: Engine, runs: Sequence[int]) -> None:
         segments.append(Segment(first=first, length=run, kv=shape.empty(run)))
         first += run
     every = torch.arange(first, device=checkpoint.device)
-    plan = Pass(rows=None, segments=segments, shared=[], places=places_of([every[s.tokens] for s in segments], first))
+    plan = Pass(rows=(), segments=segments, shared=[], places=places_of([every[s.tokens] for s in segments], first))
     positions = torch.cat([torch.arange(run, device=checkpoint.device) for run in runs])
     checkpoint.forward(torch.ones_like(every), positions, every[:1], plan)
 
