@@ -16,12 +16,12 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from collab.credit.case import Case
 from collab.credit.oracle import BAD, GOOD, NEUTRAL, Knowing, OracleCritic
-from collab.credit.rebuild import Room, room_of
+from collab.credit.rebuild import Room
 from collab.credit.sampler import Spot, mistakes
 from collab.envs.base import Environment, HasGoal, Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
@@ -77,8 +77,7 @@ class KnownCase:
 class Redone:
     """A state that is made by doing everything before it; a `collab.credit.case.State`."""
 
-    suite: Suite
-    room: Room = field(compare=False)
+    room: Room
     task: Task
     actions: tuple[Action, ...]
 
@@ -88,16 +87,12 @@ class Redone:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Environment]:
-        async with self.room:
-            environment = await self.suite.open()
-            try:
-                with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
-                    await environment.reset(self.task)
-                    for action in self.actions:
-                        await environment.step(action)
-                yield environment
-            finally:
-                await environment.close()
+        async with self.room.opened() as environment:
+            with boundary(EnvironmentFailure, f"{self.task.name}: doing {len(self.actions)} actions again"):
+                await environment.reset(self.task)
+                for action in self.actions:
+                    await environment.step(action)
+            yield environment
 
 
 def require_known(suite: Suite) -> None:
@@ -126,13 +121,13 @@ async def known_cases(
         EnvironmentFailure: the world broke.
     """
     require_known(suite)
-    room = room_of(suite)
+    room = Room(suite)
     found: list[KnownCase] = []
     number = 0
     while True:
         before = len(found)
         for name in tasks:
-            found += await _of_instance(suite, room, _Instance(name=name, number=number, seed=seed, most=most))
+            found += await _of_instance(room, _Instance(name=name, number=number, seed=seed, most=most))
             if wanted is not None and len(found) >= wanted:
                 return found[:wanted]
         if wanted is None:
@@ -155,21 +150,21 @@ class _Instance:
     most: int
 
 
-async def _of_instance(suite: Suite, room: Room, instance: _Instance) -> list[KnownCase]:
+async def _of_instance(room: Room, instance: _Instance) -> list[KnownCase]:
+    suite = room.suite
     again = (instance.number,) if instance.number else ()
     task = suite.instance(instance.name, derive(instance.seed, "calibration", instance.name, *again))
     environment = await suite.open()
     try:
         with boundary(EnvironmentFailure, f"{suite.label}: {instance.name}"):
-            return await _follow(suite, room, environment, task, instance)
+            return await _follow(room, environment, task, instance)
     finally:
         await environment.close()
 
 
-async def _follow(
-    suite: Suite, room: Room, environment: Environment, task: Task, instance: _Instance
-) -> list[KnownCase]:
+async def _follow(room: Room, environment: Environment, task: Task, instance: _Instance) -> list[KnownCase]:
     """The solution, to its end: what a critic may be told of an episode that is over, is so."""
+    space = room.suite.space
     observation = await environment.reset(task)
     if isinstance(environment, HasGoal):
         task = replace(task, goal=environment.goal())
@@ -178,22 +173,17 @@ async def _follow(
     done: list[Action] = []
     outcome: Outcome | None = None
     while outcome is None and isinstance(environment, Knowing) and (solution := environment.oracle()):
-        right = suite.space.canonical(solution[0], observation)
+        right = space.canonical(solution[0], observation)
         if len(done) < instance.most:
             rng = generator(derive(instance.seed, "known step", task.name, instance.number, len(done)))
-            spot = Spot(observation=observation, space=suite.space, last=done[-1] if done else None)
+            spot = Spot(observation=observation, space=space, last=done[-1] if done else None)
             proposed = await _proposed(environment, right, spot, rng)
             place = _Place(
-                suite=suite,
-                room=room,
-                task=task,
-                number=instance.number,
-                observation=observation,
-                history=tuple(history),
+                room=room, task=task, number=instance.number, observation=observation, history=tuple(history)
             )
             found.append(place.known(proposed, tuple(done), rng))
         result = await environment.step(right)
-        history.append(told(suite.space, observation, right, "", result))
+        history.append(told(space, observation, right, "", result))
         observation, outcome = result.observation, result.outcome
         done.append(right)
     return [_ended(one, done, outcome) for one in found]
@@ -223,7 +213,6 @@ async def _proposed(environment: Knowing, right: Action, spot: Spot, rng: random
 class _Place:
     """Where proposals are made."""
 
-    suite: Suite
     room: Room
     task: Task
     number: int
@@ -245,7 +234,7 @@ class _Place:
             trajectory=f"calibration/{self.task.name}/{self.number}",
             task=self.task,
             step=len(done),
-            space=self.suite.space,
+            space=self.room.suite.space,
             observation=self.observation,
             history=self.history,
             summary="",
@@ -254,9 +243,9 @@ class _Place:
             last=done[-1] if done else None,
             later=(),
             outcome=None,
-            environment=self.suite.label,
-            environment_version=self.suite.version,
-            state=Redone(suite=self.suite, room=self.room, task=self.task, actions=done),
+            environment=self.room.suite.label,
+            environment_version=self.room.suite.version,
+            state=Redone(room=self.room, task=self.task, actions=done),
         )
         return KnownCase(case=case, worth={cell.cell: proposed[a] for cell, a in zip(cells, actions, strict=True)})
 
@@ -274,7 +263,7 @@ class _Place:
             sampling=Sampling(),
             seed=0,
         )
-        words = self.suite.space.describe(action, self.observation)
+        words = self.room.suite.space.describe(action, self.observation)
         return _said(cell, f"The task needs this next: {words}.")
 
 

@@ -131,9 +131,10 @@ def last_name(run: Path) -> str | None:
         RunFormatError: one does not tell when it was made; it may be the last.
     """
     names = pair_names(run)
-    for name in names:
-        read_head(run, name)
-    return names[-1] if names else None
+    if not names:
+        return None
+    read_head(run, names[0])  # one that does not tell stands first
+    return names[-1]
 
 
 def _created(run: Path, name: str) -> str:

@@ -16,21 +16,35 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from collab.credit.case import State
 from collab.envs.base import Environment, Suite, most_forking
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.types import Observation, Trajectory
 
-Room: TypeAlias = AbstractAsyncContextManager[None]
-"""Entered by whoever opens a state, until it is closed."""
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where states of a suite are opened: as many at once as leave each of them an environment to try an action in."""
 
-def room_of(suite: Suite) -> Room:
-    """Room for as many open states as leave each of them an environment to try an action in."""
-    most = most_forking(suite)
-    return contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
+    suite: Suite
+    places: AbstractAsyncContextManager[None] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        most = most_forking(self.suite)
+        places = contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
+        object.__setattr__(self, "places", places)  # a frozen dataclass leaves no other way
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Environment]:
+        """A fresh environment, once there is room for it; closed at the end of the block."""
+        async with self.places:
+            with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
+                environment = await self.suite.open()
+            try:
+                yield environment
+            finally:
+                await environment.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +52,11 @@ class Rebuilder:
     """Ways back into the states of a suite's episodes; a `collab.credit.case.States`."""
 
     suite: Suite
-    room: Room = field(init=False, compare=False)
+    room: Room = field(init=False)
     """Shared by all its states."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "room", room_of(self.suite))  # a frozen dataclass leaves no other way
+        object.__setattr__(self, "room", Room(self.suite))
 
     def __call__(self, trajectory: Trajectory, step: int) -> State | None:
         """A way back into the state before a step.
@@ -57,15 +71,14 @@ class Rebuilder:
         check_version(trajectory, self.suite)
         whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
         possible = whole and "deterministic" in self.suite.capabilities
-        return Rebuilt(self.suite, self.room, trajectory, step) if possible else None
+        return Rebuilt(self.room, trajectory, step) if possible else None
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
     """The state before one step; a `collab.credit.case.State`."""
 
-    suite: Suite
-    room: Room = field(compare=False)
+    room: Room
     trajectory: Trajectory
     step: int
 
@@ -75,14 +88,9 @@ class Rebuilt:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Environment]:
-        async with self.room:
-            with boundary(EnvironmentFailure, f"opening {self.suite.label}"):
-                environment = await self.suite.open()
-            try:
-                await self._rebuild(environment)
-                yield environment
-            finally:
-                await environment.close()
+        async with self.room.opened() as environment:
+            await self._rebuild(environment)
+            yield environment
 
     async def _rebuild(self, environment: Environment) -> None:
         with boundary(EnvironmentFailure, f"{self.trajectory.id}: rebuilding the state before step {self.step}"):

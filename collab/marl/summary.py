@@ -183,10 +183,9 @@ def read_record(path: Path) -> Record:
     try:
         return validate(Record, json.loads(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError, RecursionError) as error:
-        training = path.parent.parent.parent
         raise RunFormatError(
             f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "
-            f"{MarlFolder(training).resume}"
+            f"{MarlFolder(path.parents[2]).resume}"
         ) from None
 
 

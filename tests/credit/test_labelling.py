@@ -32,6 +32,7 @@ from collab.library import root
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
 from collab.models.scripted import ScriptedModel
+from collab.types import Trajectory
 
 HEAD = LabelHead(critic="test-1")
 
@@ -131,7 +132,9 @@ class OneOfFour(CorridorEnvironment):
         await super().close()
 
 
-def test_states_leave_room_for_the_copies_that_they_are_judged_on(corridor, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_states_leave_room_for_the_copies_that_they_are_judged_on(
+    corridor: tuple[CorridorSuite, Path, list[Trajectory]], tmp_path: Path
+) -> None:
     """More judges than environments: none waits in a state for a copy that only the others could make room for."""
     _, run, episodes = corridor
     shutil.copytree(run, tmp_path / "run")
