@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,9 @@ async def configure(
     if ablation is not None:
         method, graph = ablated(method, ablation, graph=graph)
         check_settings(ablation, settings)
-    method = override(method, [one for one in settings if not one.startswith(RUN)])
-    check_seeds(seed, method.held_out)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
+    method = override(method, [_of_method(one) for one in settings if not one.startswith(RUN)])
+    check_seeds(seed, method.held_out)
     filled = trained_agents(library, agents, graph)
     names: dict[str, Any] = {
         "library": library,
@@ -91,6 +92,14 @@ async def configure(
     )
     draw(config, 1)  # a sampler that does not fit is found before anybody plays
     return config
+
+
+def _of_method(setting: str) -> str:
+    """The same; ConfigError for one that only a run has."""
+    name = re.split("[.=]", setting, maxsplit=1)[0]
+    if name in RunConfig.model_fields and name not in Method.model_fields:
+        raise ConfigError(f"--set {setting!r}: {name!r} is a setting of the run; write it as {RUN}{setting}")
+    return setting
 
 
 def _planned(run: RunConfig, method: Method) -> RunConfig:

@@ -54,6 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
+        (("--agents", "scholar", "--set", "graph.rounds=2"), "of the run; write it as run.graph.rounds=2"),
         (("--agents", "scholar", "--split", "unseen-app"), "--split unseen-app"),
         (("--agents", "scholar", "--graph", "pair"), "--out is missing"),
         (("--agents", "scholar", "--ablation", "no-rc"), "no-cr"),
