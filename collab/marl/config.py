@@ -135,6 +135,10 @@ class Method(Definition):
     """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
     grow as the gain of the last norm does (see `heat`); where that has no rate of its own, both are the same.
     Evaluations are played as declared."""
+    heat: float = Field(default=1.0, gt=0)
+    """What temperatures of all rollouts are multiplied by, beside what `explore` makes of them: above 1 for a team that
+    another training made surer, so that its agents disagree in what is new to them. Evaluations are played as
+    declared."""
     critic: str = "critic-llm"
     """Agents file of who judges; its rewards are what is learned from."""
     least_auc: float | None = Field(default=0.7, ge=0, le=1)

@@ -1,4 +1,4 @@
-"""How hot a team explores: as hot as in the first epoch, however sure training makes its policy.
+"""How hot a team explores: as hot as in the first epoch, however sure training makes its policy, or hotter.
 
     heat = heat_of(method, policy, first)       # {"ada": 1.72, …}; empty where temperatures stay as declared
     run = heated(run, heat)                     # the rollout; evaluations are played as declared
@@ -9,8 +9,9 @@ rewarded and nothing is corrected, so a second epoch teaches next to nothing (do
 temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
 
 Two limits. What is trained stays the policy at `dpo.temperature`, the one that is played in evaluations: replies of a
-heated rollout come from a flatter one. And heat is measured from where this training began: one that goes on from a
-trained team, on its own or in a transfer, begins as sure as that team is; hotter declared temperatures make up for it.
+heated rollout come from a flatter one. And growth is measured from where this training began: one that goes on from a
+trained team, on its own or in a transfer, begins as sure as that team is. The method's own `heat` makes up for it: it
+multiplies the temperatures of all rollouts, those of the first epoch, too.
 """
 
 from __future__ import annotations
@@ -25,18 +26,29 @@ from collab.marl.policy import Policy
 
 
 def heat_of(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """Slot → how many times longer the last norm's gain is in its policy than in the first one.
+    """Slot → what the temperatures of its rollout are multiplied by.
 
     Args:
         policy: that plays.
         first: that the training began with.
 
     Returns:
-        Empty where nothing was trained yet, where the method explores as declared, or where it gives the last norm no
-        rate of its own: then its gain stays what it was (adapters), or nearly so.
+        The method's `heat`, times how much longer the last norm's gain is in this policy than in the first one where
+        the method explores as hot as at first. Empty where temperatures stay as declared.
 
     Raises:
         ConfigError: a checkpoint cannot be read.
+    """
+    grown = _grown(method, policy, first)
+    if method.heat == 1:
+        return grown
+    return {slot: method.heat * grown.get(slot, 1.0) for slot in policy.weights}
+
+
+def _grown(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+    """How much more the policy's gains are; empty where nothing was trained yet or the method explores as declared.
+
+    So it is, too, where the last norm has no rate of its own: then its gain stays what it was, or nearly so.
     """
     if not method.grows_hotter or policy.weights == first.weights:
         return {}

@@ -181,6 +181,8 @@ def _told_rates(method: Method) -> str:
     falling = "" if method.rate_decay == 1 else f", times {method.rate_decay:g} from epoch to epoch"
     if method.grows_hotter:
         falling += "; later rollouts as hot as the first"
+    if method.heat != 1:
+        falling += f"; temperatures of rollouts times {method.heat:g}"
     return (
         f"learning rate {method.dpo.learning_rate:g}{'' if last is None else f', of the last norm {last:g}'}{falling}"
     )

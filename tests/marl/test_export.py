@@ -202,11 +202,12 @@ def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConf
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
-def test_a_card_tells_the_rates(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
-    asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5")
+def test_a_card_tells_rates_and_heat(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+    asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5", "heat=1.7")
     facts = training_facts(MarlFolder(tmp_path), configured(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
-        "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first"
+        "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first; "
+        "temperatures of rollouts times 1.7"
     )
 
 

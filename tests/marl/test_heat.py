@@ -59,6 +59,17 @@ def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path,
     assert heat_of(override(method, ["dpo.final_norm_learning_rate=null"]), policy, first) == {}
 
 
+def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
+    configured, tiny: Path, tmp_path: Path
+) -> None:
+    method = configured("dpo.final_norm_learning_rate=0.1", "heat=1.6").method
+    first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
+    surer = first.updated(1, {"ben": str(scaled(tiny, tmp_path / "surer", 1.5))})
+    assert heat_of(method, first, first) == {"ada": 1.6, "ben": 1.6}
+    assert heat_of(method, surer, first) == {"ada": 1.6, "ben": pytest.approx(2.4)}
+    assert heat_of(override(method, ["explore=as_declared"]), surer, first) == {"ada": 1.6, "ben": 1.6}
+
+
 def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configured) -> None:
     run = configured().run
     assert temperatures(heated(run, {"ben": 2.0})) == {"ada": 0.7, "ben": 1.4}
