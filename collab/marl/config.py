@@ -148,7 +148,8 @@ class Method(Definition):
     """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     older: float = Field(default=0.0, ge=0, lt=1)
-    """Share of pairs of older epochs among those that are trained, as far as there are enough."""
+    """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
+    from another training (`--agents RUN@last`), its epochs are older ones, too: what was learned there is rehearsed."""
     retokenised: Literal["keep", "refuse"] = "keep"
     """What becomes of pairs with a sampled reply whose tokens are not known; counted either way."""
     dpo: DpoRecipe
@@ -233,6 +234,15 @@ class Method(Definition):
         return self.objective != "trajectory-dpo"
 
 
+class Origin(Definition):
+    """Where a team was taken from."""
+
+    run: str
+    """Directory of the training."""
+    epoch: int = Field(ge=0)
+    """After which it was taken; 0 before any."""
+
+
 class MarlConfig(Definition):
     """Everything that decides what a training does."""
 
@@ -245,6 +255,8 @@ class MarlConfig(Definition):
     """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
     held_out: list[RunConfig]
     """One evaluation per held-out seed, of the untrained team."""
+    origin: Origin | None = None
+    """Another training that the team comes from; None of agents files."""
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""
     critic: CriticDefinition

@@ -14,6 +14,7 @@ from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ablated, check_settings
 from collab.marl.config import MarlConfig, Method, check_seeds
+from collab.marl.origin import origin_of
 from collab.marl.play import draw
 from collab.marl.policy import first_policy, trained_agents
 from collab.preferences.adversaries import adversary_asked
@@ -84,6 +85,7 @@ async def configure(
         ablation=ablation,
         method=method,
         run=run,
+        origin=origin_of(agents, method),
         held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
         library=None if library.own is None else str(library.own.resolve()),
         critic=critic,

@@ -39,6 +39,7 @@ def store(made: Made, config: MarlConfig, folder: MarlFolder, number: int) -> di
 
     Raises:
         StoreFailure: the disk is full or the rights are missing.
+        RunFormatError: the training that the team comes from is gone, and its pairs are wanted.
     """
     epoch = folder.epoch(number)
     counts = {}
@@ -94,10 +95,21 @@ def _older(config: MarlConfig, folder: MarlFolder, number: int, group: str, own:
     wanted = round(share / (1 - share) * own)
     if not wanted:
         return []
-    files = [own_rows(config, folder, one, group) for one in range(1, number)]
+    files = [*_rehearsed(config, group), *(own_rows(config, folder, one, group) for one in range(1, number))]
     there = [row for file in files if file.exists() for row in read_rows(file)]
     rng = generator(derive(config.run.seed, "older pairs", number, group))
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
+
+
+def _rehearsed(config: MarlConfig, group: str) -> list[Path]:
+    """Files of what a policy learned in the training that it comes from; RunFormatError where that is gone."""
+    if config.origin is None:
+        return []
+    folder = MarlFolder(Path(config.origin.run))
+    if not folder.file.is_file():
+        raise RunFormatError(f"{folder.path}: the training is gone whose pairs are to be mixed in; put it back")
+
+    return [own_rows(config, folder, number, group) for number in range(1, config.origin.epoch + 1)]
 
 
 def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:

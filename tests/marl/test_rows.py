@@ -20,8 +20,9 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
+from collab.marl.config import Origin
 from collab.marl.layout import MarlFolder
-from collab.marl.row_store import own_rows, store, stored, trajectory_rows_of
+from collab.marl.row_store import OLDER, own_rows, store, stored, trajectory_rows_of
 from collab.marl.rows import WHOLE, Made, add_anchors, pair_rows, rewarded_rows, trajectory_rows
 from collab.marl.scribe import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
 from collab.models.chat import ChatTokenizer
@@ -171,6 +172,28 @@ def test_older_pairs_are_mixed_in_by_share(played: Record, chat: ChatTokenizer, 
     ]
     assert counts["shared"].digest != stored(folder.epoch(1).rows)["shared"].digest
     assert stored(folder.epoch(3).rows) is None
+
+
+def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
+    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    """Those of the epochs behind it, from the first epoch on, and never without being told that they are gone."""
+    learned = all_rows(played, chat, configured)
+    first = MarlFolder(tmp_path / "first")
+    first.create({})
+    store(learned.made, learned.config, first, 1)
+    store(all_rows(played, chat, configured, source="contrast").made, learned.config, first, 2)
+    found = all_rows(played, chat, configured, "older=0.5", source="adversary")
+    config = found.config.model_copy(update={"origin": Origin(run=str(first.path), epoch=1)})
+    second = MarlFolder(tmp_path / "second")
+    counts = store(found.made, config, second, 1)["shared"]
+    assert counts.older == len(found.made.rows["shared"])
+    rehearsed = read_rows(second.epoch(1).rows / "shared" / OLDER)
+    assert [row.id for row in rehearsed] == [row.id for row in learned.made.rows["shared"]]
+    first.file.unlink()
+    with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose pairs are to be mixed in"):
+        store(found.made, config, second, 2)
+    store(found.made, learned.config, second, 2)  # nothing of it is wanted
 
 
 def labels_of(played: Record, scores: dict[tuple[str, int], float | None]) -> Labels:

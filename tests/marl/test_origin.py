@@ -1,0 +1,44 @@
+"""A training knows from which other one its team was taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collab.errors import ConfigError, RunFormatError
+from collab.marl.config import Origin
+from collab.marl.layout import MarlFolder
+from collab.marl.origin import origin_of
+
+
+@pytest.fixture
+def first(configured, tmp_path: Path) -> Path:
+    folder = MarlFolder(tmp_path / "first")
+    folder.create({"config": configured("policies=per_agent").model_dump(mode="json"), "summary": {"best": 1}})
+    return folder.path
+
+
+def test_an_origin_is_a_training_and_an_epoch(configured, first: Path) -> None:
+    method = configured().method
+    assert [origin_of(f"{first}@{epoch}", method) for epoch in ("epoch2", "best", "last")] == [
+        Origin(run=str(first), epoch=epoch) for epoch in (2, 1, 0)
+    ]
+
+
+def test_agents_files_come_from_no_training(configured, tmp_path: Path) -> None:
+    assert origin_of("pocket", configured("older=0.3").method) is None
+    assert configured().origin is None
+    with pytest.raises(RunFormatError, match="no training"):
+        origin_of(f"{tmp_path}@best", configured().method)
+
+
+def test_pairs_of_other_policies_or_another_objective_are_not_mixed_in(configured, first: Path) -> None:
+    same = configured("policies=per_agent", "older=0.3").method
+    assert origin_of(f"{first}@best", same) == Origin(run=str(first), epoch=1)
+    for settings, told in ((("policies=shared",), "policies shared"), (("objective=rft",), "objective rft")):
+        method = configured("older=0.3", "pairs.anchors=0", *settings).method
+        with pytest.raises(
+            ConfigError, match=f"older: 0.3 mixes pairs of {first} in, .* and this training .*{told}.*; set older=0"
+        ):
+            origin_of(f"{first}@best", method)
