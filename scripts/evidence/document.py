@@ -42,8 +42,9 @@ steps and are measured on the same instances (run seeds 30, 31 and 32) after the
 temperature 1.5, and "cold" at 0.3.
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
 written down before anything was measured, and changed after that: the full method's recipe three times, each time
-chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
-left out won nothing on these seeds. [Decisions](decisions.md) has the numbers, those measured here before, too.
+chosen on other seeds than those of this page, once what all arms train on, because tasks that a first epoch had left
+out won nothing on these seeds, and once how training goes on on the pages, which won nothing either; what it is now was
+chosen on other seeds, too. [Decisions](decisions.md) has the numbers, those measured here before, too.
 
 Success is in percent with 95 % Wilson intervals (episodes). Differences are in percentage points with 95 % bootstrap
 intervals that resample tasks, then their instances; each instance is paired with itself, for every run seed of a
