@@ -149,15 +149,20 @@ class MiniwobEnvironment:
     # ---------------------------------------------------------------------------------------------- inside
 
     async def _start(self, task: Task) -> Shown:
-        async with self._guarded() as page:
+        await self._tab()  # before the turn to start: who waits for a tab keeps nobody from starting
+        async with self._tabs.starts, self._guarded() as page:
             return await page.start(task.name, task.seed)
+
+    async def _tab(self) -> MiniwobPage:
+        """The tab, from the first time it is asked for."""
+        if self._page is None:
+            self._page = await self._tabs.acquire()
+        return self._page
 
     @contextlib.asynccontextmanager
     async def _guarded(self) -> AsyncIterator[MiniwobPage]:
         """The tab, within the time limit; whatever goes wrong costs the tab and is an `EnvironmentFailure`."""
-        if self._page is None:
-            self._page = await self._tabs.acquire()
-        page = self._page
+        page = await self._tab()
         name = self._task.name if self._task else "?"
         try:
             with boundary(EnvironmentFailure, f"the page {name}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -48,6 +49,8 @@ class Tabs:
         self._patience_s = patience_s
         self._rules = rules
         self._browser = Browser(executable_path=browser, arguments=FLAGS)
+        self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
+        """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
         self._pool = PagePool(
             self._browser, size=size, viewport={"width": width, "height": height}, device_scale_factor=scale
         )

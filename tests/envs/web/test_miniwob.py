@@ -12,7 +12,7 @@ from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreensho
 from collab.envs.samples import random_action
 from collab.envs.web.miniwob import MiniwobSuite
 from collab.envs.web.miniwob_environment import MiniwobEnvironment, outcome
-from collab.envs.web.miniwob_page import Episode
+from collab.envs.web.miniwob_page import Episode, MiniwobPage, Shown
 from collab.envs.web.miniwob_tasks import ALL, DESKTOP, PHONE
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
@@ -307,6 +307,34 @@ def test_a_page_that_hangs_is_given_up_in_time() -> None:
         assert (await environment.reset(task)).digest == first.digest
 
     play_alone(check, timeout_s=2.0)
+
+
+@pytest.mark.browser
+def test_few_pages_load_at_once_and_waiting_for_a_turn_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once on a busy machine, none would be there within its time."""
+    working: set[MiniwobPage] = set()
+    most = 0
+    really_start = MiniwobPage.start
+
+    async def start(page: MiniwobPage, name: str, seed: int) -> Shown:
+        nonlocal most
+        working.add(page)
+        most = max(most, len(working))
+        await asyncio.sleep(1.0)
+        shown = await really_start(page, name, seed)
+        working.discard(page)
+        return shown
+
+    async def check(suite: MiniwobSuite) -> None:
+        suite._tabs.starts = asyncio.Semaphore(2)
+        opened = [await suite.open() for _ in range(12)]
+        task = suite.instance("click-test", 0)
+        screens = await asyncio.gather(*(environment.reset(task) for environment in opened))
+        assert len({screen.digest for screen in screens}) == 1
+
+    monkeypatch.setattr(MiniwobPage, "start", start)
+    play_alone(check, timeout_s=5.0)  # the last one's turn comes after five seconds
+    assert most == 2
 
 
 @pytest.mark.parametrize("suite", [MiniwobSuite(pages=3), MobileMiniwobSuite(pages=3)])
