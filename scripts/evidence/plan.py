@@ -28,7 +28,7 @@ times 372. Held-out seed 39 is none of them, nor are those on which learning rat
 
 The pages are those of `scripts/evaluate_pocket.sh`, chosen before any training. Training goes on on those of them that
 belong to the training split and have a scripted solution, without which the oracle has nothing to say: 23 of 31.
-Each proposed action is tried on a page that is rebuilt by replay, so 800 steps there take as long as 1,200 on the phone.
+Each proposed action is tried on a page that is rebuilt by replay, so 800 steps there take as long as 1,200 on a phone.
 What pages ask for is new to a team that comes from the phone, and it comes surer than it was: in two of three states no
 cell was right, and few cells differed. So it explores hotter by what it has become surer (`heat`), learns at ten times
 the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile (docs/decisions.md).
