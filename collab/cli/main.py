@@ -146,14 +146,14 @@ def _explain_usage(error: typer.TyperException) -> int:
     """One line for what Typer refuses. A group named without a command has printed its help and says nothing."""
     from pydantic import ValidationError
 
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = plain(error.format_message() if hasattr(error, "format_message") else str(error)).rstrip(".")
     context = getattr(error, "ctx", None)
     where = "" if context is None else f"; see {context.command_path} --help"
     refused = error.__cause__
     if isinstance(refused, ValidationError):  # of a number that is none, or out of range
-        message = f"{plain(message).rstrip('.')}, got {refused.errors()[0]['input']!r:.80}"
+        message += f", got {refused.errors()[0]['input']!r:.80}"
     if message:
-        fail(f"{plain(message).rstrip('.')}{where}")
+        fail(f"{message}{where}")
     return int(getattr(error, "exit_code", 2))
 
 

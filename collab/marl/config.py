@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from collab.config import Definition, EdgeSampler, RunConfig
+from collab.config import Definition, EdgeSampler, RunConfig, validate
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.critics import CriticDefinition
@@ -31,6 +31,7 @@ from collab.errors import ConfigError
 from collab.learn.preset import DpoRecipe
 from collab.learn.sharded import Parallelism, obstacle
 from collab.library import presets_in, read_preset
+from collab.marl.layout import MarlFolder
 from collab.preferences.adversaries import AdversaryChoice, Asked, choice_told
 from collab.preferences.parties import CriticChoice
 from collab.splits.split import EVALUATION_SEEDS
@@ -292,6 +293,17 @@ class MarlConfig(Definition):
         """Policies that are trained apart: name → slots; of a shared one, "shared" → all."""
         slots = tuple(self.run.graph.slots)
         return {"shared": slots} if self.method.policies == "shared" else {slot: (slot,) for slot in slots}
+
+
+def read_training(folder: MarlFolder) -> tuple[dict[str, Any], MarlConfig]:
+    """What `marl.json` of a training holds, and the configuration in it.
+
+    Raises:
+        RunFormatError: there is no training, or another version wrote it.
+        ConfigError: the configuration does not fit.
+    """
+    head = folder.read()
+    return head, validate(MarlConfig, head["config"], str(folder.file))
 
 
 def presets() -> dict[str, Path]:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import yaml
 
-from collab.config import AgentDefinition, validate
+from collab.config import AgentDefinition
 from collab.errors import UsageError
 from collab.learn.export import Precision, Source, Weights, load, open_source, reads, write
 from collab.learn.folder import RunFolder, saving, sync_files
 from collab.library import BUILT_IN, Library
-from collab.marl.config import MarlConfig
+from collab.marl.config import read_training
 from collab.marl.layout import FILE, MarlFolder, training_around
 from collab.marl.model_card import Facts, checkpoint_facts, model_card, team_card, training_facts
 from collab.marl.policy import Policy, PolicyName, epoch_of, parse_policy, policy_after
@@ -135,8 +135,7 @@ def export(team: Team, out: Path, *, merge: bool, dtype: Precision | None) -> Ex
 def _trained_team(name: PolicyName, base: str | None) -> Team:
     """A policy of a training, a member for each that was trained apart."""
     folder = MarlFolder(name.run)
-    head = folder.read()
-    config = validate(MarlConfig, head["config"], str(folder.file))
+    head, config = read_training(folder)
     number = epoch_of(name, folder, config, head)
     policy = policy_after(folder, config, number)
     if base is not None and not policy.adapters:

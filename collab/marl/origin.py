@@ -5,9 +5,8 @@ origin = origin_of("runs/marl@last", method)  # None for agents files
 
 from __future__ import annotations
 
-from collab.config import validate
 from collab.errors import ConfigError
-from collab.marl.config import MarlConfig, Method, Origin
+from collab.marl.config import Method, Origin, read_training
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import epoch_of, parse_policy
 
@@ -23,8 +22,7 @@ def origin_of(agents: str, method: Method) -> Origin | None:
     if name is None:
         return None
     folder = MarlFolder(name.run)
-    head = folder.read()
-    config = validate(MarlConfig, head["config"], str(folder.file))
+    head, config = read_training(folder)
     theirs, own = (f"objective {one.objective}, policies {one.policies}" for one in (config.method, method))
     if method.older and theirs != own:
         raise ConfigError(

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collab.config import AgentDefinition, GraphDefinition, RunConfig, validate
+from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.errors import ConfigError, GraphError, UnknownName, UsageError
 from collab.library import Library, checkpoint
-from collab.marl.config import MarlConfig, Method
+from collab.marl.config import MarlConfig, Method, read_training
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
@@ -146,8 +146,7 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
         UsageError: there is no best epoch yet.
     """
     folder = MarlFolder(name.run)
-    head = folder.read()
-    config = validate(MarlConfig, head["config"], str(folder.file))
+    head, config = read_training(folder)
     check_slots(config, slots, str(name.run))
     policy = policy_after(folder, config, epoch_of(name, folder, config, head))
     return dict(playing(config.run, policy, config.method.determinism).agents)

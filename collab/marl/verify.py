@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.config import validate
 from collab.credit.labels import read_labels
 from collab.credit.pair_store import read_pairs
 from collab.errors import UsageError
 from collab.learn.prepare import check_installed
-from collab.marl.config import MarlConfig
+from collab.marl.config import MarlConfig, read_training
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME
 from collab.marl.layout import MarlFolder
@@ -179,8 +178,7 @@ def compared(whole: MarlFolder, killed: MarlFolder) -> Iterator[Compared]:
 
 def _hashes(folder: MarlFolder) -> Iterator[tuple[tuple[int | None, str], str]]:
     """(epoch, part) → hash, in the order of time."""
-    head = folder.read()
-    config = validate(MarlConfig, head["config"], str(folder.file))
+    head, config = read_training(folder)
     for number in range(head["summary"]["epochs"] + 1):
         epoch = folder.epoch(number)
         if number:

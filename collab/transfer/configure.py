@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.api import resolved
-from collab.config import RunConfig, run_config, validate
+from collab.config import RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ABLATIONS
-from collab.marl.config import MarlConfig, load_method
+from collab.marl.config import MarlConfig, load_method, read_training
 from collab.marl.configure import RUN
 from collab.marl.configure import configure as configure_training
 from collab.marl.layout import MarlFolder
@@ -77,8 +77,7 @@ def _source(wish: Wish) -> Source | None:
     if name is None:
         return None
     folder = MarlFolder(name.run)
-    head = folder.read()
-    config = validate(MarlConfig, head["config"], str(folder.file))
+    head, config = read_training(folder)
     if wish.base is None and base_digests(config) != head["base"]:
         raise RunFormatError(
             f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
