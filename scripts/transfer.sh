@@ -2,13 +2,13 @@
 #
 # transfer FIRST TASKS SECOND TASKS OUT OPTIONS…: train a team in the first environment (OUT/trained), then transfer its
 # best epoch to the second one (OUT/transfer), training on there. What is finished is not done again, and what was
-# stopped or killed goes on where it was. OPTIONS are for both commands, the words of EVALUATION for the transfer alone.
+# stopped or killed goes on where it was. OPTIONS are for both commands, the words of TRANSFER for the transfer alone.
 transfer() {
   local first=$1 first_tasks=$2 second=$3 second_tasks=$4 out=$5
   shift 5
-  local collab=${COLLAB:-collab} agents=${AGENTS:-pocket} evaluation recipe
-  read -ra evaluation <<< "${EVALUATION:-}"
-  recipe="$first $first_tasks to $second $second_tasks with $agents: $* ${EVALUATION:-}"
+  local collab=${COLLAB:-collab} agents=${AGENTS:-pocket} alone recipe
+  read -ra alone <<< "${TRANSFER:-}"
+  recipe="$first $first_tasks to $second $second_tasks with $agents: $* ${TRANSFER:-}"
   if [[ -e $out/recipe && $(< "$out/recipe") != "$recipe" ]]; then
     echo "error: $out holds what other options made ($(< "$out/recipe"); now $recipe); name another folder" >&2
     exit 2
@@ -26,6 +26,6 @@ transfer() {
   else
     rm -rf -- "$out/transfer"
     "$collab" transfer --mode continual --agents "$out/trained@best" --env "$second" --tasks "$second_tasks" \
-      --out "$out/transfer" ${evaluation[@]+"${evaluation[@]}"} "$@"  # bash 3.2 takes an empty list for an unset name
+      --out "$out/transfer" "$@" ${alone[@]+"${alone[@]}"}  # bash 3.2 takes an empty list for an unset name
   fi
 }

@@ -3,7 +3,7 @@
 #
 #     scripts/transfer_web_to_phone.sh [OUT [OPTIONS…]]        default: runs/web-to-phone
 #
-# Pages, OPTIONS, EVALUATION, AGENTS, COLLAB and what happens when it is called again are as there.
+# Pages, OPTIONS, TRANSFER, AGENTS, COLLAB and what happens when it is called again are as there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/transfer.sh"
 

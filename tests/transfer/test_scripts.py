@@ -30,7 +30,7 @@ def collab(taught: Library, tmp_path: Path) -> dict[str, str]:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m collab.cli.start "$@"\n')
     command.chmod(0o755)
     own = {"COLLAB": str(command), "COLLAB_LIBRARY": str(taught.own), "AGENTS": "scholar"}
-    return {**os.environ, **own, "EVALUATION": "--seeds 30 --episodes 2"}
+    return {**os.environ, **own, "TRANSFER": "--seeds 30 --episodes 2"}
 
 
 @pytest.mark.parametrize(
