@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
@@ -140,6 +141,59 @@ def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypa
     given = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad(one, inputs, given) for one in (found, expected))
     assert all(apart(one, other) < 1e-5 for one, other in zip(ours, theirs, strict=True))
+
+
+def test_kernels_of_a_gpu_are_asked_for_as_they_take_it() -> None:
+    """Without a GPU: PyTorch's own description of them says what they would give."""
+    with FakeTensorMode():
+        query, key = (torch.empty(2, 4, length, 64, device="cuda", dtype=torch.bfloat16) for length in (7, 9))
+        output, lse = packed_kernels.on_gpu(query, key, key, 0.3, causal=False)
+        grads = packed_kernels.on_gpu_backward(output, query, key, key, output, lse, 0.3, causal=False)
+    assert (output.shape, lse.shape, lse.dtype) == (query.shape, query.shape[:3], torch.float32)
+    assert [one.shape for one in grads] == [query.shape, key.shape, key.shape]
+    assert {one.dtype for one in (output, *grads)} == {torch.bfloat16}
+
+
+def test_kernels_of_a_gpu_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a processor in their place: they pass, and what leaves out the other part does not."""
+    fused, cpu, gpu = packed_kernels.fused, torch.device("cpu"), torch.device("cuda")
+    part, part_backward = packed_kernels.part, packed_kernels.part_backward
+    error_on = packed_kernels.error_of_kernels
+    monkeypatch.setattr(packed_kernels, "error_of_kernels", lambda device, *rest: error_on(cpu, *rest))
+    monkeypatch.setattr(packed_kernels, "on_gpu", part)
+    monkeypatch.setattr(packed_kernels, "on_gpu_backward", part_backward)
+    fused.cache_clear()
+    assert fused(gpu, torch.bfloat16, 64)
+    assert fused(gpu, torch.float16, 128)
+    assert not fused(gpu, torch.float32, 64)
+    assert not fused(gpu, torch.bfloat16, 20)
+    assert not fused(cpu, torch.bfloat16, 64)
+
+    def of_its_own(grad, query, key, value, output, lse, scale, *, causal):
+        own, sums = part(query, key, value, scale, causal=causal)
+        return part_backward(grad, query, key, value, own, sums, scale, causal=causal)
+
+    monkeypatch.setattr(packed_kernels, "on_gpu_backward", of_its_own)
+    fused.cache_clear()
+    with pytest.warns(UserWarning, match="shared prefixes on cuda: slower products .* off by"):
+        assert not fused(gpu, torch.bfloat16, 64)
+
+    def missing(*args, **named):
+        raise RuntimeError("No available kernel.\nAborting.")
+
+    monkeypatch.setattr(packed_kernels, "on_gpu", missing)
+    with pytest.warns(UserWarning, match=r"flash kernels: No available kernel\.$"):
+        assert not fused(gpu, torch.bfloat16, 128)
+    fused.cache_clear()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [64, 128])
+def test_flash_kernels_are_used_on_a_gpu(size: int, dtype: torch.dtype, device: str) -> None:
+    packed_kernels.fused.cache_clear()
+    assert packed_kernels.fused(torch.device(device), dtype, size)
 
 
 @pytest.mark.gpu
