@@ -15,9 +15,8 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from collab.config import Budget
 from collab.envs.base import Bounded, Environment
@@ -25,14 +24,11 @@ from collab.errors import EnvironmentFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Reply
 from collab.recorder import Recorder
-from collab.rollout import Episode, Stage, play
+from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
-
-Admit: TypeAlias = Callable[[str], Awaitable[None]]
-"""Returns once the episode of that name may be begun, and never if it is not wanted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,7 +179,8 @@ async def collect(
         network_of: the team that plays an episode, on the graph that this episode uses.
         unfinished: recorded steps of episodes that were interrupted, by episode id; see `collab.rollout.play`.
         stop: set from outside to end the collection at once.
-        admit: asked before an episode is begun, which waits for the answer; None begins one whenever a worker is free.
+        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
+            one whenever a worker is free.
 
     Raises:
         StoreFailure: the recorder cannot write; episodes in flight are abandoned.
@@ -276,6 +273,7 @@ class _Collector:
             done=self.unfinished.get(episode.id, ()),
             watch=self._count_step,
             spent=self._count_reply,
+            admit=self.admit,
         )
 
     def _unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:

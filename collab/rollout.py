@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from collab.agents.agent import Scene
 from collab.config import Limits
@@ -39,6 +40,9 @@ from collab.types import (
     Trajectory,
 )
 from collab.vote import vote
+
+Admit: TypeAlias = Callable[[str], Awaitable[None]]
+"""Returns once the episode of that name may be begun or go on, and never if it is not wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ async def play(
     done: Sequence[Step] = (),
     watch: Callable[[Step], None] = lambda step: None,
     spent: Callable[[Reply], None] = lambda reply: None,
+    admit: Admit | None = None,
 ) -> Trajectory:
     """Play one episode to its end.
 
@@ -88,6 +93,7 @@ async def play(
             goes on behind them. Needs a suite that is "deterministic".
         watch: called after every new step.
         spent: called with every reply, those of unfinished steps and of summaries included.
+        admit: asked before every step, which waits for the answer; the episode's limit stands still meanwhile.
 
     Raises:
         StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
@@ -112,7 +118,7 @@ async def play(
     begun = False
     try:
         with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
-            async with asyncio.timeout(stage.limits.episode_s):
+            async with asyncio.timeout(stage.limits.episode_s) as limit:
                 player = _Player(environment, network, episode, stage, recorder, watch, spent)
                 trajectory = replace(trajectory, task=await player.reset(task))
                 if done:
@@ -121,7 +127,7 @@ async def play(
                 else:
                     recorder.begin(trajectory)
                 begun = True
-                final, outcome = await player.run(steps)
+                final, outcome = await player.run(steps, _asking(admit, episode.id, limit))
         trajectory = replace(trajectory, steps=tuple(steps), final=final, outcome=outcome)
     except (EnvironmentFailure, ModelFailure) as failure:
         error = EpisodeError(type=type(failure).__name__, message=str(failure), step=len(steps))
@@ -133,6 +139,21 @@ async def play(
     trajectory = replace(trajectory, seconds=time.perf_counter() - started)
     recorder.end(trajectory)
     return trajectory
+
+
+def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callable[[], Awaitable[None]]:
+    """Asks whether that episode may go on; waiting for the answer does not use up its limit."""
+
+    async def ask() -> None:
+        ends, clock = limit.when(), asyncio.get_running_loop().time
+        if admit is None or ends is None:
+            return
+        left = ends - clock()
+        limit.reschedule(None)
+        await admit(episode)
+        limit.reschedule(clock() + left)
+
+    return ask
 
 
 class _Player:
@@ -182,9 +203,10 @@ class _Player:
             self.observation = self.result.observation
             steps.append(step)
 
-    async def run(self, steps: list[Step]) -> tuple[Observation, Outcome | None]:
-        """Deliberate and act until the episode is over; `steps` grows as it goes."""
+    async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
+        """Deliberate and act until the episode is over; `steps` grows as it goes. `ask` is awaited before each."""
         while self.result is None or not self.result.done:
+            await ask()
             with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
                 async with asyncio.timeout(self.stage.limits.step_s):
                     step, self.result = await self._step(len(steps))

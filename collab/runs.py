@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from collab.collector import Admit, Collection, Progress, collect
+from collab.collector import Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
@@ -29,7 +29,7 @@ from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
 from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
-from collab.rollout import Episode, Stage
+from collab.rollout import Admit, Episode, Stage
 from collab.seeds import Seeds
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -70,7 +70,8 @@ async def start(
 
     Args:
         stop: set from outside to end the run at once, resumable.
-        admit: asked before an episode is begun, which waits for the answer; None begins one whenever there is room.
+        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
+            one whenever there is room.
 
     Raises:
         UsageError: something does not fit, or `out` already holds something; nothing was started.

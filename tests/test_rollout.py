@@ -329,6 +329,46 @@ def test_one_slow_episode_slows_nobody() -> None:
     assert log.ended[-1].task.name == "TypeWord"
 
 
+def test_an_episode_asks_before_each_step_and_its_limit_stands_still_meanwhile() -> None:
+    asked: list[str] = []
+
+    async def admit(name: str) -> None:
+        asked.append(name)
+        await asyncio.sleep(0.6 if len(asked) == 2 else 0)
+
+    log = Log()
+    trajectory = run(team(Follower()), stage(episode_s=0.5), log, admit=admit)
+    assert (trajectory.success, trajectory.error) == (True, None)
+    assert asked == [trajectory.id] * len(log.steps)
+    trajectory = run(team(Follower()), stage(CorridorSuite(hang_at=1), episode_s=0.5), Log(), admit=admit)
+    assert trajectory.error is not None
+    assert "limit 0.5 s) timed out" in trajectory.error.message
+
+
+def test_an_episode_that_is_not_wanted_any_more_takes_no_further_step() -> None:
+    """It is taken up again where another one turns out not to count."""
+    plan = [episode("OpenDoors"), episode("OpenDoors", 1)]
+    last, log = plan[1].id, Log()
+    back = asyncio.Event()
+
+    async def admit(name: str) -> None:
+        if name == last and len([own for own, _ in log.steps if own == last]) == 2:
+            await back.wait()
+
+    async def go() -> tuple[int, Collection]:
+        going = asyncio.ensure_future(collect(plan, lambda _: team(Follower()), stage(), log, admit=admit))
+        while not log.ended:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        paused = len([own for own, _ in log.steps if own == last])
+        back.set()
+        return paused, await going
+
+    paused, collection = asyncio.run(go())
+    assert paused == 2
+    assert [one.success for one in collection.trajectories] == [True, True]
+
+
 def test_a_world_that_exists_once_is_played_by_one_worker() -> None:
     class Single(CorridorSuite):
         most_environments = 1

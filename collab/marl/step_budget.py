@@ -7,9 +7,9 @@
 Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
 the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
 is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
-it meanwhile stays on the disk and is not learned from; there is little of that, because no episode is begun while those
-before it have the steps already. Steps of an episode that broke are not learned from either and do not count: it
-belongs to the rollout with none.
+it meanwhile stays on the disk and is not learned from; there is little of that, because no episode is begun, and none
+takes another step, while those before it have the steps already. Steps of an episode that broke are not learned from
+either and do not count: it belongs to the rollout with none.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tup
 
 
 def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Sequence[str]:
-    """The episodes that a rollout may still need, which need not be begun otherwise; arguments as of `belonging`.
+    """The episodes that a rollout may still need; no other need be begun or gone on with. Arguments as of `belonging`.
 
     Args:
         so_far: as `lengths`, with the steps that are there already of those that are not over.
