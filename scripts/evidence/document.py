@@ -13,6 +13,7 @@ from evidence.curves import likelihood_curves, success_curves, to_svg
 from evidence.figures import (
     MISSING,
     ablation_table,
+    likelihood_table,
     main_table,
     seed_table,
     table,
@@ -20,7 +21,7 @@ from evidence.figures import (
     transfer_table,
 )
 from evidence.goals import goal_table
-from evidence.plan import Plan
+from evidence.plan import MOST, Plan
 from evidence.record import Records, UnitRecord
 from evidence.units import queue
 
@@ -53,6 +54,10 @@ than of other trainings; each training stands by itself further down.
 """
 _TRANSFER = """Direct transfer is an evaluation of the trained team, continual training one more training that begins
 with it: what `collab transfer` does in one command ([transfer](transfer.md)), here in units.
+"""
+_GAINS = """Nats by which a chosen reply became likelier than under the reference, in the last quarter of an epoch's
+logged steps; "alarm" where at some logged step chosen replies had lost two nats or more while the margin grew. Then the
+margin came from rejected replies, and what was learned may have cost what was known.
 """
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
@@ -95,7 +100,7 @@ def document(plan: Plan, records: Records) -> str:
         _section("What the method is made of", ablation_table(plan, records)),
         _section("Another environment", [_TRANSFER, *transfer_table(plan, records)]),
         _section("Each training by itself", [*seed_table(plan, records), "", "Success on new seeds."]),
-        _section("Over the epochs", _pictures(plan, records)),
+        _section("Over the epochs", [*_pictures(plan, records), *_likelihood(plan, records)]),
         _section("What a training takes", time_table(plan, records)),
         _section("Every unit", _units(plan, records)),
     ]
@@ -126,24 +131,42 @@ def _pictures(plan: Plan, records: Records) -> list[str]:
     ][:-1]
 
 
+def _likelihood(plan: Plan, records: Records) -> list[str]:
+    """What the second picture is made of, and the alarms, which it does not show."""
+    lines = likelihood_table(plan, records)
+    return ["", *_GAINS.rstrip().splitlines(), "", *lines] if lines else []
+
+
 def _units(plan: Plan, records: Records) -> list[str]:
     """The commands that were given, in their order, and the hashes that came of them."""
     lines = [
         "`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again plays",
         "the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and",
-        "with them the hash. `collab verify-resume` proves exact repetition.",
+        "with them the hash. `collab verify-resume` proves exact repetition. Minutes are of one processor core while",
+        f"the other one was busy; a unit is meant to take {MOST:g} at most.",
         "",
     ]
     rows = [
-        [f"[{unit}](results/units/{unit}.json)", _hashes(record), ", ".join(f"`{one[:12]}`" for one in record.code)]
+        [
+            f"[{unit}](results/units/{unit}.json)",
+            _minutes(record),
+            _hashes(record),
+            ", ".join(f"`{one[:12]}`" for one in record.code),
+        ]
         for unit, record in records.items()
     ]
-    lines += table(["unit", "run hash", "code"], rows) if rows else [f"Run hashes: {MISSING}.", ""]
+    lines += table(["unit", "minutes", "run hash", "code"], rows) if rows else [f"Run hashes: {MISSING}.", ""]
     machines = dict.fromkeys(_machine(record) for record in records.values())
     if machines:
         lines += ["", *(f"- {told}" for told in machines), "", "```console"]
         lines += [*(f"$ {record.command}" for record in records.values()), "```"]
     return [*lines, ""] if lines[-1] else lines
+
+
+def _minutes(record: UnitRecord) -> str:
+    """What it took, in bold where that is more than a unit is meant to take."""
+    minutes = record.seconds.whole / 60
+    return f"**{minutes:.0f}**" if minutes > MOST else f"{minutes:.0f}"
 
 
 def _hashes(record: UnitRecord) -> str:

@@ -105,7 +105,13 @@ def difference_cell(plan: Plan, records: Records, first: Spot, second: Spot) -> 
     if first == second or not units_of(plan, first) or not units_of(plan, second):
         return NOT_PLANNED
     found = difference(plan, records, first, second)
-    return MISSING if found is None else show_difference(found)
+    return MISSING if found is None else show_difference(found) + partly(plan, records, first, second)
+
+
+def partly(plan: Plan, records: Records, first: Spot, second: Spot) -> str:
+    """With how many run seeds two arms are compared, e.g. ", 2 of 3 seeds"; empty with all, or with none of them."""
+    seeds = _common(*([record.seed for record in records_of(plan, records, spot)] for spot in (first, second)))
+    return "" if None in seeds or len(seeds) == len(plan.seeds) else f", {len(seeds)} of {len(plan.seeds)} seeds"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -189,6 +195,26 @@ def _training(plan: Plan, records: Records, arm: str, seed: int) -> str:
     epoch = training.best if plan.played == "best" else training.epochs[-1].epoch
     told = f"epoch {epoch}, {training.steps} steps"
     return f"{told}: {MISSING if played is None else show_rate(report([played], [None]).planned)}"
+
+
+def likelihood_table(plan: Plan, records: Records) -> list[str]:
+    """What every training did to chosen replies, epoch by epoch; empty where none compares with a reference."""
+    done = {unit: one for unit, one in records.items() if any(epoch.chosen_gain is not None for epoch in one.epochs)}
+    last = max((epoch.epoch for one in done.values() for epoch in one.epochs), default=0)
+    rows = [
+        [f"{plan.arms[unit.arm].told}, {unit.phase}, run seed {unit.seed}", *_gains(one, last)]
+        for unit, one in done.items()
+    ]
+    return table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else []
+
+
+def _gains(record: UnitRecord, last: int) -> list[str]:
+    told = {
+        one.epoch: f"{one.chosen_gain:+.2f}{', alarm' if one.alarm else ''}"
+        for one in record.epochs
+        if one.chosen_gain is not None
+    }
+    return [told.get(number, NOT_PLANNED) for number in range(1, last + 1)]
 
 
 def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from collab.comparison import Comparison
 from collab.tables import show_difference
-from evidence.figures import MISSING, Spot, difference, table
+from evidence.figures import MISSING, Spot, difference, partly, table
 from evidence.plan import Plan
 from evidence.record import Records
 
@@ -23,6 +23,9 @@ class Goal:
     second: Spot
     """The difference is second minus first."""
     reached: Wanted
+    bound: float
+    """What the difference is to be at least, or `at_most`."""
+    at_most: bool = False
 
 
 def goals(plan: Plan) -> list[Goal]:
@@ -38,12 +41,14 @@ def _training() -> list[Goal]:
             first=Spot(arm="untrained-team", phase="new-seeds"),
             second=Spot(arm="full", phase="new-seeds"),
             reached=lambda found: found.difference >= 0.08 and found.interval[0] > 0,
+            bound=0.08,
         ),
         Goal(
             told="full method over the untrained team, unseen tasks: more than 0",
             first=Spot(arm="untrained-team", phase="unseen-tasks"),
             second=Spot(arm="full", phase="unseen-tasks"),
             reached=lambda found: found.difference > 0,
+            bound=0.0,
         ),
     ]
 
@@ -54,6 +59,7 @@ def _over(plan: Plan, arm: str) -> Goal:
         first=Spot(arm=arm, phase="new-seeds"),
         second=Spot(arm="full", phase="new-seeds"),
         reached=lambda found: found.difference >= 0,
+        bound=0.0,
     )
 
 
@@ -64,12 +70,15 @@ def _transfer() -> list[Goal]:
             first=Spot(arm="full", phase="pages"),
             second=Spot(arm="full", phase="pages-continued"),
             reached=lambda found: found.difference >= 0.1,
+            bound=0.1,
         ),
         Goal(
             told="training on the pages, forgotten on the phone: 3 points at most",
             first=Spot(arm="full", phase="new-seeds-continued"),
             second=Spot(arm="full", phase="new-seeds"),
             reached=lambda found: found.difference <= 0.03,
+            bound=0.03,
+            at_most=True,
         ),
     ]
 
@@ -83,4 +92,15 @@ def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:
     found = difference(plan, records, goal.first, goal.second)
     if found is None:
         return [goal.told, MISSING, ""]
-    return [goal.told, show_difference(found), "reached" if goal.reached(found) else "**not reached**"]
+    measured = show_difference(found) + partly(plan, records, goal.first, goal.second)
+    return [goal.told, measured, verdict(goal, found)]
+
+
+def verdict(goal: Goal, found: Comparison) -> str:
+    """Whether it was reached, and whether the interval leaves that open."""
+    if not goal.reached(found):
+        return "**not reached**"
+    low, high = found.interval
+    if low < goal.bound < high:
+        return f"reached; {'more' if goal.at_most else 'less'} lies in the interval, too"
+    return "reached"

@@ -13,15 +13,27 @@ from xml.etree import ElementTree
 import pytest
 from evidence.curves import Curve, success_curves, to_svg
 from evidence.document import document, render
-from evidence.figures import MISSING, Spot, difference, difference_cell, rate_cell, seed_table, time_table
+from evidence.figures import (
+    MISSING,
+    Spot,
+    difference,
+    difference_cell,
+    likelihood_table,
+    rate_cell,
+    seed_table,
+    time_table,
+)
 from evidence.gather import placeless
-from evidence.goals import goal_table
+from evidence.goals import Goal, goal_table
+from evidence.goals import verdict as goal_verdict
 from evidence.plan import PLAN, QUICK
 from evidence.quick import verdict
 from evidence.record import LARGEST, UnitRecord, check_base, file_of, read, read_all, write
 from evidence.units import Unit, queue
 
+from collab.comparison import Comparison
 from collab.errors import RunFormatError, StoreFailure, UsageError
+from collab.evaluation import Rate
 
 Made = Callable[..., UnitRecord]
 FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
@@ -188,8 +200,37 @@ def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
 def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict: str) -> None:
     known = records(made("untrained-team", None, "new-seeds", "0110" * 4), made("full", 0, "new-seeds", after))
     first, *others = goal_table(PLAN, known)[2:]
-    assert first.endswith(f"| {verdict} |")
+    assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
     assert all(MISSING in line for line in others)
+
+
+@pytest.mark.parametrize(
+    ("interval", "at_most", "said"),
+    [
+        ((0.02, 0.10), False, "reached"),
+        ((-0.02, 0.10), False, "reached; less lies in the interval, too"),
+        ((-0.02, 0.10), True, "reached; more lies in the interval, too"),
+        ((-0.10, 0.0), True, "reached"),
+    ],
+)
+def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, float], at_most: bool, said: str) -> None:
+    rate = Rate(successes=4, episodes=8)
+    found = Comparison(first=rate, second=rate, difference=0.0, interval=interval, pairs=8, tasks=2)
+    goal = Goal(told="", first=TEAM, second=FULL, reached=lambda _: True, bound=0.0, at_most=at_most)
+    assert goal_verdict(goal, found) == said
+
+
+def test_alarms_of_trainings_are_told(made: Made) -> None:
+    known = made("full", 0, "train", epochs=["10", "11", "11"])
+    _, first, second = known.epochs
+    told = [
+        first.model_copy(update={"chosen_gain": 0.34}),
+        second.model_copy(update={"chosen_gain": -5.1, "alarm": "!"}),
+    ]
+    known = known.model_copy(update={"epochs": [known.epochs[0], *told]})
+    assert likelihood_table(PLAN, records(known))[2:] == ["| full method, train, run seed 0 | +0.34 | -5.10, alarm |"]
+    assert "alarm" in document(PLAN, records(known))
+    assert likelihood_table(PLAN, records(made("full", 0, "new-seeds", "11"))) == []
 
 
 @pytest.mark.parametrize(
@@ -261,7 +302,7 @@ def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) ->
     text = (tmp_path / "results.md").read_text()
     assert f"2 of {len(queue(PLAN))} units are done" in text
     assert "$ collab train-marl --out full" in text
-    assert "| [full/seed-0/train](results/units/full/seed-0/train.json) | training `hhhhhhhhhhhh` |" in text
+    assert "| [full/seed-0/train](results/units/full/seed-0/train.json) | 10 | training `hhhhhhhhhhhh` |" in text
     assert "![Success on the held-out seed](results/success.svg)" in text
     assert sorted(path.name for path in folder.iterdir()) == ["likelihood.svg", "success.svg"]
     render(PLAN, {}, tmp_path / "results.md", folder)
