@@ -25,6 +25,7 @@ from collab.marl.play import (
     evaluate,
     is_lost,
     measured,
+    paid_for,
     rewired,
     roll_out,
     rollout_config,
@@ -90,6 +91,8 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
         untrained=untrained,
         report=report,
         measured=measured(loop.config, folder.evaluation),
+        rollout_paid=paid_for([folder.rollout]),
+        measured_paid=paid_for(runs_in(folder.evaluation)),
     )
     return _close(loop, folder, record_of(number, made, policy, loop.folder.path, loop.seconds, threshold))
 
@@ -101,7 +104,11 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
         return _known(loop, folder)
     report = await _measure(loop, policy, folder) if loop.config.method.held_out.before else None
     episodes = measured(loop.config, folder.evaluation)
-    return _close(loop, folder, record_of_start(report, episodes, policy, loop.folder.path, loop.seconds))
+    return _close(
+        loop,
+        folder,
+        record_of_start(report, episodes, paid_for(runs_in(folder.evaluation)), policy, loop.folder.path, loop.seconds),
+    )
 
 
 def require_played(loop: Loop, report: Report, place: Path) -> Report:

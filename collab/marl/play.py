@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -30,10 +30,11 @@ from collab.series import plan_series, play
 from collab.splits.choose import check_plan
 from collab.splits.overlap import Instance
 from collab.splits.split import EVALUATION_SEEDS
+from collab.store.cost import paid, together
 from collab.store.files import writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
-from collab.types import Trajectory
+from collab.types import Spent, Trajectory
 
 
 def rewired(config: MarlConfig, number: int, folder: EpochFolder, next_move: str) -> Dag:
@@ -189,6 +190,16 @@ def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:
     """Held-out seed → its episodes; empty where nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
     return {seed: trajectories_of(place) for seed, place in places.items() if place.exists()}
+
+
+def paid_for(runs: Iterable[Path]) -> Spent:
+    """What those runs took, all their episodes; of one that is not there, nothing."""
+    parts = []
+    for path in runs:
+        if path.exists():
+            with RunStore.open(path).reader() as reader:
+                parts.append(paid(reader))
+    return together(parts)
 
 
 def is_over(path: Path) -> bool:

@@ -30,7 +30,7 @@ from collab.marl.summary import (
     spent_on_play,
     unasked,
 )
-from collab.types import Trajectory
+from collab.types import Spent, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,9 @@ class Parts:
     """Of the evaluation."""
     measured: Mapping[int, Sequence[Trajectory]]
     """Held-out seed → its episodes."""
+    rollout_paid: Spent
+    """What all its episodes took, those that are not learned from, too."""
+    measured_paid: Spent
 
 
 def record_of(
@@ -98,6 +101,7 @@ def record_of(
 def record_of_start(
     report: Report | None,
     measured: Mapping[int, Sequence[Trajectory]],
+    paid: Spent,
     policy: Policy,
     root: Path,
     seconds: Mapping[str, float],
@@ -106,6 +110,7 @@ def record_of_start(
 
     Args:
         report: None where the untrained team was not measured.
+        paid: what measuring it took.
     """
     return Record(
         epoch=0,
@@ -113,7 +118,7 @@ def record_of_start(
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         adapters={slot: told(root, path) for slot, path in policy.adapters.items()},
         success=None if report is None else Success.of(report),
-        spent={"evaluation": _measuring(measured, seconds)},
+        spent={"evaluation": spent_on_play(paid, seconds.get("evaluation"))},
         hash=epoch_hash(measured=measured),
     )
 
@@ -162,7 +167,7 @@ def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
     asked = FREE if made.pairs is None else made.pairs.head.spent
     lost = () if made.labels is None else made.labels.lost
     return {
-        "rollout": spent_on_play(made.played, seconds.get("rollout")),
+        "rollout": spent_on_play(made.rollout_paid, seconds.get("rollout")),
         "critic": spent_on_judging(_judged(made.labels), seconds.get("critic"), lost),
         "adversary": Spending(
             seconds=seconds.get("adversary"),
@@ -174,9 +179,5 @@ def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
         "training": Spending(
             seconds=seconds.get("training"), prompt_tokens=sum(one.tokens for one in made.trained.values())
         ),
-        "evaluation": _measuring(made.measured, seconds),
+        "evaluation": spent_on_play(made.measured_paid, seconds.get("evaluation")),
     }
-
-
-def _measuring(measured: Mapping[int, Sequence[Trajectory]], seconds: Mapping[str, float]) -> Spending:
-    return spent_on_play((one for those in measured.values() for one in those), seconds.get("evaluation"))

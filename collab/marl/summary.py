@@ -244,15 +244,14 @@ def agreement(trajectories: Iterable[Trajectory]) -> float | None:
     return alike / parsed if parsed else None
 
 
-def spent_on_play(trajectories: Iterable[Trajectory], seconds: float | None) -> Spending:
-    """What the recorded replies of episodes took."""
-    cells = [cell for trajectory in trajectories for step in trajectory.steps for cell in step.matrix]
+def spent_on_play(paid: Spent, seconds: float | None) -> Spending:
+    """What playing took, with episodes that broke and those that were not needed in the end."""
     return Spending(
         seconds=seconds,
-        calls=len(cells),
-        prompt_tokens=sum(cell.prompt_tokens or 0 for cell in cells),
-        completion_tokens=sum(cell.completion_tokens or 0 for cell in cells),
-        cost_usd=sum(cell.cost_usd or 0.0 for cell in cells),
+        calls=paid.calls,
+        prompt_tokens=paid.prompt_tokens,
+        completion_tokens=paid.completion_tokens,
+        cost_usd=paid.cost_usd,
     )
 
 

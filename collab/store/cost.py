@@ -9,7 +9,7 @@ Models and servers differ in what they tell, so every sum says over how many cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from collab.store.reader import RunReader
@@ -105,6 +105,26 @@ _MEASURES = {
 """Field of `Cost` and what it adds up, over rows of the table `cells`; NULL where a call does not tell."""
 
 
+CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
+"""Of a run's index: what its recorded calls took; NULL where none tells."""
+UNTOLD = f"""
+{CALLS} JOIN steps USING (key, step)
+WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
+"""
+"""The same, of processes that told nothing at their end."""
+
+
+def paid(reader: RunReader) -> Spent:
+    """What a run took, with steps that never ended and episodes that broke or were not needed in the end.
+
+    That is what its processes told at their end; of one that told nothing, because it was killed or is at work, what
+    was recorded.
+    """
+    calls, prompt, completion, usd = reader.query(UNTOLD)[0]
+    untold = Spent(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
+    return together([untold, *reader.spent()])
+
+
 def costs_of(reader: RunReader) -> Costs:
     """Add up what a run has recorded so far.
 
@@ -127,13 +147,14 @@ def costs_of(reader: RunReader) -> Costs:
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         by_round=dict(sorted(by_round.items())),
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
-        spent=_sum(told) if told else None,
+        spent=together(told) if told else None,
         processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
         told=len(told),
     )
 
 
-def _sum(told: list[Spent]) -> Spent:
+def together(told: Sequence[Spent]) -> Spent:
+    """All of it added up."""
     return Spent(
         calls=sum(one.calls for one in told),
         prompt_tokens=sum(one.prompt_tokens for one in told),

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from collab.store import log
+from collab.store.cost import CALLS, UNTOLD
 from collab.store.reader import RunReader
 from collab.view.labelled import NOTHING, Sums, added
 from collab.view.pool import Opened
 from collab.view.shapes.overview import Spending
 
-_CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
-_OF_EPOCH = f"{_CALLS} JOIN episodes USING (key) WHERE epoch = ?"
-_UNTOLD = f"""
-{_CALLS} JOIN steps USING (key, step)
-WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
-"""
+_OF_EPOCH = f"{CALLS} JOIN episodes USING (key) WHERE epoch = ?"
 
 _HEAD = re.compile(rb'^\{"format_version":"[^"]*","type":"[^"]*","seq":\d+,"time":"([^"]{1,40})"', re.MULTILINE)
 """Of an event, as they are written: no string within one can look like it, for quotes are escaped there."""
@@ -42,11 +38,11 @@ def paid(reader: RunReader) -> Sums:
     That is what its processes told at their end. Of one that told nothing, because it was killed or is at work, it is
     what was recorded.
     """
-    recorded: Sums = reader.query(_CALLS)[0]
+    recorded: Sums = reader.query(CALLS)[0]
     told = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in reader.spent()]
     if not told:
         return recorded
-    calls, prompt, completion, usd = added([reader.query(_UNTOLD)[0], *told])
+    calls, prompt, completion, usd = added([reader.query(UNTOLD)[0], *told])
     # A process tells 0 also where no call told anything.
     return calls, prompt or recorded[1], completion or recorded[2], usd or recorded[3]
 
@@ -63,7 +59,7 @@ def parts_of(run: Opened, epoch: int, played: tuple[float, float], *, alone: boo
     yield spending("deliberation", deliberation, run.reader.query(_OF_EPOCH, epoch)[0])
     yield spending("environment", environment, NOTHING)
     if alone:
-        yield from unrecorded("not recorded", paid(run.reader), run.reader.query(_CALLS)[0])
+        yield from unrecorded("not recorded", paid(run.reader), run.reader.query(CALLS)[0])
     of = {id for (id,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", epoch)}
     yield from asked(run, of.__contains__, alone=alone)
 

@@ -26,7 +26,7 @@ from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, compared, judge, judged, pair
 from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
 from collab.marl.loop_state import Halted
-from collab.marl.play import trajectories_of
+from collab.marl.play import paid_for, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
 from collab.marl.row_store import COUNTS
@@ -98,6 +98,8 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
         untrained={},
         report=report,
         measured={},
+        rollout_paid=paid_for([out]),
+        measured_paid=paid_for([]),
     )
     spent = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5).spent["critic"]
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)

@@ -18,7 +18,7 @@ from collab.config import run_config
 from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
-from collab.marl.play import rollout_report, trajectories_of
+from collab.marl.play import paid_for, rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
 from collab.marl.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
@@ -216,11 +216,17 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
         untrained={},
         report=report,
         measured={},
+        rollout_paid=paid_for([out]),
+        measured_paid=paid_for([]),
     )
     record = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5)
     assert record.played is not None
     assert (record.played.broken, record.played.episodes) == (report.broken, report.planned.episodes)
     assert record.steps == sum(len(one.steps) for one in played)
+    with RunReader(out) as reader:
+        every = sum(one.calls for one in reader.spent())
+    learned = sum(1 for one in played for step in one.steps for cell in step.matrix)
+    assert record.spent["rollout"].calls == every > learned
 
 
 def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:
