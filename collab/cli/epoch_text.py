@@ -43,7 +43,11 @@ def epoch_row(record: Record) -> Sequence[object]:
     from collab.marl.pace import epoch_seconds, total
 
     success, trained = record.success, list(record.trained.values())
-    means = [_mean([getattr(one, name) for one in trained]) for name in ("loss", "margin", "accuracy", "logp_chosen")]
+    names = ("loss", "margin", "accuracy", "logp_chosen", "chosen_gain")
+    *means, gain = (_mean([getattr(one, name) for one in trained]) for name in names)
+    shown = [None if value is None else f"{value:.3f}" for value in means]
+    if gain is not None and shown[-1] is not None:
+        shown[-1] += f" ({gain:+.2f})"
     asked = total(one for part, one in record.spent.items() if part != "training")
     seconds = epoch_seconds(record)
     return [
@@ -53,7 +57,7 @@ def epoch_row(record: Record) -> Sequence[object]:
         None if record.rewarded is None else f"{record.rewarded:.0%}",
         None if record.agreement is None else f"{record.agreement:.0%}",
         sum(one.pairs for one in record.rows.values()) if record.rows else None,
-        *(None if value is None else f"{value:.3f}" for value in means),
+        *shown,
         short(asked.prompt_tokens + asked.completion_tokens),
         f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
         None if seconds is None else clock(seconds),

@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def over_pairs(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
     """A metric of pairs, such as `margin` or `logp_chosen`, lines by the number of pairs that they are about.
 
     Args:
         lines: metrics, as logged; a line without `compared` counts as one pair.
+        first: over the first quarter of them, not the last.
 
     Returns:
         None where nothing was compared.
     """
-    told = [(line[name], line.get("compared", 1)) for line in _last_quarter(lines, name)]
+    told = [(line[name], line.get("compared", 1)) for line in _quarter(lines, name, first=first)]
     return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
 
 
@@ -38,6 +39,7 @@ def chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None
     return None if reward is None else reward / beta
 
 
-def _last_quarter(lines: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
+def _quarter(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool) -> Sequence[Mapping[str, Any]]:
     told = [line for line in lines if line.get(name) is not None]
-    return told[-max(1, len(told) // 4) :]
+    size = max(1, len(told) // 4)
+    return told[:size] if first else told[-size:]

@@ -74,14 +74,14 @@ class Trained(Definition):
     accuracy: float | None
     """Share of those pairs whose chosen side is preferred."""
     logp_chosen: float | None
-    """Mean log p of a pair's chosen reply in nats, as last logged …"""
+    """Mean log p of a pair's chosen reply in nats, of the pairs in the last quarter of the logged steps …"""
     logp_chosen_first: float | None
-    """… and as first logged."""
+    """… and of those in the first quarter."""
     chosen_gain: float | None = None
     """Nats that a chosen side is likelier than under the reference, of the pairs in the last quarter of the logged
     steps; None also where an older version wrote it."""
     alarm: str | None = None
-    """The last alarm; None when there was none."""
+    """The last alarm, and at how many of the logged steps there was one; None when there was none."""
 
 
 class RowCounts(Definition):

@@ -200,19 +200,18 @@ def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
 def _trained(loop: Loop, folder: RunFolder) -> Trained:
     """What a finished run tells of itself."""
     manifest, lines = folder.manifest(), folder.read_metrics()
-    last, logps = lines[-1], [line["logp_chosen"] for line in lines if "logp_chosen" in line]
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(
         checkpoint=told(loop.folder.path, str(folder.final.resolve())),
         digest=weights_digest(folder.final),
         dropped=sum(manifest["data"]["dropped"].values()),
         steps=manifest["steps"],
-        tokens=last["tokens"],
-        loss=last["loss"],
+        tokens=lines[-1]["tokens"],
+        loss=lines[-1]["loss"],
         margin=over_pairs(lines, "margin"),
         accuracy=over_pairs(lines, "preference_accuracy"),
-        logp_chosen=logps[-1] if logps else None,
-        logp_chosen_first=logps[0] if logps else None,
+        logp_chosen=over_pairs(lines, "logp_chosen"),
+        logp_chosen_first=over_pairs(lines, "logp_chosen", first=True),
         chosen_gain=chosen_gain(lines, loop.config.method.dpo.beta),
-        alarm=alarms[-1] if alarms else None,
+        alarm=f"{alarms[-1]}; at {len(alarms)} of {len(lines)} logged steps" if alarms else None,
     )

@@ -171,7 +171,9 @@ def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str])
     show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
     lines = capsys.readouterr().out.splitlines()
     assert [f"epoch 1 | {line}" for line in TOLD] == lines[-len(TOLD) :]
-    assert lines[2].split() == ("1 38.0% 31.6% - 44.9% 60% 71% 40 0.412 1.250 0.840 -12.500 95.0k 0.25 2:00".split())
+    assert lines[2].split() == (
+        "1 38.0% 31.6% - 44.9% 60% 71% 40 0.412 1.250 0.840 -12.500 (+0.25) 95.0k 0.25 2:00".split()
+    )
 
 
 def shown_by(progress: Progress) -> None:
