@@ -34,7 +34,8 @@ from evidence.record import Records, UnitRecord, write
 from evidence.units import Unit, command, going_on, needs, phase_of, queue, shown_command
 
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
-"""waits: for a training that is not done; lost: that training is done, but its weights are not on this machine."""
+"""waits: for a training that is not done; lost: that training is done, but its weights are not on this machine, be
+they gone or another training's."""
 Run: TypeAlias = Callable[[Sequence[str]], int]
 """Does a command of `collab`, its name left out; returns the exit code."""
 
@@ -109,9 +110,15 @@ def state(plan: Plan, unit: Unit, records: Records, place: Place) -> State:
     before = needs(plan, unit)
     if before is not None and before not in records:
         return "waits"
-    if before is not None and not place.folder(before).exists():
+    if before is not None and not _lies_there(records[before], place.folder(before)):
         return "lost"
     return "begun" if place.folder(unit).exists() else "missing"
+
+
+def _lies_there(training: UnitRecord, folder: Path) -> bool:
+    """Whether the training that a file tells of is there, and not another one of the same unit."""
+    head = MarlFolder(folder)
+    return head.file.exists() and head.read().get("summary", {}).get("hash") == training.hashes["training"]
 
 
 def expected(plan: Plan, unit: Unit, records: Records) -> float:

@@ -60,6 +60,8 @@ class Recorder:
         self.minutes = 10.0
         """That a command takes, unless its budget is smaller."""
         self.fails: set[str] = set()
+        self.hash = "h" * 64
+        """Of trainings that are done."""
         self.now = 0.0
 
     def __call__(self, words: Sequence[str]) -> int:
@@ -77,6 +79,9 @@ class Recorder:
             self.minutes -= budget
             return 1
         (folder / "over").touch()
+        if words[0] == "train-marl":
+            done = json.loads(head_of_full()) | {"summary": {"hash": self.hash}}
+            (folder / "marl.json").write_text(json.dumps(done))
         return 0
 
     def names(self) -> list[str]:
@@ -162,6 +167,19 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(place: Place, re
     write(place.units, made("full", 0, "train", epochs=["1", "1"]))
     assert state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
     assert worked(place, recorder, only="full/seed-0/*") == []
+    file_of(place.units, TRAIN).unlink()
+    assert worked(place, recorder, only="full/seed-0/train") == ["full/seed-0/train"]
+    assert state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
+
+
+def test_a_training_done_anew_is_not_taken_for_the_one_that_is_told_of(
+    place: Place, recorder: Recorder, made: Made
+) -> None:
+    """Its evaluations would be refused once they are done: they are of other weights."""
+    recorder.hash = "a" * 64
+    worked(place, recorder, only="full/seed-0/train")
+    known = read_all(place.units, SMALL)
+    assert state(SMALL, Unit(arm="full", seed=0, phase="new-seeds"), known, place) == "lost"
 
 
 def test_all_code_that_worked_on_a_unit_is_noted(
@@ -282,7 +300,7 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, reco
 
 def test_a_training_of_another_recipe_is_not_played(place: Place, recorder: Recorder) -> None:
     worked(place, recorder, only="full/seed-0/train")
-    head = json.loads(head_of_full())
+    head = json.loads((place.folder(TRAIN) / "marl.json").read_text())
     head["config"]["run"]["graph"]["rounds"] = 2
     (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
     with pytest.raises(UsageError, match=r"full/seed-0/train: was begun .*\(graph.rounds: 2 there, 3 today\)"):
