@@ -83,6 +83,8 @@ def _inner(progress: Progress) -> str:
     from collab.credit.labelling import Labelling
 
     inner = progress.inner
+    if isinstance(inner, Collecting) and not inner.planned:  # an adversary is asked
+        return f"{inner.calls:,} calls, {short(inner.tokens)} tokens" if inner.calls else ""
     if isinstance(inner, Collecting):
         return describe_collection(inner)
     if isinstance(inner, Labelling):

@@ -69,6 +69,8 @@ class Paired:
     """What the adversary said in vain, by cause."""
     failed: Counter[str]
     """Steps about which it could not be asked, by class of error; they have contrasts at most."""
+    asked: int = 0
+    """Steps about which it was to be asked, those of `failed` included."""
     unjudged: int
     """Steps without a judgement."""
     untried: int
@@ -116,6 +118,7 @@ async def pair_up(
         pairing=pairing,
         refused=sum((one.refused for one in found), Counter[str]()),
         failed=asking.failed,
+        asked=asking.steps,
         unjudged=unjudged,
         untried=sum(one.untried for one in found),
         spent=total(one.spent for one in found),
@@ -156,10 +159,12 @@ class _Asking:
     gate: asyncio.Semaphore
     failed: Counter[str] = field(default_factory=Counter)
     in_a_row: int = 0
+    steps: int = 0
 
     async def ask(self, case: Case, step: JudgedStep) -> Negatives:
         """The negatives of a step; none where nobody could be asked."""
         cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
+        self.steps += bool(cells)
         async with self.gate:
             try:
                 found = await negatives(

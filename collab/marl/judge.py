@@ -112,6 +112,15 @@ def _mostly_unjudged(labels: Labels) -> str | None:
     return f"the critic could not be asked about {steps}, the last: {failed[-1].message}"
 
 
+def _mostly_unasked(made: Paired) -> str | None:
+    """Why pairs are not learned from, where the adversary could be asked about less than half of the steps, or None."""
+    failed = sum(made.failed.values())
+    if 2 * failed <= made.asked:
+        return None
+    causes = ", ".join(f"{count} {name}" for name, count in made.failed.items())
+    return f"the adversary could not be asked about {failed} of {made.asked} steps ({causes})"
+
+
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
     """Whether the critic is to be asked about anything; opening one for nothing may take a server's time."""
     if NAME not in labellings(out):
@@ -166,6 +175,7 @@ async def _pair(
 ) -> None:
     choice, recipe = loop.config.erring, loop.config.method.pairs.recipe(run.seed)
     meter, budget, call_s = Meter(planned=0), loop.left(), run.environment.limits.call_s
+    loop.inner(meter)
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
         async with opened_adversary(choice, budget, call_s) as adversary:
             allowed = AllowedAdversary(
@@ -188,6 +198,7 @@ async def _pair(
             finally:
                 loop.spend(meter)
             who = label_of(adversary)
+        loop.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
         made = replace(made, spent=total([made.spent, *remembering.recalled]))  # by processes that died, too
         write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told)
 

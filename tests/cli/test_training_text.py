@@ -167,6 +167,13 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
     assert progress.so_far is None
 
 
+def test_what_an_adversary_was_asked_so_far_is_told(progress: Progress) -> None:
+    progress.part, progress.inner = "adversary", Collecting(planned=0)
+    assert describe(progress).startswith("epoch 2/3 | adversary | held-out success")
+    progress.inner.calls, progress.inner.prompt_tokens = 1200, 90_000
+    assert describe(progress).startswith("epoch 2/3 | adversary | 1,200 calls, 90.0k tokens | held-out success")
+
+
 def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
     lines = capsys.readouterr().out.splitlines()

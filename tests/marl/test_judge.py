@@ -13,6 +13,8 @@ import pytest
 
 from collab.api import resolved
 from collab.config import RunConfig, run_config
+from collab.credit.adversary import Occasion
+from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Word, judgement_of
 from collab.credit.labelling import PATIENCE
@@ -199,6 +201,32 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
     loop = process(configured(f"critic={mute}"), tmp_path)
     with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps, the last: .*scripted"):
         asyncio.run(judge(loop, run, epoch.rollout, played))
+
+
+def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(
+    configured,
+    process,
+    rehearsed: tuple[RunConfig, Path],
+    epoch: EpochFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fewer steps than ten failures in a row; what answers half of the time is enough."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
+    labels = asyncio.run(judge(loop, run, out, played))
+
+    async def refuse(self: SamplerAdversary, occasion: Occasion) -> None:
+        raise ModelFailure("the server is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SamplerAdversary, "propose", refuse)
+        with pytest.raises(
+            Halted, match=r"the adversary could not be asked about (\d+) of \1 steps \(\1 ModelFailure\)"
+        ):
+            asyncio.run(pair(loop, run, out, played, labels))
+    assert pair_names(out) == []
+    assert asyncio.run(pair(loop, run, out, played, labels)).pairs
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
