@@ -23,6 +23,7 @@ from collab.credit.lint import lint
 from collab.credit.reached import Reach, reaching
 from collab.errors import ConfigError, ModelFailure, boundary
 from collab.prompts.render import rebuild
+from collab.store.cost import total
 from collab.types import CellRef, Spent
 
 NOTHING_WORSE = "the adversary knew nothing worse"
@@ -93,17 +94,6 @@ async def negatives(
     refused.update(cause for _, cause in never)
     untried = len(found) if case.state is None else 0
     return Negatives(negatives=found, refused=refused, spent=total(spent), untried=untried)
-
-
-def total(spent: Iterable[Spent]) -> Spent:
-    """All of it together."""
-    each = list(spent)
-    return Spent(
-        calls=sum(one.calls for one in each),
-        prompt_tokens=sum(one.prompt_tokens for one in each),
-        completion_tokens=sum(one.completion_tokens for one in each),
-        cost_usd=sum(one.cost_usd for one in each),
-    )
 
 
 def _occasion(case: Case, step: JudgedStep, cell: CellRef, prefix: Callable[[str], str], seed: int) -> Occasion:

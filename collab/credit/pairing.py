@@ -23,10 +23,11 @@ from collab.credit.case import Case, States, cases
 from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors
 from collab.credit.labelling import PATIENCE
 from collab.credit.labels import Labels
-from collab.credit.negatives import Negatives, negatives, total
+from collab.credit.negatives import Negatives, negatives
 from collab.credit.pairs import Pairing, Sources, most_pairs, pair_all, wanted
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
+from collab.store.cost import total
 from collab.types import Spent, Trajectory
 
 

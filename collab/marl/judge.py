@@ -17,7 +17,6 @@ from collab.credit.case import cases
 from collab.credit.critic import Critic
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
-from collab.credit.negatives import total
 from collab.credit.pair_store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
 from collab.credit.pairing import Paired, Recipe, pair_up
 from collab.credit.pairs import Pairing
@@ -33,6 +32,7 @@ from collab.preferences.adversaries import adversary_of, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import opened_critic
 from collab.resolve import build_suite
+from collab.store.cost import total
 from collab.store.run import RunStore
 from collab.types import Trajectory
 

@@ -30,7 +30,7 @@ from collab.series import plan_series, play
 from collab.splits.choose import check_plan
 from collab.splits.overlap import Instance
 from collab.splits.split import EVALUATION_SEEDS
-from collab.store.cost import paid, together
+from collab.store.cost import paid, total
 from collab.store.files import writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
@@ -199,7 +199,7 @@ def paid_for(runs: Iterable[Path]) -> Spent:
         if path.exists():
             with RunStore.open(path).reader() as reader:
                 parts.append(paid(reader))
-    return together(parts)
+    return total(parts)
 
 
 def is_over(path: Path) -> bool:

@@ -27,7 +27,6 @@ from collab.marl.summary import (
     reward_rate,
     reward_rates,
     spent_on_judging,
-    spent_on_play,
     unasked,
 )
 from collab.types import Spent, Trajectory
@@ -118,7 +117,7 @@ def record_of_start(
         weights={slot: told(root, path) for slot, path in policy.weights.items()},
         adapters={slot: told(root, path) for slot, path in policy.adapters.items()},
         success=None if report is None else Success.of(report),
-        spent={"evaluation": spent_on_play(paid, seconds.get("evaluation"))},
+        spent={"evaluation": Spending.of(paid, seconds.get("evaluation"))},
         hash=epoch_hash(measured=measured),
     )
 
@@ -167,17 +166,11 @@ def _spent(made: Parts, seconds: Mapping[str, float]) -> dict[str, Spending]:
     asked = FREE if made.pairs is None else made.pairs.head.spent
     lost = () if made.labels is None else made.labels.lost
     return {
-        "rollout": spent_on_play(made.rollout_paid, seconds.get("rollout")),
+        "rollout": Spending.of(made.rollout_paid, seconds.get("rollout")),
         "critic": spent_on_judging(_judged(made.labels), seconds.get("critic"), lost),
-        "adversary": Spending(
-            seconds=seconds.get("adversary"),
-            calls=asked.calls,
-            prompt_tokens=asked.prompt_tokens,
-            completion_tokens=asked.completion_tokens,
-            cost_usd=asked.cost_usd,
-        ),
+        "adversary": Spending.of(asked, seconds.get("adversary")),
         "training": Spending(
             seconds=seconds.get("training"), prompt_tokens=sum(one.tokens for one in made.trained.values())
         ),
-        "evaluation": spent_on_play(made.measured_paid, seconds.get("evaluation")),
+        "evaluation": Spending.of(made.measured_paid, seconds.get("evaluation")),
     }

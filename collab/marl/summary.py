@@ -13,10 +13,10 @@ from collab.comparison import is_spoilt
 from collab.config import Definition, validate
 from collab.credit.critic import Judgement, spent_on
 from collab.credit.labels import Failed
-from collab.credit.negatives import total
 from collab.errors import RunFormatError
 from collab.evaluation import Report
 from collab.marl.layout import MarlFolder
+from collab.store.cost import total
 from collab.types import Spent, Trajectory
 
 
@@ -54,6 +54,17 @@ class Spending(Definition):
     completion_tokens: int = 0
     """Of training: tokens trained, padding left out, are prompt tokens."""
     cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, paid: Spent, seconds: float | None) -> Spending:
+        """Of calls that took so much."""
+        return cls(
+            seconds=seconds,
+            calls=paid.calls,
+            prompt_tokens=paid.prompt_tokens,
+            completion_tokens=paid.completion_tokens,
+            cost_usd=paid.cost_usd,
+        )
 
 
 class Trained(Definition):
@@ -244,31 +255,13 @@ def agreement(trajectories: Iterable[Trajectory]) -> float | None:
     return alike / parsed if parsed else None
 
 
-def spent_on_play(paid: Spent, seconds: float | None) -> Spending:
-    """What playing took, with episodes that broke and those that were not needed in the end."""
-    return Spending(
-        seconds=seconds,
-        calls=paid.calls,
-        prompt_tokens=paid.prompt_tokens,
-        completion_tokens=paid.completion_tokens,
-        cost_usd=paid.cost_usd,
-    )
-
-
 def spent_on_judging(judgements: Iterable[Judgement], seconds: float | None, lost: Iterable[Spent] = ()) -> Spending:
     """What the calls behind judgements took.
 
     Args:
         lost: what was paid for answers about steps that could not be judged, see `Labels.lost`.
     """
-    paid = total([*(spent_on(judgement.calls) for judgement in judgements), *lost])
-    return Spending(
-        seconds=seconds,
-        calls=paid.calls,
-        prompt_tokens=paid.prompt_tokens,
-        completion_tokens=paid.completion_tokens,
-        cost_usd=paid.cost_usd,
-    )
+    return Spending.of(total([*(spent_on(judgement.calls) for judgement in judgements), *lost]), seconds)
 
 
 def _share(

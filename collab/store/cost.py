@@ -9,7 +9,7 @@ Models and servers differ in what they tell, so every sum says over how many cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from collab.store.reader import RunReader
@@ -107,7 +107,7 @@ _MEASURES = {
 
 CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
 """Of a run's index: what its recorded calls took; NULL where none tells."""
-UNTOLD = f"""
+_UNTOLD = f"""
 {CALLS} JOIN steps USING (key, step)
 WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
 """
@@ -120,9 +120,9 @@ def paid(reader: RunReader) -> Spent:
     That is what its processes told at their end; of one that told nothing, because it was killed or is at work, what
     was recorded.
     """
-    calls, prompt, completion, usd = reader.query(UNTOLD)[0]
+    calls, prompt, completion, usd = reader.query(_UNTOLD)[0]
     untold = Spent(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
-    return together([untold, *reader.spent()])
+    return total([untold, *reader.spent()])
 
 
 def costs_of(reader: RunReader) -> Costs:
@@ -147,17 +147,18 @@ def costs_of(reader: RunReader) -> Costs:
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         by_round=dict(sorted(by_round.items())),
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
-        spent=together(told) if told else None,
+        spent=total(told) if told else None,
         processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
         told=len(told),
     )
 
 
-def together(told: Sequence[Spent]) -> Spent:
-    """All of it added up."""
+def total(spent: Iterable[Spent]) -> Spent:
+    """All of it together."""
+    each = list(spent)
     return Spent(
-        calls=sum(one.calls for one in told),
-        prompt_tokens=sum(one.prompt_tokens for one in told),
-        completion_tokens=sum(one.completion_tokens for one in told),
-        cost_usd=sum(one.cost_usd for one in told),
+        calls=sum(one.calls for one in each),
+        prompt_tokens=sum(one.prompt_tokens for one in each),
+        completion_tokens=sum(one.completion_tokens for one in each),
+        cost_usd=sum(one.cost_usd for one in each),
     )

@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from collab.store import log
-from collab.store.cost import CALLS, UNTOLD
+from collab.store import cost, log
+from collab.store.cost import CALLS
 from collab.store.reader import RunReader
-from collab.view.labelled import NOTHING, Sums, added
+from collab.view.labelled import NOTHING, Sums
 from collab.view.pool import Opened
 from collab.view.shapes.overview import Spending
 
@@ -39,12 +39,14 @@ def paid(reader: RunReader) -> Sums:
     what was recorded.
     """
     recorded: Sums = reader.query(CALLS)[0]
-    told = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in reader.spent()]
-    if not told:
-        return recorded
-    calls, prompt, completion, usd = added([reader.query(UNTOLD)[0], *told])
+    whole = cost.paid(reader)
     # A process tells 0 also where no call told anything.
-    return calls, prompt or recorded[1], completion or recorded[2], usd or recorded[3]
+    return (
+        whole.calls,
+        whole.prompt_tokens or recorded[1],
+        whole.completion_tokens or recorded[2],
+        whole.cost_usd or recorded[3],
+    )
 
 
 def parts_of(run: Opened, epoch: int, played: tuple[float, float], *, alone: bool) -> Iterator[Spending]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collab.comparison import Comparison
 from collab.tables import show_difference
@@ -23,9 +23,6 @@ class Goal:
     second: Spot
     """The difference is second minus first."""
     reached: Wanted
-    bound: float
-    """What the difference is to be at least, or `at_most`."""
-    at_most: bool = False
 
 
 def goals(plan: Plan) -> list[Goal]:
@@ -41,14 +38,12 @@ def _training() -> list[Goal]:
             first=Spot(arm="untrained-team", phase="new-seeds"),
             second=Spot(arm="full", phase="new-seeds"),
             reached=lambda found: found.difference >= 0.08 and found.interval[0] > 0,
-            bound=0.08,
         ),
         Goal(
             told="full method over the untrained team, unseen tasks: more than 0",
             first=Spot(arm="untrained-team", phase="unseen-tasks"),
             second=Spot(arm="full", phase="unseen-tasks"),
             reached=lambda found: found.difference > 0,
-            bound=0.0,
         ),
     ]
 
@@ -59,7 +54,6 @@ def _over(plan: Plan, arm: str) -> Goal:
         first=Spot(arm=arm, phase="new-seeds"),
         second=Spot(arm="full", phase="new-seeds"),
         reached=lambda found: found.difference >= 0,
-        bound=0.0,
     )
 
 
@@ -70,15 +64,12 @@ def _transfer() -> list[Goal]:
             first=Spot(arm="full", phase="pages"),
             second=Spot(arm="full", phase="pages-continued"),
             reached=lambda found: found.difference >= 0.1,
-            bound=0.1,
         ),
         Goal(
             told="training on the pages, forgotten on the phone: 3 points at most",
             first=Spot(arm="full", phase="new-seeds-continued"),
             second=Spot(arm="full", phase="new-seeds"),
             reached=lambda found: found.difference <= 0.03,
-            bound=0.03,
-            at_most=True,
         ),
     ]
 
@@ -100,7 +91,6 @@ def verdict(goal: Goal, found: Comparison) -> str:
     """Whether it was reached, and whether the interval leaves that open."""
     if not goal.reached(found):
         return "**not reached**"
-    low, high = found.interval
-    if low < goal.bound < high:
-        return f"reached; {'more' if goal.at_most else 'less'} lies in the interval, too"
-    return "reached"
+    ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
+    open_to = [word for word, end in ends.items() if not goal.reached(end)]
+    return f"reached; {open_to[0]} lies in the interval, too" if open_to else "reached"

@@ -216,7 +216,12 @@ def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict:
 def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, float], at_most: bool, said: str) -> None:
     rate = Rate(successes=4, episodes=8)
     found = Comparison(first=rate, second=rate, difference=0.0, interval=interval, pairs=8, tasks=2)
-    goal = Goal(told="", first=TEAM, second=FULL, reached=lambda _: True, bound=0.0, at_most=at_most)
+    goal = Goal(
+        told="",
+        first=TEAM,
+        second=FULL,
+        reached=lambda one: one.difference <= 0 if at_most else one.difference >= 0,
+    )
     assert goal_verdict(goal, found) == said
 
 
