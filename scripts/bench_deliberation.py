@@ -40,7 +40,7 @@ import torch
 from collab.config import EdgeSampler
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
-from collab.models.attention import Pass, Rows, Segment, Shared, places_of
+from collab.models.attention import Pass, Rows, Segment, Shared
 from collab.models.base import Request
 from collab.models.engine import Engine
 from collab.models.local import LocalModel
@@ -214,13 +214,12 @@ def limit(engine: Engine, reached: Spoken, prefix: int, prefill: int) -> Spoken:
     every = torch.arange(rows, device=checkpoint.device)
     groups = torch.tensor_split(every, min(rows, 16))
     shared = [Shared(kv=shape.empty(prefix).normal_(), tokens=group) for group in groups]
-    places = places_of([*groups, every], rows)
     tokens = torch.ones(rows, dtype=torch.long, device=checkpoint.device)
     lengths = torch.full((rows,), 200, device=checkpoint.device)
     positions = lengths + prefix
     for _ in range(round(reached.sampled / rows)):
         running = [Rows(first=0, kv=own, lengths=lengths, longest=201)]
-        plan = Pass(rows=running, segments=[], shared=shared, places=places)
+        plan = Pass(rows=running, segments=[], shared=shared)
         tokens = checkpoint.forward(tokens, positions, every, plan).argmax(-1)
     tokens.tolist()
     return Spoken(seconds=time.perf_counter() - started, steps=reached.steps)
@@ -230,10 +229,10 @@ def _bare_prefill(engine: Engine, runs: Sequence[int]) -> None:
     checkpoint, shape = engine.checkpoint, engine.checkpoint.shape
     segments, first = [], 0
     for run in runs:
-        segments.append(Segment(first=first, length=run, kv=shape.empty(run)))
+        segments.append(Segment(first=first, kept=[shape.empty(run)]))
         first += run
     every = torch.arange(first, device=checkpoint.device)
-    plan = Pass(rows=(), segments=segments, shared=[], places=places_of([every[s.tokens] for s in segments], first))
+    plan = Pass(rows=(), segments=segments, shared=[])
     positions = torch.cat([torch.arange(run, device=checkpoint.device) for run in runs])
     checkpoint.forward(torch.ones_like(every), positions, every[:1], plan)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 IMPLEMENTATION = "collab_shared_prefix"
 """Name under which transformers knows this attention."""
@@ -29,18 +30,20 @@ _SCORES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of new tokens of one sequence inside a pass."""
+    """A run of new tokens of one sequence inside a pass: one piece of its prompt, or several that follow each other."""
 
     first: int
     """Its first token's place in the pass."""
-    length: int
-    kv: Tensor
-    """Where its keys and values are kept: (L, 2, G, length, D)."""
+    kept: Sequence[Tensor]
+    """Where the keys and values of its pieces are kept, (L, 2, G, tokens, D) each, in their order."""
+    above: Sequence[Tensor] = ()
+    """Keys and values of earlier pieces of its sequence that it attends to, of the same shape: those that are in no
+    `Shared`, because they are short. One product serves them all."""
 
     @property
     def tokens(self) -> slice:
         """Its tokens' places in the pass."""
-        return slice(self.first, self.first + self.length)
+        return slice(self.first, self.first + sum(kv.shape[3] for kv in self.kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +71,13 @@ class Rows:
     every: Tensor = field(init=False)
     """Numbers of the rows, (R,)."""
     absent: Tensor = field(init=False)
-    """Which of `longest` places hold no key of the row, (R, 1, 1, longest)."""
+    """What is added to scores: minus infinity at those of `longest` places that hold no key of the row, else 0,
+    (R, 1, 1, longest)."""
 
     def __post_init__(self) -> None:
         device = self.lengths.device
-        absent = torch.arange(self.longest, device=device) > self.lengths[:, None]
+        beyond = torch.arange(self.longest, device=device) > self.lengths[:, None]
+        absent = torch.zeros(beyond.shape, device=device).masked_fill(beyond, -torch.inf)
         # Made once for all layers; a frozen dataclass leaves no other way to set what it derives.
         object.__setattr__(self, "every", torch.arange(self.kv.shape[2], device=device))
         object.__setattr__(self, "absent", absent[:, None, None])
@@ -88,14 +93,26 @@ class Pass:
     """Which keys the tokens of one forward pass attend to.
 
     Every token attends to all keys of the `shared` parts it is named in, and to its own sequence's keys up to itself:
-    those of its segment, or of its row.
+    what its segment names above itself and the segment's own, or its row's.
     """
 
     rows: Sequence[Rows]
     segments: Sequence[Segment]
     shared: Sequence[Shared]
-    places: Tensor
+    asking: Tensor = field(init=False)
+    """Places of the tokens that attend to shared parts, part by part, (N,)."""
+    places: Tensor = field(init=False)
     """For each token, which of the partial results are its own, (T, most parts); see `places_of`."""
+
+    def __post_init__(self) -> None:
+        runs = [run for segment in self.segments for run in [segment.tokens] * (2 if segment.above else 1)]
+        runs += [part.tokens for part in self.rows]
+        count = max(run.stop for run in runs)
+        device = (self.segments[0].kept[0] if self.segments else self.rows[0].kv).device
+        every = torch.arange(count, device=device)
+        asking = [part.tokens for part in self.shared]
+        object.__setattr__(self, "asking", torch.cat([every[:0], *asking]))
+        object.__setattr__(self, "places", places_of([*asking, *(every[run] for run in runs)], count))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Keep the new keys and values, and attend.
@@ -111,16 +128,35 @@ class Pass:
             (T, H, D).
         """
         for segment in self.segments:
-            segment.kv[layer, 0] = key[:, segment.tokens]
-            segment.kv[layer, 1] = value[:, segment.tokens]
-        parts = [attend(query[part.tokens], part.kv[layer, 0], part.kv[layer, 1], scale) for part in self.shared]
+            first = segment.first
+            for kv in segment.kept:
+                kv[layer, 0] = key[:, first : first + kv.shape[3]]
+                kv[layer, 1] = value[:, first : first + kv.shape[3]]
+                first += kv.shape[3]
+        parts = [self._attend_shared(layer, query, scale)] if self.shared else []
         for segment in self.segments:
             own = segment.tokens
+            if segment.above:
+                keys, values = (torch.cat([kv[layer, which] for kv in segment.above], 1) for which in (0, 1))
+                parts.append(attend(query[own], keys, values, scale))
             parts.append(attend_causal(query[own], key[:, own], value[:, own], scale))
         for rows in self.rows:
             own = rows.tokens
             parts.append(_attend_rows(rows, layer, query[own], key[:, own], value[:, own], scale))
         return join(parts, self.places)
+
+    def _attend_shared(self, layer: int, query: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """All that attend to shared parts, part by part; as `attend`, with n = N."""
+        groups = self.shared[0].kv.shape[2]
+        folded = _fold(query[self.asking], groups)
+        each = folded.shape[1] // len(self.asking)
+        pieces = torch.split(folded, [each * len(part.tokens) for part in self.shared], 1)
+        results = [
+            _attend_all(piece, part.kv[layer, 0], part.kv[layer, 1], scale)
+            for piece, part in zip(pieces, self.shared, strict=True)
+        ]
+        outputs, lses = (torch.cat(together, 1) for together in zip(*results, strict=True))
+        return _unfold(outputs, lses, len(self.asking))
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -135,25 +171,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Ten
     Returns:
         Output (n, H, D) and log-sum-exp of the scores (n, H), float32.
     """
-    n, heads, size = query.shape
-    groups = key.shape[0]
-    folded = query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
-    if query.device.type == "cpu":
-        output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            folded[None], key[None], value[None], scale=scale
-        )
-        output, lse = output[0], lse[0]
-    else:
-        output, lse = _attend_in_pieces(folded, key, value, scale)
-    output = output.view(groups, n, heads // groups, size).transpose(0, 1).reshape(n, heads, size)
-    return output.float(), lse.view(groups, n, -1).transpose(0, 1).reshape(n, heads)
+    return _unfold(*_attend_all(_fold(query, key.shape[0]), key, value, scale), len(query))
 
 
 def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys up to one's own; as `attend`, with n = K."""
     if query.device.type == "cpu":
         each = query.shape[1] // key.shape[0]
-        output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        output, lse = _flash(
             query.transpose(0, 1)[None],
             key.repeat_interleave(each, 0)[None],
             value.repeat_interleave(each, 0)[None],
@@ -162,6 +187,35 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tu
         )
         return output[0].transpose(0, 1).float(), lse[0].transpose(0, 1)
     return _attend_causal_in_pieces(query, key, value, scale)
+
+
+def _flash(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
+    """PyTorch's own kernel for processors, which also returns log-sum-exps."""
+    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
+        *tensors, scale=scale, **options
+    )
+    return found
+
+
+def _fold(query: Tensor, groups: int) -> Tensor:
+    """(n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
+    n, heads, size = query.shape
+    return query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
+
+
+def _unfold(output: Tensor, lse: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """What folded queries got, (G, n * H / G, D) and (G, n * H / G), as `attend` returns it."""
+    groups, _, size = output.shape
+    output = output.view(groups, n, -1, size).transpose(0, 1).reshape(n, -1, size)
+    return output.float(), lse.view(groups, n, -1).transpose(0, 1).reshape(n, -1)
+
+
+def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """As `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
+    if folded.device.type != "cpu":
+        return _attend_in_pieces(folded, key, value, scale)
+    output, lse = _flash(folded[None], key[None], value[None], scale=scale)
+    return output[0], lse[0]
 
 
 def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -204,31 +258,37 @@ def _attend_rows(
     kept = rows.kv[layer]
     kept[0, rows.every, :, rows.lengths] = key.transpose(0, 1)
     kept[1, rows.every, :, rows.lengths] = value.transpose(0, 1)
-    keys, values = kept[0, :, :, : rows.longest].flatten(0, 1), kept[1, :, :, : rows.longest].flatten(0, 1)
-    folded = query.reshape(count * groups, heads // groups, size)
-    scores = torch.bmm(folded, keys.transpose(1, 2)).float() * scale
-    scores = scores.view(count, groups, -1, rows.longest).masked_fill(rows.absent, -torch.inf).flatten(0, 1)
-    lse = scores.logsumexp(-1)
-    output = torch.bmm((scores - lse[..., None]).exp().to(values.dtype), values)
-    return output.view(count, heads, size).float(), lse.view(count, heads)
+    keys, values = kept[:, :, :, : rows.longest]
+    folded = query.reshape(count, groups, heads // groups, size)
+    if query.device.type == "cpu":
+        absent = rows.absent.expand(-1, -1, heads // groups, -1)
+        output, lse = _flash(folded, keys, values, attn_mask=absent, scale=scale)
+    else:
+        scores = (folded @ keys.transpose(-1, -2)).float() * scale + rows.absent
+        lse = scores.logsumexp(-1)
+        output = (scores - lse[..., None]).exp().to(values.dtype) @ values
+    return output.reshape(count, heads, size).float(), lse.reshape(count, heads)
 
 
 def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
     """Join partial results.
 
     Args:
-        parts: outputs (n, H, D) with log-sum-exps (n, H), of different n.
+        parts: outputs (n, H, D) with log-sum-exps (n, H), of different n, float32.
         places: for each token, the places of its results among all parts' in a row, (T, most parts); one past the
             last stands for none.
 
     Returns:
         (T, H, D).
     """
-    outputs, lses = torch.cat([output for output, _ in parts]), torch.cat([lse for _, lse in parts])
-    outputs = torch.cat([outputs, outputs.new_zeros(1, *outputs.shape[1:])])
-    lses = torch.cat([lses, lses.new_full((1, lses.shape[1]), -torch.inf)])
-    weights = lses[places].softmax(1)
-    return (outputs[places] * weights[..., None]).sum(1)
+    heads, size = parts[0][0].shape[1:]
+    nothing = parts[0][0].new_zeros(1, heads, size), parts[0][1].new_full((1, heads), -torch.inf)
+    outputs, lses = (torch.cat(together) for together in zip(*parts, nothing, strict=True))
+    weights = lses[places].softmax(1).transpose(1, 2).reshape(-1, places.shape[1])
+    each = (places[:, None] * heads + torch.arange(heads, device=places.device)[:, None]).flatten(0, 1)
+    # A weighted sum of lines of a table, a table line per result and head: what embedding bags are for.
+    joined = embedding_bag(each, outputs.view(-1, size), per_sample_weights=weights, mode="sum")
+    return joined.view(-1, heads, size)
 
 
 def places_of(tokens: Sequence[Tensor], count: int) -> Tensor:

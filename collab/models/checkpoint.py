@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError
-from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install, places_of
+from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install
 from collab.models.chat import ChatTokenizer
 from collab.models.kv_cache import Shape
 from collab.models.lora import Adapters, readable
@@ -142,16 +142,20 @@ class Checkpoint:
         Raises:
             NotImplementedError: a layer did not compute as told.
         """
-        lengths = (8, 8, 8, 16)  # what is in common, two more pieces of the first sequence, one of the second
-        parts = [Segment(first=sum(lengths[:n]), length=lengths[n], kv=self.shape.empty(lengths[n])) for n in range(4)]
-        for part in parts:
-            part.kv.fill_(torch.nan)
+        kept = [self.shape.empty(tokens).fill_(torch.nan) for tokens in (8, 8, 8, 16)]
+        start, middle, end, other = kept  # what is in common, two more pieces of the first sequence, one of the second
         every = torch.arange(40, device=self.device)
-        shared = [Shared(kv=parts[0].kv, tokens=every[8:]), Shared(kv=parts[1].kv, tokens=every[16:24])]
-        places = places_of([*(part.tokens for part in shared), *(every[part.tokens] for part in parts)], 40)
-        plan = Pass(rows=(), segments=parts, shared=shared, places=places)
+        plan = Pass(
+            rows=(),
+            segments=[
+                Segment(first=0, kept=[start, middle]),
+                Segment(first=16, kept=[end], above=[middle]),
+                Segment(first=24, kept=[other]),
+            ],
+            shared=[Shared(kv=start, tokens=every[16:])],
+        )
         logits = self.forward(torch.cat([ids[0], ids[1, 8:]]), torch.cat([every[:24], every[8:24]]), None, plan)
-        if not all(part.kv.isfinite().all() for part in parts):
+        if not all(kv.isfinite().all() for kv in kept):
             raise NotImplementedError("some of its layers compute attention of their own")
         return logits.log_softmax(-1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from collab.models.attention import Pass, Rows, Segment, Shared, places_of
+from collab.models.attention import Pass, Rows, Segment, Shared
 from collab.models.checkpoint import Checkpoint
 from collab.models.generation import Generation
 from collab.models.kv_cache import Node, PrefixCache
@@ -58,24 +58,51 @@ class _Shelf:
         self.rows.pop()
 
 
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What one pass computes of the prompt of a sequence that came in: pieces that follow each other."""
+
+    running: Running
+    known: int
+    """How many nodes of its path are there already, or are computed for another sequence of the same pass."""
+    nodes: list[Node] = field(default_factory=list)
+    """Those that are computed now."""
+    enters: bool = False
+    """Whether its tail is computed, too, so that it becomes a row."""
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens that are computed."""
+        return [*(token for node in self.nodes for token in node.ids), *(self.running.tail if self.enters else ())]
+
+    @property
+    def start(self) -> int:
+        """Position of the first of them."""
+        return self.nodes[0].start if self.nodes else self.running.start
+
+    @property
+    def above(self) -> list[Node]:
+        """What they attend to beside themselves."""
+        return self.running.path[: self.known]
+
+
 @dataclass(slots=True)
 class _Work:
     """What one pass computes beside the next token of each row."""
 
-    nodes: list[Node] = field(default_factory=list)
-    tails: list[Running] = field(default_factory=list)
-    shares: list[tuple[Generation, int]] = field(default_factory=list)
-    """For whom how many tokens are computed."""
+    runs: list[_Run] = field(default_factory=list)
+    coming: set[Node] = field(default_factory=set)
+    """All nodes that are computed."""
     tokens: int = 0
 
     def fits(self, tokens: int, most: int) -> bool:
         """Whether so many more can be computed; a single piece may be larger than the pass."""
         return not self.tokens or self.tokens + tokens <= most
 
-    def add(self, running: Running, tokens: int) -> None:
-        """Note that so many tokens are computed for a sequence."""
-        self.shares.append((running.generation, tokens))
-        self.tokens += tokens
+    @property
+    def entering(self) -> list[Running]:
+        """Whose tails are computed, in their order."""
+        return [run.running for run in self.runs if run.enters]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +136,8 @@ class Lane:
         self._entering: list[Running] = []
         self._shelves: dict[int, _Shelf] = {}
         """By the binary digits of the lengths that their rows began with."""
-        self._held: tuple[list[Shared], Tensor] | None = None
-        """Which rows attend to which long pieces, and their places; None when the rows have changed."""
+        self._held: list[Shared] | None = None
+        """Which rows attend to which long pieces; None when the rows have changed."""
 
     def __len__(self) -> int:
         return len(self._entering) + sum(len(shelf.rows) for shelf in self._shelves.values())
@@ -137,13 +164,13 @@ class Lane:
         self.computed = work.tokens
         rows = self._rows()
         self._checkpoint.use(self.adapter)
-        self._reserve(work.tails)
+        self._reserve(work.entering)
         layout = self._layout(rows, work)
         begun = time.perf_counter()
         logits = self._checkpoint.forward(layout.ids, layout.positions, layout.keep, layout.plan)
-        for generation, tokens in work.shares:
-            generation.computed_tokens += tokens
-        drawing = [running.generation for running in (*rows, *work.tails)]
+        for run in work.runs:
+            run.running.generation.computed_tokens += len(run.ids)
+        drawing = [running.generation for running in (*rows, *work.entering)]
         if drawing:
             sample(drawing, logits, self._checkpoint)
         self.compute_s += time.perf_counter() - begun
@@ -187,17 +214,21 @@ class Lane:
         """Missing pieces and tails of the sequences that came in, in order, as far as the pass has room."""
         work = _Work()
         for running in self._entering:
-            for node in running.path:
-                if node.ready or node in work.nodes:
-                    continue
-                if not work.fits(len(node.ids), prefill):
-                    return work
-                work.nodes.append(node)
-                work.add(running, len(node.ids))
-            if not work.fits(len(running.tail), prefill):
-                return work
-            work.tails.append(running)
-            work.add(running, len(running.tail))
+            missing = [node for node in running.path if not node.ready and node not in work.coming]
+            run = _Run(running=running, known=len(running.path) - len(missing))
+            for tokens, node in [*((len(node.ids), node) for node in missing), (len(running.tail), None)]:
+                if not work.fits(tokens, prefill):
+                    break
+                work.tokens += tokens
+                if node is None:
+                    run.enters = True
+                else:
+                    run.nodes.append(node)
+                    work.coming.add(node)
+            if run.ids:
+                work.runs.append(run)
+            if not run.enters:
+                break
         return work
 
     def _layout(self, rows: list[Running], work: _Work) -> _Layout:
@@ -205,29 +236,29 @@ class Lane:
         ids = [running.generation.tokens[-1] for running in rows]
         positions = [_length(running) - 1 for running in rows]
         segments: list[Segment] = []
-        above: list[list[Node]] = []
-        """For each segment, all nodes its tokens attend to."""
-        for node in work.nodes:
-            segments.append(Segment(first=len(ids), length=len(node.ids), kv=self._cache.allocate(node)))
-            above.append(_ancestors(node))
-            ids.extend(node.ids)
-            positions.extend(range(node.start, node.start + len(node.ids)))
-        for running in work.tails:
-            kv = self._checkpoint.shape.empty(len(running.tail))
-            segments.append(Segment(first=len(ids), length=len(running.tail), kv=kv))
-            above.append(running.path)
-            ids.extend(running.tail)
-            positions.extend(range(running.start, running.start + len(running.tail)))
-        last = [segment.first + segment.length - 1 for segment in segments[len(work.nodes) :]]
+        tails: list[Tensor] = []
+        last: list[int] = []
+        for run in work.runs:
+            kept = [self._cache.allocate(node) for node in run.nodes]
+            if run.enters:
+                tails.append(self._checkpoint.shape.empty(len(run.running.tail)))
+                kept.append(tails[-1])
+            above = [self._cache.allocate(node) for node in run.above if len(node.ids) < LONG]
+            segments.append(Segment(first=len(ids), kept=kept, above=above))
+            positions.extend(range(run.start, run.start + len(run.ids)))
+            ids.extend(run.ids)
+            if run.enters:
+                last.append(len(ids) - 1)
         return _Layout(
             ids=torch.tensor(ids, device=device),
             positions=torch.tensor(positions, device=device),
             keep=torch.tensor([*range(len(rows)), *last], dtype=torch.long, device=device),
-            plan=self._plan(rows, segments, above, len(ids)),
-            tails=[segment.kv for segment in segments[len(work.nodes) :]],
+            plan=Pass(rows=self._own(), segments=segments, shared=self._shared(rows, work, segments)),
+            tails=tails,
         )
 
-    def _plan(self, rows: list[Running], segments: list[Segment], above: list[list[Node]], count: int) -> Pass:
+    def _own(self) -> list[Rows]:
+        """What the rows hold themselves, shelf by shelf."""
         own: list[Rows] = []
         first = 0
         for shelf in self._shelves.values():
@@ -236,46 +267,38 @@ class Lane:
                 at = torch.tensor(lengths, device=self._checkpoint.device)
                 own.append(Rows(first=first, kv=shelf.store.kv, lengths=at, longest=max(lengths) + 1))
                 first += len(lengths)
-        if self._held is None or segments:
-            runs = [segment.tokens for segment in segments] + [part.tokens for part in own]
-            self._held = self._attended(rows, segments, above, runs, count)
-        shared, places = self._held
-        if segments:
-            self._held = None
-        return Pass(rows=own, segments=segments, shared=shared, places=places)
+        return own
 
-    def _attended(
-        self, rows: list[Running], segments: list[Segment], above: list[list[Node]], runs: list[slice], count: int
-    ) -> tuple[list[Shared], Tensor]:
-        """Long pieces with who attends to them, and the places of all parts.
-
-        `runs` are the tokens that attend to keys of their own: of each segment, then of each shelf.
-        """
-        device = self._checkpoint.device
+    def _shared(self, rows: list[Running], work: _Work, segments: list[Segment]) -> list[Shared]:
+        """Long pieces, with who attends to them."""
+        if self._held is not None and not segments:
+            return self._held
         tokens: dict[Node, list[int]] = {}
         for number, running in enumerate(rows):
             for node in running.path:
                 if len(node.ids) >= LONG:
                     tokens.setdefault(node, []).append(number)
-        for segment, nodes in zip(segments, above, strict=True):
-            for node in nodes:
-                tokens.setdefault(node, []).extend(range(segment.first, segment.first + segment.length))
+        for run, segment in zip(work.runs, segments, strict=True):
+            for node in run.above:
+                if len(node.ids) >= LONG:
+                    tokens.setdefault(node, []).extend(range(segment.tokens.start, segment.tokens.stop))
+        device = self._checkpoint.device
         shared = [
             Shared(kv=self._cache.allocate(node), tokens=torch.tensor(places, device=device))
             for node, places in tokens.items()
         ]
-        every = torch.arange(count, device=device)
-        return shared, places_of([part.tokens for part in shared] + [every[tokens] for tokens in runs], count)
+        self._held = None if segments else shared
+        return shared
 
     # ------------------------------------------------------------------------------------------- coming and going
 
     def _keep(self, rows: list[Running], work: _Work, tails: list[Tensor]) -> None:
         """Take over what a pass has computed; takes no memory."""
-        for node in work.nodes:
+        for node in work.coming:
             node.ready = True
         for shelf in self._shelves.values():
             shelf.store.lengths[:] = [length + 1 for length in shelf.store.lengths]
-        for running, tail in zip(work.tails, tails, strict=True):
+        for running, tail in zip(work.entering, tails, strict=True):
             self._entering.remove(running)
             shelf = self._shelves[_digits(running)]
             shelf.store.add([*map(self._cache.allocate, _short(running)), tail])
@@ -291,14 +314,6 @@ class Lane:
                 self._held = None
                 done.append(running.generation)
         return done
-
-
-def _ancestors(node: Node) -> list[Node]:
-    nodes: list[Node] = []
-    while node.parent is not None:
-        node = node.parent
-        nodes.append(node)
-    return nodes[::-1]
 
 
 def _short(running: Running) -> list[Node]:

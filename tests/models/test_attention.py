@@ -97,26 +97,26 @@ def test_places_list_each_tokens_parts() -> None:
 
 
 def test_a_pass_keeps_keys_and_lets_each_token_see_its_own_past() -> None:
-    """Two rows apart on a common prefix and one new sequence on another, in one pass of two layers."""
+    """Two rows apart on a common prefix, and a new sequence of two pieces after a long and two short ones, in one
+    pass of two layers."""
     layers, groups, heads, size = 2, 2, 4, 16
     prefix, other = numbers(layers, 2, groups, 9, size), numbers(layers, 2, groups, 5, size)
+    short = [numbers(layers, 2, groups, tokens, size, seed=tokens) for tokens in (2, 1)]
     rows = torch.zeros(layers, 2, 2, groups, 8, size)
     rows[:, :, 0, :, :3], rows[:, :, 1, :, :6] = (
         numbers(layers, 2, groups, 3, size),
         numbers(layers, 2, groups, 6, size),
     )
-    own = torch.empty(layers, 2, groups, 4, size)
+    own = [torch.empty(layers, 2, groups, tokens, size) for tokens in (3, 1)]
     count = 2 + 4
     every = torch.arange(count)
-    shared = [Shared(kv=prefix, tokens=every[:2]), Shared(kv=other, tokens=every[2:])]
     plan = Pass(
         rows=[
             Rows(first=0, kv=rows[:, :, :1], lengths=torch.tensor([3]), longest=4),
             Rows(first=1, kv=rows[:, :, 1:], lengths=torch.tensor([6]), longest=7),
         ],
-        segments=[Segment(first=2, length=4, kv=own)],
-        shared=shared,
-        places=places_of([every[:2], every[2:], every[2:], every[:1], every[1:2]], count),
+        segments=[Segment(first=2, kept=own, above=short)],
+        shared=[Shared(kv=prefix, tokens=every[:2]), Shared(kv=other, tokens=every[2:])],
     )
     for layer in range(layers):
         before = rows.clone()
@@ -134,8 +134,12 @@ def test_a_pass_keeps_keys_and_lets_each_token_see_its_own_past() -> None:
             expected = whole(query[row : row + 1], keys, values, torch.ones(1, keys.shape[1], dtype=torch.bool))
             assert torch.allclose(output[row : row + 1], expected, atol=2e-6)
             assert torch.equal(rows[layer, 0, row, :, length], key[:, row])
-        keys, values = (torch.cat([other[layer, which], new[:, 2:]], 1) for which, new in enumerate((key, value)))
-        seen = torch.arange(9) <= torch.arange(4)[:, None] + 5
+        keys, values = (
+            torch.cat([other[layer, which], *(kv[layer, which] for kv in short), new[:, 2:]], 1)
+            for which, new in enumerate((key, value))
+        )
+        seen = torch.arange(12) <= torch.arange(4)[:, None] + 8
         assert torch.allclose(output[2:], whole(query[2:], keys, values, seen), atol=2e-6)
-        assert torch.equal(own[layer, 0], key[:, 2:])
-        assert torch.equal(own[layer, 1], value[:, 2:])
+        for kv, tokens in zip(own, (slice(2, 5), slice(5, 6)), strict=True):
+            assert torch.equal(kv[layer, 0], key[:, tokens])
+            assert torch.equal(kv[layer, 1], value[:, tokens])

@@ -307,6 +307,36 @@ def test_short_rows_are_not_computed_as_long_as_the_longest(folder: Path, monkey
         assert longest == max(lengths) + 1 <= 2 * max(min(lengths), 32)
 
 
+def test_pieces_that_follow_each_other_are_attended_to_in_one_product(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two prompts that part after two of their five pieces: what is missing of each is one run, and sees its past in
+    one product more."""
+    runs: list[int] = []
+    attend, attend_causal = attention.attend, attention.attend_causal
+    pasts: list[int] = []
+
+    def past(query: torch.Tensor, *others: Any) -> Any:
+        pasts.append(len(query))
+        return attend(query, *others)
+
+    def causal(query: torch.Tensor, *others: Any) -> Any:
+        runs.append(len(query))
+        return attend_causal(query, *others)
+
+    checkpoint = load(folder)
+    engine = engine_of(checkpoint)
+    monkeypatch.setattr(attention, "attend", past)
+    monkeypatch.setattr(attention, "attend_causal", causal)
+    rng = random.Random(0)
+    head = (piece(rng, 10, 10), piece(rng, 4, 4))
+    asked = [PromptIds(pieces=(*head, piece(rng, 3, 3), piece(rng, 5, 5), piece(rng, 2, 2))) for _ in range(2)]
+    answers(engine, jobs(asked))
+    layers = checkpoint.shape.layers
+    assert runs == [24, 10] * layers
+    assert pasts == [10] * layers
+
+
 def test_two_adapters_never_share_keys(folder: Path, adapters: dict[str, Path]) -> None:
     prompt = prompts(1)[0]
     alone = {}
