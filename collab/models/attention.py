@@ -68,8 +68,8 @@ class Rows:
     """How many keys each has before this token, (R,)."""
     longest: int
     """The largest of `lengths`, plus one."""
-    every: Tensor = field(init=False)
-    """Numbers of the rows, (R,)."""
+    cells: Tensor = field(init=False)
+    """Where each row keeps this token's keys, one place per group, among all its places in a line, (R * G,)."""
     absent: Tensor = field(init=False)
     """What is added to scores: minus infinity at those of `longest` places that hold no key of the row, else 0,
     (R, 1, 1, longest)."""
@@ -78,8 +78,10 @@ class Rows:
         device = self.lengths.device
         beyond = torch.arange(self.longest, device=device) > self.lengths[:, None]
         absent = torch.zeros(beyond.shape, device=device).masked_fill(beyond, -torch.inf)
+        groups, room = self.kv.shape[3:5]
+        lines = torch.arange(len(self.lengths) * groups, device=device).view(-1, groups)
         # Made once for all layers; a frozen dataclass leaves no other way to set what it derives.
-        object.__setattr__(self, "every", torch.arange(self.kv.shape[2], device=device))
+        object.__setattr__(self, "cells", (lines * room + self.lengths[:, None]).flatten())
         object.__setattr__(self, "absent", absent[:, None, None])
 
     @property
@@ -256,8 +258,8 @@ def _attend_rows(
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
     kept = rows.kv[layer]
-    kept[0, rows.every, :, rows.lengths] = key.transpose(0, 1)
-    kept[1, rows.every, :, rows.lengths] = value.transpose(0, 1)
+    for place, new in zip(kept, (key, value), strict=True):
+        place.view(-1, size).index_copy_(0, rows.cells, new.transpose(0, 1).reshape(-1, size))
     keys, values = kept[:, :, :, : rows.longest]
     folded = query.reshape(count, groups, heads // groups, size)
     if query.device.type == "cpu":

@@ -100,7 +100,7 @@ def _nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Te
 def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
     """The first position whose cumulative weight exceeds uniform · total."""
     cumulative = weights.cumsum(-1)
-    threshold = uniforms[:, None] * cumulative[:, -1:]
-    position = (cumulative <= threshold).sum(-1)
-    last = weights.shape[-1] - 1 - (weights.flip(-1) > 0).int().argmax(-1)  # rounding must not pass the last weight
-    return torch.minimum(position, last)
+    total = cumulative[:, -1:].contiguous()
+    position = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True)
+    last = torch.searchsorted(cumulative, total)  # rounding must not pass the last weight
+    return torch.minimum(position, last)[:, 0]
