@@ -71,6 +71,12 @@ class Judgement:
         """Cells without a score, by cause."""
         return Counter(reward.missing for reward in self.rewards.rewards if reward.missing is not None)
 
+    @property
+    def silent(self) -> bool:
+        """Whether a model was asked and gave no score at all: its replies were prose, say, or empty."""
+        asked = {cell for call in self.calls for cell in call.cells}
+        return bool(asked) and all(one.score is None for one in self.rewards.rewards if one.cell in asked)
+
     def of(self, cell: CellRef) -> CellReward:
         """The word on one cell; KeyError when there is no such cell."""
         for reward in self.rewards.rewards:

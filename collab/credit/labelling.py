@@ -6,7 +6,8 @@
 What is judged already is passed over, so the same call again goes on where a killed one stopped. A case about which
 nobody could be asked (its model or its world failed) is recorded as failed, its siblings go on, and the next call asks
 again; after ten such in a row labelling stops, for it is not the cases' fault. What was answered of it was paid, and is
-counted and recorded with the failure.
+counted and recorded with the failure. Ten judgements in a row without a single score, by a model that answers all but
+what it is asked, stop it, too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from collab.config import Budget
 from collab.credit.adversary import FREE
 from collab.credit.asking import PartlyAnswered
 from collab.credit.case import Case
-from collab.credit.critic import Critic, Judgement, spent_on
+from collab.credit.critic import UNREAD, Critic, Judgement, spent_on
 from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.redact import redact
 from collab.types import Spent
 
 PATIENCE = 10
-"""Failures in a row before labelling stops."""
+"""Failures in a row, or judgements without a single score, before labelling stops."""
+_SHOWN = 80
+"""Characters of a reply that a message repeats."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Labelling:
     """Cases about which nobody could be asked; they are asked about again next time."""
     failed_in_a_row: int = 0
     """Since the last that was judged, in whatever call of `label` counts on in this object."""
+    silent_in_a_row: int = 0
+    """Judgements without a score since the last that had one; those of critics that ask no model do not count."""
     missing: Counter[str] = field(default_factory=Counter)
     """Cells judged now that have no score, by cause."""
     rewarded: int = 0
@@ -178,6 +183,13 @@ class _Worker:
             self.writer.record(judgement)
             self.labelling.count(judgement)
             self.labelling.failed_in_a_row = 0
+            self._heard(judgement)
+
+    def _heard(self, judgement: Judgement) -> None:
+        told = self.labelling
+        told.silent_in_a_row = told.silent_in_a_row + 1 if judgement.silent else 0
+        if told.silent_in_a_row == PATIENCE:
+            told.stopped = f"no score in {PATIENCE} judgements in a row; {last_reply(judgement)}"
 
     def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
         self.labelling.pay(spent)
@@ -186,6 +198,13 @@ class _Worker:
         self.labelling.failed_in_a_row += 1
         if self.labelling.failed_in_a_row == PATIENCE:
             self.labelling.stopped = f"{PATIENCE} failures in a row, the last: {redact(str(failure))}"
+
+
+def last_reply(judgement: Judgement) -> str:
+    """What a model answered last instead of scores, and what was wrong with it, in one line."""
+    causes = ", ".join(cause for cause in judgement.missing if cause != UNREAD)
+    said = " ".join(redact(judgement.calls[-1].reply).split())
+    return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
 
 
 def _require_whole(case: Case, judgement: Judgement) -> None:

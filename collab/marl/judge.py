@@ -15,7 +15,8 @@ from collab.credit.adversary_memory import FOLDER as PROPOSALS
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Critic
-from collab.credit.labelling import Labelling, label
+from collab.credit.labelling import Labelling, label, last_reply
+from collab.credit.labels import FOLDER as LABELS
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
 from collab.credit.pairing import Paired, Recipe, pair_up
@@ -82,7 +83,7 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
     """Have every step of a rollout judged that is not judged yet, and read the judgements.
 
     A step about which nobody could be asked stays unjudged and is counted; ten in a row stop the training, and so does
-    more than half of all.
+    more than half of all. So do answers without a single score.
 
     Raises:
         Halted: it stopped before its end, or knows less than half of it.
@@ -99,17 +100,25 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
         finally:
             await suite.close()
     labels = read_labels(out, NAME)
-    loop.halt(_mostly_unjudged(labels))
+    loop.halt(_mostly_unjudged(labels, out))
     return labels
 
 
-def _mostly_unjudged(labels: Labels) -> str | None:
-    """Why an epoch cannot be learned from, where a critic could be asked about less than half of it; else None."""
-    failed, judged = list(labels.failed.values()), len(labels.judged)
-    if len(failed) <= judged:
-        return None
-    steps = f"{len(failed)} of {len(failed) + judged} steps"
-    return f"the critic could not be asked about {steps}, the last: {failed[-1].message}"
+def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
+    """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
+
+    It may not have been reached, or have answered without a score: that is kept, as all that was paid for is.
+    """
+    failed, silent = list(labels.failed.values()), [one for one in labels.judged.values() if one.silent]
+    steps = len(failed) + len(labels.judged)
+    if 2 * len(failed) > steps:
+        return f"the critic could not be asked about {len(failed)} of {steps} steps, the last: {failed[-1].message}"
+    if 2 * (len(failed) + len(silent)) > steps:
+        return (
+            f"the critic gave no score about {len(silent)} of {steps} steps; {last_reply(silent[-1])}; begin another "
+            f"training with another critic, or remove {out / LABELS / NAME} to have this one asked again"
+        )
+    return None
 
 
 def _mostly_unasked(made: Paired) -> str | None:

@@ -7,7 +7,7 @@ stored(folder.epoch(2).rows) == counts
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collab.config import validate
@@ -39,7 +39,7 @@ def store(made: Made, config: MarlConfig, folder: MarlFolder, number: int) -> di
 
     Raises:
         StoreFailure: the disk is full or the rights are missing.
-        RunFormatError: the training that the team comes from is gone, and its pairs are wanted.
+        RunFormatError: rows of older epochs are wanted, and they, or the training that the team comes from, are gone.
     """
     epoch = folder.epoch(number)
     counts = {}
@@ -95,21 +95,33 @@ def _older(config: MarlConfig, folder: MarlFolder, number: int, group: str, own:
     wanted = round(share / (1 - share) * own)
     if not wanted:
         return []
-    files = [*_rehearsed(config, group), *(own_rows(config, folder, one, group) for one in range(1, number))]
-    there = [row for file in files if file.exists() for row in read_rows(file)]
+    epochs = [*_rehearsed(config), *((folder, one) for one in range(1, number))]
+    there = [row for training, one in epochs for row in _known(config, training, one, group)]
     rng = generator(derive(config.run.seed, "older pairs", number, group))
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
 
 
-def _rehearsed(config: MarlConfig, group: str) -> list[Path]:
-    """Files of what a policy learned in the training that it comes from; RunFormatError where that is gone."""
+def _rehearsed(config: MarlConfig) -> list[tuple[MarlFolder, int]]:
+    """Epochs of the training that the team comes from, none where it comes from before its first.
+
+    Raises:
+        RunFormatError: that training is gone.
+    """
     if config.origin is None:
         return []
     folder = MarlFolder(Path(config.origin.run))
     if not folder.file.is_file():
         raise RunFormatError(f"{folder.path}: the training is gone whose pairs are to be mixed in; put it back")
+    return [(folder, number) for number in range(1, config.origin.epoch + 1)]
 
-    return [own_rows(config, folder, number, group) for number in range(1, config.origin.epoch + 1)]
+
+def _known(config: MarlConfig, folder: MarlFolder, number: int, group: str) -> Iterator[Row]:
+    """What a policy learned of an epoch; RunFormatError where that is gone."""
+    file, counts = own_rows(config, folder, number, group), stored(folder.epoch(number).rows)
+    if file.exists():
+        yield from read_rows(file)
+    elif counts is None or group not in counts or counts[group].pairs + counts[group].anchors:
+        raise RunFormatError(f"{file}: the rows are gone that are to be mixed in; put them back, or train with older=0")
 
 
 def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:

@@ -189,6 +189,26 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
     assert str(told.stopped).startswith(f"{PATIENCE} failures in a row")
 
 
+def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[Case]) -> None:
+    """A critic behind a model that talks: what it said was paid, and is kept; a score in between begins anew."""
+    many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
+    texts = read_critic_prompts(root() / "prompts" / "critic")
+    names = {cell.cell.agent for cell in found[0].matrix}
+    rounds = range(1, found[0].matrix.rounds + 1)
+    scored = json.dumps([{"agent": name, "round": number, "score": 0.9} for name in names for number in rounds])
+    prose = "I like all of these proposals."
+    model = ScriptedModel(replies=[*[prose] * 4, scored, *[prose] * 30])
+    told = labelled(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
+    judged = list(read_labels(run, "one").judged.values())
+    assert [one.silent for one in judged] == [True] * 4 + [False] + [True] * PATIENCE
+    assert told.stopped == (
+        f"no score in {PATIENCE} judgements in a row; "
+        f"the last answer begins {prose!r} (the critic: the reply is not JSON)"
+    )
+    again = labelled(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
+    assert (again.known, again.judged) == (5 + PATIENCE, PATIENCE)
+
+
 def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: list[Case]) -> None:
     def trouble(number: int) -> None:
         if number == 3:

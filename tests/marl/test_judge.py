@@ -18,7 +18,7 @@ from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Word, judgement_of
 from collab.credit.labelling import PATIENCE
-from collab.credit.labels import FOLDER, LabelHead, Labels, LabelWriter, read_labels
+from collab.credit.labels import FOLDER, LabelHead, Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import pair_names, read_head
 from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
@@ -201,6 +201,25 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
     loop = process(configured(f"critic={mute}"), tmp_path)
     with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps, the last: .*scripted"):
         asyncio.run(judge(loop, run, epoch.rollout, played))
+
+
+def test_an_epoch_of_answers_without_scores_is_not_over(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """Fewer than make labelling give up; they were paid, so nobody who goes on asks again, until they are removed."""
+    (run, _), played, talks = rehearsed, trajectories_of(epoch.rollout), tmp_path / "talks.yaml"
+    talks.write_text("kind: llm\noptions: {model: {kind: scripted, options: {replies: [All are fine.]}}}\n")
+    config = configured(f"critic={talks}")
+    first, second = process(config, tmp_path), process(config, tmp_path)
+    silence = r"the critic gave no score about (\d+) of \1 steps; the last answer begins 'All are fine.*remove (.*) to"
+    for loop in (first, second):
+        with pytest.raises(Halted, match=silence) as halted:
+            asyncio.run(judge(loop, run, epoch.rollout, played))
+    assert (first.tokens > 0, second.tokens) == (True, 0)
+    found = re.search(silence, str(halted.value))
+    assert found is not None
+    shutil.rmtree(found[2])
+    assert NAME not in labellings(epoch.rollout)
 
 
 def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,23 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
     with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose pairs are to be mixed in"):
         store(found.made, config, second, 2)
     store(found.made, learned.config, second, 2)  # nothing of it is wanted
+    first.file.write_text("{}")
+    rows = own_rows(learned.config, first, 1, "shared")
+    rows.unlink()
+    with pytest.raises(RunFormatError, match=f"{rows}: the rows are gone that are to be mixed in"):
+        store(found.made, config, second, 1)
+    shutil.rmtree(first.epoch(1).rows)
+    with pytest.raises(RunFormatError, match=f"{rows}: the rows are gone that are to be mixed in"):
+        store(found.made, config, second, 1)
+
+
+def test_an_epoch_that_taught_nothing_is_no_lost_one(
+    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
+    found = all_rows(played, chat, configured, "older=0.5")
+    folder = MarlFolder(tmp_path)
+    store(Made.of(found.scribe), found.config, folder, 1)
+    assert store(found.made, found.config, folder, 2)["shared"].older == 0
 
 
 def labels_of(played: Record, scores: dict[tuple[str, int], float | None]) -> Labels:
