@@ -188,6 +188,7 @@ async def _ask(one: Pass, place: Workplace, path: Path, progress: Progress, stop
             budget=config.budget,
             stop=stop,
             so_far=progress.labelling,
+            most_silent=None,  # how much a critic leaves unsaid is what is to be found
         )
 
 

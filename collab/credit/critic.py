@@ -155,5 +155,5 @@ def spent_on(calls: Iterable[CriticCall]) -> Spent:
 
 
 def label_of(critic: Critic) -> str:
-    """Who judged, with its version, e.g. "oracle-1"."""
+    """Who judged, with its version, e.g. "oracle-2"."""
     return f"{critic.name}-{critic.version}"

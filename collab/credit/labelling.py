@@ -109,6 +109,7 @@ async def label(
     stop: asyncio.Event | None = None,
     watch: Callable[[Labelling], None] = lambda labelling: None,
     so_far: Labelling | None = None,
+    most_silent: int | None = PATIENCE,
 ) -> Labelling:
     """Judge all cases that are not judged yet.
 
@@ -119,6 +120,7 @@ async def label(
         stop: set from outside to end after the cases in flight.
         watch: called once, with the live object.
         so_far: counts on in this one, of other labels under the same budget; None begins a new one.
+        most_silent: judgements in a row without a single score before it stops; None never stops for that.
 
     Raises:
         StoreFailure: the labels cannot be written; what was recorded stays.
@@ -131,6 +133,7 @@ async def label(
         budget=budget or Budget(),
         stop=stop or asyncio.Event(),
         labelling=so_far or Labelling(),
+        most_silent=most_silent,
     )
     watch(worker.labelling)
     try:
@@ -152,6 +155,7 @@ class _Worker:
     budget: Budget
     stop: asyncio.Event
     labelling: Labelling
+    most_silent: int | None
 
     async def work(self) -> None:
         """Judge cases until none is left or something says stop."""
@@ -188,8 +192,8 @@ class _Worker:
     def _heard(self, judgement: Judgement) -> None:
         told = self.labelling
         told.silent_in_a_row = told.silent_in_a_row + 1 if judgement.silent else 0
-        if told.silent_in_a_row == PATIENCE:
-            told.stopped = f"no score in {PATIENCE} judgements in a row; {last_reply(judgement)}"
+        if told.silent_in_a_row == self.most_silent:
+            told.stopped = f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}"
 
     def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
         self.labelling.pay(spent)

@@ -9,7 +9,9 @@
     bad      0     more are left, no way leads on any more, or the episode ends without success
 
 It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5⌉ rewards what is good and nothing else.
-"Fewer" is measured against the environment's own solution, which need not be the shortest.
+"Fewer" is measured against the environment's own solution, which need not be the shortest. Where a solution names only
+what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
+and its steps are counted: so its own next action is always good.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from collab.envs.base import Environment, Forkable, HasOracle
+from collab.envs.base import Environment, Forkable, HasOracle, SolvesByScreen
 from collab.types import Action, StepResult
 
 GOOD, NEUTRAL, BAD = 1.0, 0.5, 0.0
 
 NO_WAY = "no way is known, neither before nor after it"
 BUDGET = "the step budget ended the episode with it"
+_FARTHEST = 50
+"""Steps for which a solution by screens is followed; one that goes on is no way."""
 
 
 @runtime_checkable
@@ -56,7 +60,8 @@ class OracleCritic:
 
     def __init__(self, environment: Knowing) -> None:
         self._environment = environment
-        self._before = environment.oracle()
+        self._before: tuple[int | None] | None = None
+        """What is left in the present state; None until it is wanted."""
         self._known: dict[Action | None, Verdict] = {}
 
     async def __call__(self, action: Action | None) -> Verdict:
@@ -70,17 +75,57 @@ class OracleCritic:
         return self._known[action]
 
     async def _judged(self, action: Action | None) -> Verdict:
+        if self._before is None:
+            self._before = (await self._left(),)
         fork = await self._environment.fork()
         try:
-            result = await fork.step(action)
-            after = fork.oracle() if isinstance(fork, HasOracle) and not result.done else None
+            result, after = await done(fork, action)
         finally:
             await fork.close()
-        return verdict(self._before, result, after)
+        return verdict(*self._before, result, after)
+
+    async def _left(self) -> int | None:
+        if not isinstance(self._environment, SolvesByScreen):
+            return named(self._environment)
+        fork = await self._environment.fork()
+        try:
+            return await left(fork)
+        finally:
+            await fork.close()
 
 
-def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[Action, ...] | None) -> Verdict:
-    """Score a step by what of the solution was left before and after it; None where no way was known."""
+async def done(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
+    """Do an action, and count what is left behind it; None where no way is known, or the episode is over."""
+    result = await environment.step(action)
+    return result, None if result.done else await left(environment)
+
+
+async def left(environment: Environment) -> int | None:
+    """How many actions of its solution are left; None where no way is known.
+
+    A solution by screens is followed to its end, in the environment itself; one that the step budget cuts off is no
+    way.
+    """
+    if not isinstance(environment, SolvesByScreen):
+        return named(environment)
+    for taken in range(_FARTHEST):
+        ahead = environment.oracle()
+        if not ahead:
+            return None if ahead is None else taken
+        result = await environment.step(ahead[0])
+        if result.done:
+            return taken + 1 if result.outcome is not None and result.outcome.success else None
+    return None
+
+
+def named(environment: Environment) -> int | None:
+    """How many actions its solution names; None where it has none."""
+    ahead = environment.oracle() if isinstance(environment, HasOracle) else None
+    return None if ahead is None else len(ahead)
+
+
+def verdict(before: int | None, result: StepResult, after: int | None) -> Verdict:
+    """Score a step by how many actions of the solution were left before and after it; None where no way was known."""
     if result.outcome is not None:
         if result.outcome.success:
             return Verdict(score=GOOD, reason="it ends the task with success", left=None)
@@ -92,15 +137,14 @@ def verdict(before: tuple[Action, ...] | None, result: StepResult, after: tuple[
         if before is None:
             return Verdict(score=NEUTRAL, reason=NO_WAY, left=None, known=False)
         return Verdict(score=BAD, reason="no way leads on from there", left=None)
-    left = len(after)
     if before is None:
-        return Verdict(score=GOOD, reason=f"it finds a way: {_actions(left)} left", left=left)
-    told = f"{_actions(len(before))} left before, {left} after"
-    if left < len(before):
-        return Verdict(score=GOOD, reason=f"it leads on: {told}", left=left)
-    if left == len(before):
-        return Verdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=left)
-    return Verdict(score=BAD, reason=f"it leads away: {told}", left=left)
+        return Verdict(score=GOOD, reason=f"it finds a way: {_actions(after)} left", left=after)
+    told = f"{_actions(before)} left before, {after} after"
+    if after < before:
+        return Verdict(score=GOOD, reason=f"it leads on: {told}", left=after)
+    if after == before:
+        return Verdict(score=NEUTRAL, reason=f"it does not lead on: {told}", left=after)
+    return Verdict(score=BAD, reason=f"it leads away: {told}", left=after)
 
 
 def _actions(count: int) -> str:

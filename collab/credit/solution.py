@@ -10,14 +10,14 @@ cannot be brought back, the environment knows no way, neither before nor after t
 episode with this step, so that nobody can ask what would be left.
 
 "Fewer" is measured against the environment's own solution, which need not be the shortest: another order of the same
-steps may look neutral.
+steps may look neutral. Version 1 took what a page names for all that is left.
 """
 
 from __future__ import annotations
 
 from collab.credit.case import Case, State
 from collab.credit.critic import Judgement, Word, judgement_of, to_all_equal
-from collab.credit.oracle import Knowing, OracleCritic, Verdict, verdict
+from collab.credit.oracle import Knowing, OracleCritic, Verdict, done, named, verdict
 from collab.envs.base import HasOracle
 from collab.errors import EnvironmentFailure, boundary
 from collab.types import Action
@@ -30,7 +30,7 @@ class SolutionCritic:
     """Judges actions by the environment's own solution; kind `oracle`."""
 
     name = "oracle"
-    version = "1"
+    version = "2"
 
     async def judge(self, case: Case) -> Judgement:
         """Judge a step; EnvironmentFailure when the world broke."""
@@ -54,9 +54,8 @@ async def _tried(state: State, actions: list[Action]) -> dict[Action, Verdict | 
                 return {each: await critic(each) for each in actions}
             if not isinstance(environment, HasOracle):
                 return dict.fromkeys(actions)
-            before = environment.oracle()
-            result = await environment.step(action)
-            found[action] = verdict(before, result, None if result.done else environment.oracle())
+            before = named(environment)
+            found[action] = verdict(before, *await done(environment, action))
     return found
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, StepResult, Task
@@ -153,6 +153,16 @@ class HasOracle(Protocol):
     def oracle(self) -> tuple[Action, ...] | None:
         """Remaining optimal actions from the present state; () when nothing is left to do, None when unknown."""
         ...
+
+
+@runtime_checkable
+class SolvesByScreen(HasOracle, Forkable, Protocol):
+    """An environment whose solution names what is left only as far as the present screen shows it.
+
+    Asked again after each step it leads to the end, on a copy, too; how many actions it names is no distance to it.
+    """
+
+    solves_by_screen: Literal[True]
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Whether labels were made by the critic that is named now.
 
     head = head_now(definition, texts, stored)         # what it would write beside its words
-    told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-1'", or None
+    told = other_than("mine", stored, head)            # "critic 'outcome-1', now it is 'oracle-2'", or None
 
 What decides scores is compared: critic, options, prompt texts, weights. How a model is reached and paid is not, and
 neither is where a reward model lies whose weights are known, as for calibrations (`collab.critics.deciding`).

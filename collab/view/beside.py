@@ -2,7 +2,7 @@
 
     beside = Beside(reader)
     beside.refresh()
-    beside.labellings()                                  # ["oracle", "log:oracle-1"]
+    beside.labellings()                                  # ["oracle", "log:oracle-2"]
     beside.verdict("oracle", "ContactsAddContact/0", 3)
     beside.pairs_of("ContactsAddContact/0", 3)
 

@@ -44,7 +44,7 @@ def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None
     assert record == result.record
     assert record.numbers is not None
     assert (record.numbers.cases, record.numbers.accuracy, record.numbers.auc) == (4, 1.0, 1.0)
-    assert (record.label, record.asked, record.model, record.prompts) == ("oracle-1", None, {}, {})
+    assert (record.label, record.asked, record.model, record.prompts) == ("oracle-2", None, {}, {})
     assert labellings(tmp_path / "out") == PASSES
     assert (tmp_path / "out" / PICTURE).read_text().startswith("<svg")
 

@@ -44,7 +44,7 @@ def test_it_says_how_far_a_critic_can_be_trusted_on_phones(collab):
     assert code == 0, err
     assert err.startswith("critic-oracle judges 3 steps of androidworld, recorded in calibrations/critic-oracle\n")
     head, _, *lines = out.splitlines()
-    assert head.startswith("critic-oracle (oracle-1) on androidworld[simphone, without Pro Expense]: 3 steps, ")
+    assert head.startswith("critic-oracle (oracle-2) on androidworld[simphone, without Pro Expense]: 3 steps, ")
     rows = {line[:18].strip(): line[18:].split()[0] for line in lines[1:7]}
     assert rows == {
         "accuracy": "1.000",

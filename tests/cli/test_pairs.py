@@ -166,7 +166,7 @@ def test_words_of_labels_that_were_made_anew_are_not_told_as_the_pairs(collab: C
     head = Path("run/labels/oracle/label.json")
     head.write_text(json.dumps(json.loads(head.read_text()) | {"seed": 1}))
     told = collab("explain", "run", found["short"])[1]
-    assert "the words of oracle-1 are not stored any more" in told
+    assert "the words of oracle-2 are not stored any more" in told
     assert read(collab("list", "run", "--name", "oracle", "--json"))["pairs"][0]["score"] is None
 
 
@@ -177,11 +177,11 @@ def test_another_critic_is_not_taken_for_the_one_that_made_the_labels(collab: Co
     assert collab("rebuild", "run", "--critic", "mine.yaml") == (
         2,
         "",
-        "error: --critic mine.yaml: labels 'mine' of run were made with critic 'outcome-1', now it is 'oracle-1'; "
+        "error: --critic mine.yaml: labels 'mine' of run were made with critic 'outcome-1', now it is 'oracle-2'; "
         "keep both with --labels mine-2 beside it, or take what is there with --labels mine instead\n",
     )
     code, out, _ = collab("rebuild", "run", "--critic", "mine.yaml", "--labels", "mine-2")
-    assert (code, "by oracle-1 (labels 'mine-2')" in out) == (0, True)
+    assert (code, "by oracle-2 (labels 'mine-2')" in out) == (0, True)
     code, out, _ = collab("rebuild", "run", "--labels", "mine")
     assert (code, "by outcome-1 (labels 'mine')" in out, "asked    0 steps judged" in out) == (0, True, True)
 
@@ -191,8 +191,8 @@ def test_explain_walks_to_words_screen_and_prompt(collab: Command) -> None:
     told = read(collab("explain", "run", short, "--json"))
     code, out, _ = collab("explain", "run", short)
     assert code == 0
-    assert f"oracle-1 gives 1.00: {told['chosen']['because']}" in out
-    assert f"oracle-1 gives {told['rejected']['score']:.2f}: {told['rejected']['because']}" in out
+    assert f"oracle-2 gives 1.00: {told['chosen']['because']}" in out
+    assert f"oracle-2 gives {told['rejected']['score']:.2f}: {told['rejected']['because']}" in out
     assert ("off-context" in out) == told["off_context"]
     assert all(f"    {line}".rstrip() in out for line in told["screen"]["text"].splitlines())
     assert told["prompt"]["system"] not in out

@@ -95,7 +95,7 @@ def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
     screens = {(one.id, step.index): step.observation for one in recorded[2] for step in one.steps}
     for one in made.pairs:
         key = one.chosen[0].trajectory, one.chosen[0].step
-        assert one.critic == "oracle-1"
+        assert one.critic == "oracle-2"
         assert one.synthetic is not None
         assert read_reply(one.synthetic, space, screens[key]).action not in rewarded_actions(steps[key])
     assert paired(recorded, SamplerAdversary()) == (made, refused)

@@ -21,7 +21,7 @@ from collab.types import CellRef, PreferencePair, ReplyRef
 A, B, C = "a" * 64, "a" * 9 + "b" * 55, "c" * 64
 
 
-def pair(id: str, critic: str = "oracle-1") -> PreferencePair:
+def pair(id: str, critic: str = "oracle-2") -> PreferencePair:
     where = ReplyRef(trajectory="Task/0", step=0, cell=CellRef("ada", 0))
     return PreferencePair(id=id, source="adversary", chosen=(where,), rejected=(), synthetic="no", critic=critic)
 
@@ -54,7 +54,7 @@ def test_a_short_id_finds_its_pair(run: Path) -> None:
 
 def test_of_equal_pairs_the_one_that_was_stored_last_is_found(run: Path) -> None:
     assert find_pair(run, A)[1].critic == "other-1"
-    assert find_pair(run, A, "first")[1].critic == "oracle-1"
+    assert find_pair(run, A, "first")[1].critic == "oracle-2"
 
 
 def test_a_spoilt_set_does_not_hide_the_others(run: Path) -> None:

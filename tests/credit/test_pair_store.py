@@ -24,7 +24,7 @@ from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Spent
 
 RECIPE = Recipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
 LABELS = Labels(
-    name="oracle", head=LabelHead(critic="oracle-1", options={"replay": True}, seed=4), judged={}, failed={}
+    name="oracle", head=LabelHead(critic="oracle-2", options={"replay": True}, seed=4), judged={}, failed={}
 )
 
 
@@ -38,7 +38,7 @@ def pair(number: int, synthetic: str | None = "Reason: no.\nAction: status(\u00e
         adversary=None if synthetic is None else "sampler-1: other element",
         policy=PolicyRef(base="base", adapter="adapter", version=2),
         prompt="p" * 64,
-        critic="oracle-1",
+        critic="oracle-2",
         calls=("c" * 64,),
     )
 
@@ -69,7 +69,7 @@ def test_what_is_written_is_read(run: Path) -> None:
     found = read_pairs(run, "first")
     assert (found.name, found.pairs) == ("first", made.pairing.pairs)
     head = found.head
-    assert (head.recipe, head.labels, head.critic) == (RECIPE, "oracle", "oracle-1")
+    assert (head.recipe, head.labels, head.critic) == (RECIPE, "oracle", "oracle-2")
     assert (head.critic_digest, head.adversary) == (critic_digest(LABELS.head), "sampler-1")
     assert (head.counts, head.refused, head.failed) == (made.pairing.counts, made.refused, made.failed)
     assert (head.off_context, head.unjudged, head.untried, head.spent) == (1, 3, 4, made.spent)
@@ -90,7 +90,7 @@ def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) 
     before = (write(run, "first", made) / HEAD).read_bytes()
     write(run, "first", replace(made, spent=Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
     assert (run / "pairs" / "first" / HEAD).read_bytes() == before
-    other = replace(LABELS, head=LabelHead(critic="oracle-1", seed=5))
+    other = replace(LABELS, head=LabelHead(critic="oracle-2", seed=5))
     changes: list[tuple[Paired, Recipe, Labels]] = [
         (paired(pair(2, "said")), RECIPE, LABELS),
         (made, replace(RECIPE, threshold=0.5), LABELS),

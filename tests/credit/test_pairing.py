@@ -50,7 +50,7 @@ def judged(recorded: Any) -> Labels:
     suite, directory, trajectories = recorded
 
     async def judge() -> None:
-        with LabelWriter(directory, "pairing", LabelHead(critic="oracle-1")) as writer:
+        with LabelWriter(directory, "pairing", LabelHead(critic="oracle-2")) as writer:
             for trajectory in trajectories:
                 for case in cases(trajectory, suite.space, Rebuilder(suite)):
                     if not writer.knows(case):
@@ -121,7 +121,7 @@ def test_another_critic_turns_pairs_round(corridor: Any) -> None:
     assert not found.kept
     for old, new in found.flipped:
         assert (old.chosen, old.rejected) == (new.rejected, new.chosen)
-        assert (old.critic, new.critic) == ("oracle-1", "other-1")
+        assert (old.critic, new.critic) == ("oracle-2", "other-1")
     assert difference(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
 
 

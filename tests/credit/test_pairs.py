@@ -85,7 +85,7 @@ def judged(
         matrix=matrix,
         judgement=Judgement(
             case="",
-            rewards=RewardMatrix(trajectory=trajectory, step=step, critic="oracle-1", rewards=rewards),
+            rewards=RewardMatrix(trajectory=trajectory, step=step, critic="oracle-2", rewards=rewards),
             calls=tuple(asked) if calls else (),
         ),
         negatives={
@@ -139,7 +139,7 @@ def test_each_rewarded_cell_with_a_negative_makes_one_adversary_pair() -> None:
     assert (one.source, one.adversary, one.critic, one.calls) == (
         "adversary",
         "sampler-1: random",
-        "oracle-1",
+        "oracle-2",
         ("call 0",),
     )
     assert one.prompt == step.matrix[A0].prompt.hash

@@ -114,7 +114,7 @@ def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader
 
 def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     one = pairs(phone, reader, judged)[0]
-    for critic, labels in (("oracle-1", judged), ("spoken-1", None)):
+    for critic, labels in (("oracle-2", judged), ("spoken-1", None)):
         told = explained(replace(one, critic=critic), reader, labels, phone[0].space)
         assert (told.chosen.score, told.chosen.because, told.chosen.call) == (None, "", None)
 

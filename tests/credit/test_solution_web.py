@@ -10,10 +10,11 @@ import pytest
 
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, Judgement
-from collab.credit.oracle import BAD, GOOD, NO_WAY
+from collab.credit.oracle import BAD, GOOD, NO_WAY, OracleCritic
 from collab.credit.outcome import NO_END, OutcomeCritic
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
+from collab.envs.base import HasOracle
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.types import Trajectory
 
@@ -77,3 +78,28 @@ def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_pat
             assert end.of(cell.cell).score == float(case.outcome.success)
             replayed += action != case.executed and action.type != "status"
     assert unknown > replayed > 0
+
+
+def test_every_step_of_a_solution_is_good_on_every_page() -> None:
+    """Also where a page shows the next thing to do only after this one."""
+    asyncio.run(_follow_all())
+
+
+async def _follow_all() -> None:
+    suite = MobileMiniwobSuite()
+    try:
+        for page in [task.name for task in suite.tasks() if task.oracle]:
+            environment = await suite.open()
+            screen, result = await environment.reset(suite.instance(page, 1)), None
+            while isinstance(environment, HasOracle) and (ahead := environment.oracle()):
+                action = suite.space.canonical(ahead[0], screen)
+                found = await OracleCritic(environment)(action)
+                assert found.score == GOOD, (page, action, found)
+                result = await environment.step(action)
+                screen = result.observation
+            outcome = None if result is None else result.outcome
+            assert outcome is not None, page
+            assert outcome.success, page
+            await environment.close()
+    finally:
+        await suite.close()

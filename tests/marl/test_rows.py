@@ -71,7 +71,7 @@ def pair(ref: ReplyRef, cell: Utterance, **changes: object) -> PreferencePair:
         rejected=(),
         synthetic="Action: nothing of use",
         prompt=cell.prompt.hash,
-        critic="oracle-1",
+        critic="oracle-2",
     )
     return replace(made, **changes)
 
@@ -91,7 +91,7 @@ def test_every_recorded_prompt_is_made_again_byte_for_byte(played: Record, chat:
         assert f"{row.prompt.system}\f{row.prompt.shared}" == played.prefix(cell.prompt.prefix)
         assert len(row.prompt.segments) == 3 * len(cell.heard) + 1  # before, said, after; and the header
         assert (row.reply, row.rejected) == (cell.text, "Action: nothing of use")
-        assert row.provenance.teacher == "oracle-1"
+        assert row.provenance.teacher == "oracle-2"
 
 
 def test_a_correction_is_learned_under_the_input_of_who_erred_and_by_its_policy(

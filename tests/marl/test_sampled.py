@@ -84,7 +84,7 @@ def against(ref: ReplyRef, cell: Utterance, other: ReplyRef | None) -> Preferenc
         rejected=() if other is None else (other,),
         synthetic="Action: nothing of use" if other is None else None,
         prompt=cell.prompt.hash,
-        critic="oracle-1",
+        critic="oracle-2",
     )
 
 

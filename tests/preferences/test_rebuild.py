@@ -101,7 +101,7 @@ def test_a_run_without_pairs_is_judged_by_the_oracle_and_paired_with_the_sampler
     assert result.stored is not None
     head = result.stored.head
     assert (result.stored.name, result.new, result.changes, result.stopped) == ("oracle", True, None, None)
-    assert (head.labels, head.critic, head.adversary) == ("oracle", "oracle-1", "sampler-1")
+    assert (head.labels, head.critic, head.adversary) == ("oracle", "oracle-2", "sampler-1")
     assert result.judged == steps == len(read_labels(run, "oracle").judged)
     assert head.pairs == head.counts["adversary"] > 0
     assert result.asked >= head.pairs
@@ -263,7 +263,7 @@ def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_p
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     mine.write_text("kind: oracle\n")
     refusal = (
-        "were made with critic 'outcome-1', now it is 'oracle-1'; "
+        "were made with critic 'outcome-1', now it is 'oracle-2'; "
         "keep both with --labels mine-2 beside it, or take what is there with --labels mine instead"
     )
     for name in ("mine", str(mine)):
@@ -271,7 +271,7 @@ def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_p
             made(run, own, critic=name)
     new = made(run, own, critic="mine", labels="mine-2")
     assert new.stored is not None
-    assert (new.judged, new.stored.head.critic, new.stored.head.labels) == (len(cases_of(run)), "oracle-1", "mine-2")
+    assert (new.judged, new.stored.head.critic, new.stored.head.labels) == (len(cases_of(run)), "oracle-2", "mine-2")
     assert made(run, own, critic="mine", labels="mine-2").judged == 0
     old = made(run, own, labels="mine")
     assert old.stored is not None
@@ -299,7 +299,7 @@ def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: 
         result = made(run, library, critic=name)
         assert result.stored is not None
         assert (result.judged, result.stored.head.labels, result.stored.head.critic) == (0, name, "hand-1")
-    with pytest.raises(UsageError, match=r"'oracle' of .* were made with critic 'hand-1', now it is 'oracle-1'"):
+    with pytest.raises(UsageError, match=r"'oracle' of .* were made with critic 'hand-1', now it is 'oracle-2'"):
         made(run, library, critic="oracle")
     assert made(run, library, labels="oracle").judged == 0
     with pytest.raises(UsageError, match=r"--labels new: --critic hand names labels that are there already"):

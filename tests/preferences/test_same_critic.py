@@ -88,10 +88,10 @@ def test_a_reward_model_that_was_moved_is_the_same_where_its_weights_are_known(t
 
 
 def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() -> None:
-    by_oracle, by_hand = LabelHead(critic="oracle-1"), LabelHead(critic="hand-1")
+    by_oracle, by_hand = LabelHead(critic="oracle-2"), LabelHead(critic="hand-1")
     oracle = CriticDefinition(kind="oracle")
     assert other_than("mine", by_oracle, head_now(oracle, {}, by_oracle)) is None
-    assert other_than("mine", by_hand, head_now(oracle, {}, by_hand)) == "critic 'hand-1', now it is 'oracle-1'"
+    assert other_than("mine", by_hand, head_now(oracle, {}, by_hand)) == "critic 'hand-1', now it is 'oracle-2'"
 
 
 def test_a_secret_is_compared_as_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:

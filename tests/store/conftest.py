@@ -115,7 +115,7 @@ def make_step(index: int, *, privileged: bool = False, screen: Observation | Non
     )
 
 
-def make_label(trajectory: str, *, maker: str = "oracle-1", score: float | None = 1.0, pairs: bool = True) -> Label:
+def make_label(trajectory: str, *, maker: str = "oracle-2", score: float | None = 1.0, pairs: bool = True) -> Label:
     cell, other = CellRef("ada", 0), CellRef("ben", 1)
     rewards = (
         CellReward(cell=cell, score=score, missing=None if score is not None else "no answer"),

@@ -70,7 +70,7 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "played": rate(20 + number, 40),
         "measured": rate(25 + number, 50),
         "steps": 240,
-        "rewards": Heat(agents=AGENTS, rounds=2, rates=((0.25, 0.5), (0.75, None)), critic="oracle-1"),
+        "rewards": Heat(agents=AGENTS, rounds=2, rates=((0.25, 0.5), (0.75, None)), critic="oracle-2"),
         "missing": {"not parsed": 3},
         "agreement": 0.5 + 0.1 * number,
         "entropy": 0.9 - 0.1 * number,

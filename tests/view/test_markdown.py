@@ -40,8 +40,8 @@ def test_a_training_is_told_number_by_number(overview, view_of):
         *("2 (best)", "55.0 [45.0, 65.0] (40)", "54.0 [44.0, 64.0] (50)", "240", "70.0", "0.7", "4", "60")
     ]
     assert table(text, "Rewards")[1:3] == [
-        ["1", "ada", "25.0", "50.0", "37.5", "oracle-1"],
-        ["1", "ben", "75.0", "–", "75.0", "oracle-1"],
+        ["1", "ada", "25.0", "50.0", "37.5", "oracle-2"],
+        ["1", "ben", "75.0", "–", "75.0", "oracle-2"],
     ]
     assert table(text, "Pairs")[1:3] == [["adversary", "100", "200"], ["contrast", "40", "40"]]
     assert table(text, "Training")[1] == ["1", "shared", "4", "12345", "0.175", "0.4", "87.5", ""]

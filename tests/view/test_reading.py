@@ -322,7 +322,7 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
     stale = inspector.step(id, *second, labels="second")
     assert "earlier play" in (stale.unjudged or "")
     assert {cell.score for cell in stale.cells} == {None}
-    assert inspector.step(id, *second, labels="oracle").critic == "oracle-1"
+    assert inspector.step(id, *second, labels="oracle").critic == "oracle-2"
     inspector.close()
 
 

@@ -56,6 +56,8 @@ class View:
 class MiniwobEnvironment:
     """One episode at a time, in a tab of its own from the first `reset` until `close`."""
 
+    solves_by_screen: Literal[True] = True
+
     def __init__(self, tabs: Tabs, view: View) -> None:
         self._tabs = tabs
         self._view = view
