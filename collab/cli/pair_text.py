@@ -152,7 +152,10 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     else:
         _say_changes(changes, stored.name, letters)
     if left := head.unjudged + sum(head.failed.values()):
-        note(f"{left} steps are not judged or could not be asked about; the same command asks again where it can")
+        note(
+            f"{left} steps are not judged or could not be asked about; the same command without --name, or with "
+            "another, asks again where it can"
+        )
     if stored.pairs:
         say(f"\nlook closer: collab pairs list {shlex.quote(str(run))} --name {stored.name}")
     else:

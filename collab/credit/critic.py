@@ -14,9 +14,11 @@ nor a place in a pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score >
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Protocol
 
 from collab.credit.case import Case
@@ -24,6 +26,9 @@ from collab.types import Action, CellRef, CellReward, RewardMatrix, Spent
 
 UNREAD = "its reply did not parse"
 """Cause of a missing score: there is no action to judge."""
+ABSENT = "the critic gave no score"
+NO_NUMBER = "the critic's score is no number"
+OUT_OF_RANGE = "the critic's score is outside of [0, 1]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,16 @@ class Word:
         """No score, for a cause."""
         return cls(score=None, missing=cause)
 
+    @classmethod
+    def of(cls, score: object, reason: str = "") -> Word:
+        """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped."""
+        if score is None:
+            return cls.none(ABSENT)
+        number = math.nan if isinstance(score, bool) or not isinstance(score, Real) else float(score)
+        if math.isnan(number):
+            return cls.none(NO_NUMBER)
+        return cls(score=number, reason=reason) if 0 <= number <= 1 else cls.none(OUT_OF_RANGE)
+
 
 def judgement_of(
     case: Case, critic: Critic, words: Mapping[CellRef, Word], calls: Iterable[CriticCall] = ()
@@ -136,6 +151,17 @@ def judgement_of(
         rewards.append(CellReward(cell=cell.cell, score=word.score, reason=word.reason, missing=word.missing))
     matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic=label_of(critic), rewards=tuple(rewards))
     return Judgement(case=case.digest, rewards=matrix, calls=tuple(calls))
+
+
+def sound(judgement: Judgement) -> Judgement:
+    """The same, and what is no score in [0, 1] is missing, whoever made it."""
+    rewards = tuple(one if one.missing and one.score is None else _sound(one) for one in judgement.rewards.rewards)
+    return replace(judgement, rewards=replace(judgement.rewards, rewards=rewards))
+
+
+def _sound(one: CellReward) -> CellReward:
+    word = Word.of(one.score, one.reason)
+    return replace(one, score=word.score, reason=word.reason, missing=word.missing)
 
 
 def to_all_equal(case: Case, words: Mapping[Action, Word]) -> dict[CellRef, Word]:

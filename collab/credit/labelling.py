@@ -22,7 +22,7 @@ from collab.config import Budget
 from collab.credit.adversary import FREE
 from collab.credit.asking import PartlyAnswered
 from collab.credit.case import Case
-from collab.credit.critic import UNREAD, Critic, Judgement, spent_on
+from collab.credit.critic import UNREAD, Critic, Judgement, sound, spent_on
 from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.redact import redact
@@ -177,7 +177,7 @@ class _Worker:
     async def _judge(self, case: Case) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
-                judgement = await self.critic.judge(case)
+                judgement = sound(await self.critic.judge(case))
                 _require_whole(case, judgement)
         except PartlyAnswered as failure:
             self._failed(case, failure.failure, failure.spent)

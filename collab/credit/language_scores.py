@@ -11,15 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, StrictInt
 
-from collab.credit.critic import Word
+from collab.credit.critic import ABSENT, Word
 from collab.credit.language_prompt import Proposal
 from collab.credit.replies import NO_ITEM, Item, Items, read_items
 
-ABSENT = "the critic gave no score"
 CUT = "the critic's reply was cut before its score"
 TWICE = "the critic gave two scores"
-NO_NUMBER = "the critic's score is no number"
-OUT_OF_RANGE = "the critic's score is outside of [0, 1]"
+STRAY = "the critic scored rounds that there are not"
+"""It may count them otherwise, and then mean others by those that there are."""
 
 
 def _number(given: Any) -> Any:
@@ -39,19 +38,25 @@ class Said(Item):
 
 
 def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) -> list[Word]:
-    """One word per proposal, in their order; items about anything else are left unread.
+    """One word per proposal, in their order; items about other agents are left unread.
+
+    Items about other rounds make all that was asked missing: nobody can tell which rounds the rest is about.
 
     Args:
         cut: whether the reply ended because it was too long.
     """
     found = read_items(text, Said)
+    if not {item.round for item in found.good} <= {proposal.round for proposal in proposals}:
+        return [Word.none(STRAY)] * len(proposals)
+    agents = {proposal.agent for proposal in proposals}
+    name = str.casefold if len({agent.casefold() for agent in agents}) == len(agents) else str
     said: dict[tuple[str, int], list[Said]] = {}
     for item in found.good:
-        said.setdefault((item.agent.casefold(), item.round), []).append(item)
+        said.setdefault((name(item.agent), item.round), []).append(item)
     absent = Word.none(_why_absent(found, cut))
     words = []
     for proposal in proposals:
-        items = said.get((proposal.agent.casefold(), proposal.round), [])
+        items = said.get((name(proposal.agent), proposal.round), [])
         words.append(absent if not items else _word(items[0]) if len(items) == 1 else Word.none(TWICE))
     return words
 
@@ -66,12 +71,4 @@ def _why_absent(found: Items[Said], cut: bool) -> str:
 
 
 def _word(item: Said) -> Word:
-    score = item.score
-    if score is None:
-        return Word.none(ABSENT)
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        return Word.none(NO_NUMBER)
-    if not 0 <= score <= 1:
-        return Word.none(OUT_OF_RANGE)
-    reason = " ".join(item.reason.split()) if isinstance(item.reason, str) else ""
-    return Word(score=float(score), reason=reason)
+    return Word.of(item.score, " ".join(item.reason.split()) if isinstance(item.reason, str) else "")

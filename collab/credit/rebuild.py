@@ -63,12 +63,9 @@ class Rebuilder:
 
         Returns:
             None where the suite is not deterministic (what was done there cannot be done again), and where steps
-            of the record are lost.
-
-        Raises:
-            RunFormatError: the episode was recorded in another environment or with another version of it.
+            of the record are lost. Opening it raises RunFormatError where the episode was recorded in another
+            environment or with another version of it.
         """
-        check_version(trajectory, self.suite)
         whole = [one.index for one in trajectory.steps[: step + 1]] == list(range(step + 1))
         possible = whole and "deterministic" in self.suite.capabilities
         return Rebuilt(self.room, trajectory, step) if possible else None
@@ -88,6 +85,7 @@ class Rebuilt:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Environment]:
+        check_version(self.trajectory, self.room.suite)
         async with self.room.opened() as environment:
             await self._rebuild(environment)
             yield environment

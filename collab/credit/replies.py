@@ -139,12 +139,14 @@ def _no_constant(name: str) -> Any:
 def _objects(value: Any, kind: type[Item]) -> Iterator[dict[str, Any]]:
     """The objects that are items: those of a list, of the one list that an object wraps, or the object itself.
 
-    Beside the list the object may hold other things, an analysis for example.
+    Beside the list the object may hold other things, an analysis for example, as a list, too.
     """
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
     elif isinstance(value, dict):
         lists = [inner for inner in value.values() if isinstance(inner, list) and _holds_objects(inner)]
+        if len(lists) > 1:
+            lists = [inner for inner in lists if any(isinstance(item, dict) and _fits(item, kind) for item in inner)]
         if len(value) == 1 and [] in value.values():
             return
         if len(lists) == 1 and not _fits(value, kind):

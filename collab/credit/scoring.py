@@ -18,8 +18,7 @@ from dataclasses import replace
 
 from collab.credit.asking import prompt_hash
 from collab.credit.case import Case
-from collab.credit.critic import CriticCall, Judgement, Word, judgement_of, to_all_equal
-from collab.credit.language_scores import NO_NUMBER
+from collab.credit.critic import NO_NUMBER, CriticCall, Judgement, Word, judgement_of, to_all_equal
 from collab.credit.scoring_prompt import ScoringPrompts
 from collab.errors import ConfigError
 from collab.models.reward import RewardModel, Scored

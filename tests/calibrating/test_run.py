@@ -15,8 +15,8 @@ from collab.calibrating.estimate import estimate
 from collab.calibrating.run import Progress, resume, start
 from collab.config import Budget
 from collab.credit.calibration_record import FILE, PICTURE, read_record
+from collab.credit.critic import ABSENT, OUT_OF_RANGE
 from collab.credit.labels import labellings, read_labels
-from collab.credit.language_scores import ABSENT, OUT_OF_RANGE
 from collab.errors import RunFormatError, UsageError
 from collab.models.fake_server import FakeServer, Fault
 from collab.models.layout import weights_digest

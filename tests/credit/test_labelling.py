@@ -19,7 +19,7 @@ import pytest
 
 from collab.config import Budget
 from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement
+from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement
 from collab.credit.labelling import PATIENCE, Labelling, label
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.language import LanguageCritic
@@ -32,7 +32,7 @@ from collab.library import root
 from collab.models.fake_server import FakeServer
 from collab.models.openai import OpenAIModel
 from collab.models.scripted import ScriptedModel
-from collab.types import Trajectory
+from collab.types import CellReward, RewardMatrix, Trajectory
 
 HEAD = LabelHead(critic="test-1")
 
@@ -187,6 +187,33 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
         labelled(run, many[begin : begin + 4], critic, concurrency=1, so_far=told)
     assert (len(critic.asked), told.judged, told.failed) == (4 + PATIENCE, 1, 3 + PATIENCE)
     assert str(told.stopped).startswith(f"{PATIENCE} failures in a row")
+
+
+@pytest.mark.parametrize(
+    ("score", "cause"),
+    [
+        (1.7, OUT_OF_RANGE),
+        (-3, OUT_OF_RANGE),
+        (float("inf"), OUT_OF_RANGE),
+        (float("nan"), NO_NUMBER),
+        ("0.9", NO_NUMBER),
+        (True, NO_NUMBER),
+        (None, ABSENT),
+    ],
+)
+def test_what_is_no_score_is_missing_whoever_made_it(run: Path, found: list[Case], score: Any, cause: str) -> None:
+    class Odd:
+        name, version = "odd", "1"
+
+        async def judge(self, case: Case) -> Judgement:
+            rewards = tuple(CellReward(cell=cell.cell, score=score) for cell in case.matrix)
+            matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic="odd-1", rewards=rewards)
+            return Judgement(case=case.digest, rewards=matrix)
+
+    told = labelled(run, found[:1], Odd())
+    assert told.missing == {cause: len(found[0].matrix.utterances)}
+    (judgement,) = read_labels(run, "one").judged.values()
+    assert {one.score for one in judgement.rewards.rewards} == {None}
 
 
 def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[Case]) -> None:

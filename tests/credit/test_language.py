@@ -14,10 +14,10 @@ import pytest
 
 from collab.credit.asking import PartlyAnswered, first_failure, prompt_hash
 from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD, Judgement
+from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement
 from collab.credit.language import TOO_LONG, LanguageCritic
 from collab.credit.language_prompt import CriticPrompts, permuted, questions, read_critic_prompts
-from collab.credit.language_scores import ABSENT, CUT, NO_NUMBER, OUT_OF_RANGE, TWICE, read_scores
+from collab.credit.language_scores import CUT, STRAY, TWICE, read_scores
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root
@@ -215,6 +215,25 @@ def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> No
     judgement, _ = judge(twelve, says, permute=False)
     assert missing_of(judgement) == {OUT_OF_RANGE: 3, NO_NUMBER: 4, ABSENT: 1}
     assert [one.reward for one in judgement.rewards.rewards][-4:] == [0, 1, 0, 1]
+
+
+def test_scores_of_rounds_that_there_are_not_are_nobodys(twelve: Case) -> None:
+    """Counted from 0, two of three rounds would be taken for others."""
+
+    def says(asked: Asked) -> str:
+        return scores([{**one, "round": one["round"] - 1} for one in asked], lambda one: 0.9)
+
+    judgement, _ = judge(twelve, says, permute=False)
+    assert set(missing_of(judgement)) == {STRAY}
+    assert judgement.silent
+
+
+def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: Case) -> None:
+    names = {"ada": "A", "ben": "a", "cyd": "B", "dee": "b"}
+    found = [replace(one, agent=names[one.agent]) for one in asked_about(twelve)[0]]
+    asked = [{"agent": one.agent, "round": one.round, "action": "x"} for one in found]
+    words = read_scores(scores(asked, lambda one: 0.9 if one["agent"].isupper() else 0.1), found)
+    assert [word.score for word in words] == [0.9 if one.agent.isupper() else 0.1 for one in found]
 
 
 def asked_about(twelve: Case) -> tuple[list[Any], Asked]:

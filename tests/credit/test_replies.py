@@ -28,6 +28,7 @@ def answers(*items: dict[str, object]) -> tuple[Answer, ...]:
         f"'{json.dumps(ONE)}'\n'{json.dumps(TWO)}'",
         f"<think>Perhaps {json.dumps(TWO)}?</think>{json.dumps([ONE, TWO])}",
         json.dumps({"analysis": "There are two.", "answers": [ONE, TWO]}),
+        json.dumps({"analysis": [{"step": 1}, {"step": 2}], "answers": [ONE, TWO]}),
         json.dumps({"answers": [ONE, TWO], "sure": True, "left_out": []}),
     ],
 )

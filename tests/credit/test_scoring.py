@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from collab.credit.asking import prompt_hash
 from collab.credit.case import Case, cases
-from collab.credit.critic import UNREAD
-from collab.credit.language_scores import NO_NUMBER
+from collab.credit.critic import NO_NUMBER, UNREAD
 from collab.credit.scoring import TOO_LONG, ModelCritic, score_of
 from collab.credit.scoring_prompt import ScoringPrompts, read_scoring_prompts
 from collab.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.credit.language_scores import ABSENT, OUT_OF_RANGE
+from collab.credit.critic import ABSENT, OUT_OF_RANGE
 from collab.credit.pair_store import read_pairs
 from collab.marl import school
 from collab.models.fake_server import FakeServer
