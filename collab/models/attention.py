@@ -266,10 +266,15 @@ def _attend_rows(
         absent = rows.absent.expand(-1, -1, heads // groups, -1)
         output, lse = _flash(folded, keys, values, attn_mask=absent, scale=scale)
     else:
-        scores = (folded @ keys.transpose(-1, -2)).float() * scale + rows.absent
-        lse = scores.logsumexp(-1)
-        output = (scores - lse[..., None]).exp().to(values.dtype) @ values
+        output, lse = _attend_masked(folded, keys, values, rows.absent, scale)
     return output.reshape(count, heads, size).float(), lse.reshape(count, heads)
+
+
+def _attend_masked(query: Tensor, key: Tensor, value: Tensor, absent: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Plain matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
+    scores = (query @ key.transpose(-1, -2)).float() * scale + absent
+    lse = scores.logsumexp(-1)
+    return (scores - lse[..., None]).exp().to(value.dtype) @ value, lse
 
 
 def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:

@@ -75,6 +75,19 @@ def _portable(function):  # type: ignore[no-untyped-def]
     return call
 
 
+def test_rows_without_a_fused_kernel_are_the_same() -> None:
+    """One row of no keys but its own, one that is full, one in between."""
+    kv, lengths = numbers(1, 2, 3, 2, 9, 16), torch.tensor([0, 8, 4])
+    rows = Rows(first=0, kv=kv, lengths=lengths, longest=9)
+    query, key, value = numbers(3, 4, 16), numbers(2, 3, 16), numbers(2, 3, 16, seed=1)
+    output, lse = attention._attend_rows(rows, 0, query, key, value, 0.25)
+    folded = query.view(3, 2, 2, 16)
+    plain, plain_lse = attention._attend_masked(folded, kv[0, 0], kv[0, 1], rows.absent, 0.25)
+    assert torch.allclose(output, plain.reshape(3, 4, 16), atol=2e-6)
+    assert torch.allclose(lse, plain_lse.reshape(3, 4), atol=2e-6)
+    assert torch.allclose(output[0], value[:, 0].repeat_interleave(2, 0), atol=2e-6)
+
+
 def test_tables_of_scores_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, value = numbers(30, 4, 16), numbers(2, 50, 16), numbers(2, 50, 16, seed=5)
     expected = [
