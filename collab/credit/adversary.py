@@ -86,6 +86,11 @@ class Adversary(Protocol):
         ...
 
 
+def reads_rewarded(adversary: Adversary) -> bool:
+    """Whether answers depend on what else of a step was rewarded; unless an adversary says otherwise, they do."""
+    return bool(getattr(adversary, "reads_rewarded", True))
+
+
 def label_of(adversary: Adversary) -> str:
     """Who it is, with its version, e.g. "sampler-1"."""
     return f"{adversary.name}-{adversary.version}"

@@ -84,6 +84,8 @@ class LanguageAdversary:
 
     name = "llm"
     version = "1"
+    reads_rewarded = False
+    """It reads what the cell read, and what the cell said."""
 
     def __init__(
         self,

@@ -6,9 +6,9 @@
     with ProposalMemory(run) as memory:
         adversary = RememberingAdversary(LanguageAdversary(model=model, texts=texts), memory, options=options)
 
-An occasion is known again by all that decides the answer: adversary, options, prompt, right and rewarded actions, seed.
-Lines are only ever appended, so that pairs that are made again, for another critic or after a kill, rest on the very
-same replies.
+An occasion is known again by all that decides the answer: adversary, options, prompt, right action, seed, and where the
+adversary reads them the rewarded actions, which another threshold or critic changes. Lines are only ever appended, so
+that pairs that are made again, for another critic or after a kill, rest on the very same replies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of
+from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.credit.asking import prompt_hash, text_hash
 from collab.errors import CollabError, RunFormatError, UsageError
 from collab.redact import hide, known_secrets
@@ -155,7 +155,8 @@ class RememberingAdversary:
 
     def _key(self, occasion: Occasion) -> str:
         space = occasion.case.space
-        rewarded = sorted(space.format(action) for action in occasion.rewarded)
+        read = occasion.rewarded if reads_rewarded(self._adversary) else ()
+        rewarded = sorted(space.format(action) for action in read)
         asked = [label_of(self._adversary), self._options, prompt_hash(occasion.prompt), occasion.case.digest]
         return text_hash(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))
 

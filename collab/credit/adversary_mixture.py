@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collab.credit.adversary import Adversary, Occasion, Proposal, label_of
+from collab.credit.adversary import Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.errors import ConfigError
 from collab.seeds import derive, generator
 
@@ -36,6 +36,11 @@ class MixtureAdversary:
     def version(self) -> str:
         """Its parts with their versions."""
         return "+".join(label_of(adversary) for adversary, _ in self._parts)
+
+    @property
+    def reads_rewarded(self) -> bool:
+        """Whether one of its parts does."""
+        return any(reads_rewarded(adversary) for adversary, _ in self._parts)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
         """What the drawn one says; Refusal and ModelFailure as that one raises them."""

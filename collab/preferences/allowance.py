@@ -8,7 +8,7 @@ from typing import Protocol
 
 from collab.collector import Progress as Meter
 from collab.config import Budget
-from collab.credit.adversary import Adversary, Occasion, Proposal
+from collab.credit.adversary import Adversary, Occasion, Proposal, reads_rewarded
 from collab.errors import RunError, UsageError
 from collab.models.base import Capabilities
 
@@ -46,6 +46,11 @@ class AllowedAdversary:
     def version(self) -> str:
         """Of the one that is asked."""
         return self.adversary.version
+
+    @property
+    def reads_rewarded(self) -> bool:
+        """Of the one that is asked."""
+        return reads_rewarded(self.adversary)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
         """What the other says.

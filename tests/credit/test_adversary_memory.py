@@ -12,6 +12,8 @@ import pytest
 from collab.credit.adversary import FREE, Occasion, Proposal, Refusal
 from collab.credit.adversary_language import LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
+from collab.credit.adversary_mixture import MixtureAdversary
+from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import root
@@ -79,7 +81,6 @@ def test_whatever_decides_the_answer_is_asked_about_anew(run, occasions) -> None
     ask(run, [one], model(), temperature=0.7)
     for asked, options in (
         (replace(one, seed=99), {"temperature": 0.7}),
-        (replace(one, rewarded=one.rewarded | {other.right}), {"temperature": 0.7}),
         (replace(one, cell=other.cell), {"temperature": 0.7}),
         (replace(one, prompt=replace(one.prompt, shared="Another screen")), {"temperature": 0.7}),
         (one, {"temperature": 0.1}),
@@ -87,6 +88,27 @@ def test_whatever_decides_the_answer_is_asked_about_anew(run, occasions) -> None
         speaker = model()
         ask(run, [asked], speaker, **options)
         assert speaker.calls == 1
+
+
+def test_what_else_was_rewarded_is_asked_about_anew_where_it_is_read(run, occasions) -> None:  # type: ignore[no-untyped-def]
+    """A model reads what the cell read: under another threshold its answer is the one that was paid for."""
+    one, other = occasions[0], next(each for each in occasions if each.right != occasions[0].right)
+    changed = replace(one, rewarded=one.rewarded | {other.right})
+    ask(run, [one], model())
+    silent = model()
+    assert ask(run, [changed], silent)[0] is not None
+    assert silent.calls == 0
+    language = LanguageAdversary(model=model(), texts=read_adversary_prompts(root() / "prompts" / "adversary"))
+    alone, mixed = MixtureAdversary([(language, 1)]), MixtureAdversary([(language, 1), (SamplerAdversary(), 1)])
+    with ProposalMemory(run) as memory:
+        for adversary, known in (
+            (MixtureAdversary([(language, 1)]), True),
+            (SamplerAdversary(), False),
+            (mixed, False),
+        ):
+            remembering = RememberingAdversary(adversary, memory, options={})
+            keys = {remembering._key(asked) for asked in (one, changed)}
+            assert (len(keys) == 1) == known
 
 
 def test_a_secret_is_kept_nowhere_and_changes_nothing_between_the_first_time_and_the_next(
