@@ -101,11 +101,7 @@ def test_what_else_was_rewarded_is_asked_about_anew_where_it_is_read(run, occasi
     language = LanguageAdversary(model=model(), texts=read_adversary_prompts(root() / "prompts" / "adversary"))
     alone, mixed = MixtureAdversary([(language, 1)]), MixtureAdversary([(language, 1), (SamplerAdversary(), 1)])
     with ProposalMemory(run) as memory:
-        for adversary, known in (
-            (MixtureAdversary([(language, 1)]), True),
-            (SamplerAdversary(), False),
-            (mixed, False),
-        ):
+        for adversary, known in ((alone, True), (SamplerAdversary(), False), (mixed, False)):
             remembering = RememberingAdversary(adversary, memory, options={})
             keys = {remembering._key(asked) for asked in (one, changed)}
             assert (len(keys) == 1) == known
