@@ -30,13 +30,13 @@ def served(digest_of: Mapping[str, Any]) -> str:
     return bench(options={"model": {"kind": "openai", "options": options}}).digest
 
 
-@pytest.mark.parametrize("name", ["critic-oracle", "critic-outcome", "critic-llm"])
+@pytest.mark.parametrize("name", ["critic-oracle", "critic-outcome", "critic-replay", "critic-llm"])
 def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     library = Library()
     definition = load_critic(library, name)
     made = Bench.of(name, definition, critic_texts(library, definition))
-    assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == name.removeprefix("critic-")
+    assert made.critic(seed=3, attempt=1).name == made.label.rpartition("-")[0] == load_critic(library, name).kind
     assert (made.model is not None) == bool(made.texts) == (name == "critic-llm")
 
 
