@@ -153,7 +153,10 @@ def _critic(
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; say whose decide: --critic NAME")
     if name is None and not there and ORACLE not in capabilities:
-        raise UsageError(f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic critic-replay, or another one")
+        raise UsageError(
+            f"{wish.run}: nobody judged it, and its environment knows no solutions; say --critic NAME, for example "
+            "critic-replay"
+        )
     name = name or next(iter(there), ORACLE)
     return labelled(wish.run, name) if name in there else critic_named(library, name, wish.run, seed)
 
