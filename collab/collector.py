@@ -28,6 +28,8 @@ from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
 
 PATIENCE = 10
+USED_UP = "budget used up"
+"""Begins what is said where a limit ends something."""
 """Infrastructure failures in a row before a collection stops."""
 
 
@@ -142,11 +144,11 @@ class Progress:
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
         if budget.usd is not None and self.cost_usd >= budget.usd:
-            return f"budget used up: {self.cost_usd:.4f} of {budget.usd:g} USD"
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
         if budget.tokens is not None and self.tokens >= budget.tokens:
-            return f"budget used up: {self.tokens} of {budget.tokens} tokens"
+            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
-            return f"budget used up: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
+            return f"{USED_UP}: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
         return None
 
 

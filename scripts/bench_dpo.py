@@ -60,6 +60,10 @@ VOCABULARY = 151_936
 CELLS = ((500, 40), (2000, 80), (8000, 100))
 CLOSE = {"logp": 1e-4, "loss": 1e-5}
 """Differences between arms that rounding explains in float32."""
+SAME = ("device", "threads")
+"""Of `machine`, what all cells of a file have in common."""
+MEASURED_ON = (*SAME, "load", "gemm_gflops")
+"""Of `machine`, what a cell tells."""
 
 PairIds = dict[str, list[int]]
 
@@ -183,10 +187,14 @@ def make_arms(model: Any, folder: Path, options: argparse.Namespace) -> dict[str
 
 
 def measure(
-    arms: dict[str, Arm], model: Any, cell: tuple[int, int, int], options: argparse.Namespace, peak: float
+    arms: dict[str, Arm],
+    model: Any,
+    cell: tuple[int, int, int],
+    options: argparse.Namespace,
+    here: dict[str, Any],
 ) -> dict[str, Any]:
-    """All arms at one cell."""
-    prefix, reply, count = cell
+    """All arms at one cell; `here` as of `machine`."""
+    (prefix, reply, count), peak = cell, here["gemm_gflops"]
     pairs = make_pairs(prefix, reply, count, seed=0, vocabulary=model.config.vocab_size)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     factor = 1 if 2 * count * (prefix + reply) <= options.direct else count
@@ -224,6 +232,7 @@ def measure(
         "pairs_at_once": {name: arm.at_once for name, arm in arms.items()},
         "memory_mb": {name: round(arm.memory, 1) for name, arm in arms.items()},
         "repeat": options.repeat,
+        "machine": {name: here[name] for name in MEASURED_ON},
         **compare(arms, logps, factor, options.dtype),
     }
 
@@ -312,8 +321,8 @@ def main() -> None:
     """Measure the cells that are missing, print a line for each and the JSON."""
     options = arguments()
     bound_caches()
-    report: dict[str, Any] = {"machine": machine(options.device, options.dtype), "settings": settings(options)}
-    report["cells"] = known(options)
+    here = machine(options.device, options.dtype)
+    report: dict[str, Any] = {"machine": here, "settings": settings(options), "cells": known(options, here)}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder), options)
         arms = make_arms(model, Path(folder), options)
@@ -321,7 +330,7 @@ def main() -> None:
             for pairs in options.pairs:
                 if any((one["prefix_tokens"], one["pairs"]) == (prefix, pairs) for one in report["cells"]):
                     continue
-                cell = measure(arms, model, (prefix, reply, pairs), options, report["machine"]["gemm_gflops"])
+                cell = measure(arms, model, (prefix, reply, pairs), options, here)
                 report["cells"].append(cell)
                 print(line(cell), flush=True)
                 write(report, options.out)
@@ -352,8 +361,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     return {"version": 2, **{name: getattr(options, name) for name in names}}
 
 
-def known(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Cells measured before under the same settings."""
+def known(options: argparse.Namespace, here: dict[str, Any]) -> list[dict[str, Any]]:
+    """Cells measured before under the same settings on the same machine; SystemExit where there are others."""
     if options.out is None or not options.out.exists():
         return []
     before, own = json.loads(options.out.read_text(encoding="utf-8")), settings(options)
@@ -362,6 +371,13 @@ def known(options: argparse.Namespace) -> list[dict[str, Any]]:
         differ = ", ".join(f"{name} {theirs[name]}, now {own[name]}" for name in own if theirs[name] != own[name])
         raise SystemExit(f"{options.out} was measured with other settings ({differ}); name another file")
     cells: list[dict[str, Any]] = before["cells"]
+    for cell in cells:
+        there = cell.get("machine")
+        if there is None:  # the file's machine is that of its last call alone
+            raise SystemExit(f"{options.out} does not say what its cells were measured on; name another file")
+        differ = ", ".join(f"{name} {there[name]}, now {here[name]}" for name in SAME if there[name] != here[name])
+        if differ:
+            raise SystemExit(f"{options.out} was measured on another machine ({differ}); name another file")
     return cells
 
 

@@ -85,7 +85,7 @@ def configure(
     from collab.config import Budget, run_config
     from collab.marl.policy import trained_agents
 
-    trained = trained_agents(definitions, agents, graph) if "@" in agents else None
+    trained = trained_agents(definitions, agents, graph)
     config = run_config(
         library=definitions,
         purpose=purpose,

@@ -184,7 +184,10 @@ def _display() -> Iterator[_Display]:
             rest = Text("\n".join(below), overflow="fold")
             live.update(Group(spinner, rest) if below else spinner, refresh=True)
 
-        yield _Live(update)
+        try:
+            yield _Live(update)
+        finally:
+            live.update("", refresh=True)  # rich draws the last frame whole, and cannot erase what is out at the top
 
 
 async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:

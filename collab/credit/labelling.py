@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from collab.collector import USED_UP
 from collab.config import Budget
 from collab.credit.adversary import FREE
 from collab.credit.asking import PartlyAnswered
@@ -91,11 +92,11 @@ class Labelling:
         minutes = (time.monotonic() - self.started) / 60
         tokens = self.prompt_tokens + self.completion_tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
-            return f"budget used up: {self.cost_usd:.4f} of {budget.usd:g} USD"
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
         if budget.tokens is not None and tokens >= budget.tokens:
-            return f"budget used up: {tokens} of {budget.tokens} tokens"
+            return f"{USED_UP}: {tokens} of {budget.tokens} tokens"
         if budget.minutes is not None and minutes >= budget.minutes:
-            return f"budget used up: {minutes:.1f} of {budget.minutes:g} minutes"
+            return f"{USED_UP}: {minutes:.1f} of {budget.minutes:g} minutes"
         return None
 
 

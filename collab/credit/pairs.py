@@ -39,6 +39,8 @@ Reply: TypeAlias = tuple[ReplyRef, Utterance]
 
 NOTHING = "no source had anything worse"
 BEYOND_CAP = "beyond the most pairs per state"
+ALL_RIGHT = "nobody in the step erred"
+NOBODY_RIGHT = "nobody in the step was right"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,8 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
             counts[NOTHING] += 1
         else:
             made.append(found)
+    if sources.correction:
+        counts += _uncorrected(step, alone=not (sources.adversary or sources.contrast))
     made = sorted([*made, *_corrected(step, sources.correction, seed)], key=lambda one: _answered(one[0]))
     kept = made if cap is None else _capped(made, step, seed, cap)
     counts.update(one.source for one, _ in kept)
@@ -232,6 +236,18 @@ def _corrected(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple[Pre
         better = correction(step, wrong)
         if better is not None and generator(step.seed(seed, "correction", wrong.cell)).random() < chance:
             yield _said(step, "correction", better, wrong), not heard_alike(wrong, better)
+
+
+def _uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
+    """Why a step has nothing to correct, by the cells that are concerned.
+
+    Args:
+        alone: whether corrections are all that rewarded cells may have a part in.
+    """
+    wrong, good = list(with_reward(step, 0)), rewarded(step)
+    if wrong and not good:
+        return Counter({NOBODY_RIGHT: len(wrong)})
+    return Counter({ALL_RIGHT: len(good)} if alone and not wrong else {})
 
 
 def _answered(pair: PreferencePair) -> CellRef:

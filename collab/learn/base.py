@@ -34,11 +34,22 @@ class Base:
 
 
 def open_base(path: str, recipe: Recipe) -> Base:
-    """Check a checkpoint before anything is loaded.
+    """Check a checkpoint before anything is loaded; arguments and errors as of `check_base`."""
+    chat, config = check_base(path, recipe)
+    folder = Path(checkpoint(path))
+    return Base(path=str(folder), digest=weights_digest(folder), chat=chat, config=config)
+
+
+def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatTokenizer, Any]:
+    """Look at a checkpoint without reading its weights.
 
     Args:
         path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
         recipe: whose context it must bear.
+        settings: what settings of the recipe begin with where it is asked for, e.g. "dpo.".
+
+    Returns:
+        Its tokenizer, and transformers' configuration of its text part.
 
     Raises:
         ConfigError: something of it is missing or does not fit; says what.
@@ -60,14 +71,14 @@ def open_base(path: str, recipe: Recipe) -> Base:
     if recipe.context > config.max_position_embeddings:
         raise ConfigError(
             f"--base {path}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
-            f"--set context={config.max_position_embeddings}"
+            f"--set {settings}context={config.max_position_embeddings}"
         )
     if chat.size > config.vocab_size:
         raise ConfigError(
             f"--base {path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
             "the tokenizer belongs to another model"
         )
-    return Base(path=str(folder), digest=weights_digest(folder), chat=chat, config=config)
+    return chat, config
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
     Raises:
         ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
     """
-    reason = _obstacle(model) or _probe(model, context)
+    reason = obstacle(model) or _probe(model, context)
     if reason is not None:
         raise ConfigError(
             f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
@@ -161,7 +161,7 @@ def _score(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, T
     return chosen, entropy, mean, top
 
 
-def _obstacle(model: Any) -> str | None:
+def obstacle(model: Any) -> str | None:
     """Why it cannot be, as far as its configuration tells."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -105,7 +105,7 @@ def sft_trainer(
         data_collator=collate_examples(examples, _padding(tokenizer), prompts=weight > 0),
         train_dataset=positions(examples),
         processing_class=tokenizer,
-        peft_config=_adapter(model, recipe),
+        peft_config=adapter_of(model, recipe),
     )
     trainer.prompt_weight = weight
     score_labels_only(innermost(trainer.model), computing(trainer))
@@ -132,7 +132,7 @@ def dpo_trainer(
         data_collator=collate_pairs(pairs, _padding(tokenizer)),
         train_dataset=positions(pairs),
         processing_class=tokenizer,
-        peft_config=_adapter(model, recipe),
+        peft_config=adapter_of(model, recipe),
     )
     if recipe.sharing == "none":
         score_labels_only(innermost(trainer.model), computing(trainer))
@@ -155,7 +155,7 @@ def trajectory_trainer(
         args=_dpo_config(recipe, options),
         train_dataset=positions(items),
         processing_class=tokenizer,
-        peft_config=_adapter(model, recipe),
+        peft_config=adapter_of(model, recipe),
     )
     trainer.collate = collate_trajectories(items, prepared.trajectories or (), _padding(tokenizer))
     trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
@@ -224,7 +224,7 @@ def _padding(tokenizer: Any) -> int:
     return int(tokenizer.eos_token_id if padding is None else padding)
 
 
-def _adapter(model: Any, recipe: Recipe) -> Any:
+def adapter_of(model: Any, recipe: Recipe) -> Any:
     """PEFT's configuration of the recipe's adapter; None for full weights.
 
     Raises:

@@ -16,7 +16,7 @@ from collab.marl.ablation import ablated, check_settings
 from collab.marl.config import MarlConfig, Method, check_seeds
 from collab.marl.origin import origin_of
 from collab.marl.play import draw
-from collab.marl.policy import first_policy, trained_agents
+from collab.marl.policy import first_policy, placed, trained_agents
 from collab.preferences.adversaries import adversary_asked
 from collab.resolve import with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
@@ -77,7 +77,7 @@ async def configure(
     }
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
     run = await resolved(run, once_per_task=method.episodes is None and method.steps is None, split=split)
-    run = with_prompts(_planned(run, method), library)
+    run = placed(with_prompts(_planned(run, method), library))
     first_policy(run, method)
     critic = load_critic(library, method.critic)
     config = MarlConfig(
@@ -124,4 +124,4 @@ async def _held_out(
     episodes = method.held_out.episodes
     run = run_config(purpose="eval", episodes=episodes, seed=seed, **names)
     run = await resolved(run, once_per_task=episodes is None, split=None if split is None else NEW_SEEDS)
-    return with_prompts(run, library)
+    return placed(with_prompts(run, library))

@@ -16,6 +16,7 @@ from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
 from collab.marl.heat import lengths_of
 from collab.marl.policy import first_policy, playing
+from collab.marl.suited import check_suited
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.parties import opened_critic
 from collab.runs import check
@@ -79,7 +80,8 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     What is wrong with them is found before anything is written, played or paid for.
 
     Raises:
-        ConfigError: one cannot be built; its key is missing, for example. Or a team that is to explore as hot as at
+        ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
+            team that is to explore as hot as at
             first has a checkpoint whose last norm cannot be read.
         UsageError: a limit is on something that one of them does not count; the environment cannot be opened because
             something is not installed.
@@ -88,6 +90,7 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     """
     method, run = config.method, config.run
     first = first_policy(run, method)
+    check_suited(config)
     call_s = run.environment.limits.call_s
     if method.is_judged:
         async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):

@@ -25,6 +25,8 @@ _KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, Training
 """Failures, the general one last."""
 _AGAIN = "start again"
 """The next move while there is nothing to go on with."""
+_ALONE = "then collab runs resume "
+"""What comes before the directory of a run that cannot be written, at the end of the message; see `writing`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ class HeadFile:
             if self.resume in str(error):
                 raise
             kind = next(one for one in _KINDS if isinstance(error, one))
-            raise kind(f"{error}; all of the {self.noun} goes on with: {self.resume}") from error
+            what, alone, _ = str(error).partition(_ALONE)  # of a part, that command would be refused
+            how = f"then {self.resume}" if alone else f"; all of the {self.noun} goes on with: {self.resume}"
+            raise kind(what + how) from error
         finally:
             lock.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,10 +127,24 @@ async def resume(
     check_device(grant.device)
     config = validate(MarlConfig, head["config"], str(folder.file))
     check_processes(config.method.processes, grant.device, config.method.parallelism)
-    if base_digests(config) != head["base"]:
-        raise RunFormatError(f"{path}: the checkpoint that it began with is not what it was; train anew")
+    _check_base(path, config, head["base"])
     with as_begun(head, str(folder.file), tell):
         return await _run(config, folder, grant, watch, stop)
+
+
+def _check_base(path: Path, config: MarlConfig, begun: Mapping[str, str]) -> None:
+    """RunFormatError where a checkpoint that a training began with is gone, or has other weights now."""
+    policy = first_policy(config.run, config.method)
+    for place in {*map(checkpoint, policy.weights.values()), *policy.adapters.values()}:
+        if not any(Path(place).glob("*.safetensors")):
+            raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
+    now = base_digests(config)
+    for slot, digest in begun.items():
+        if now.get(slot) != digest:
+            raise RunFormatError(
+                f"{path}: the checkpoint that it began with is not what it was: {policy.weights.get(slot)} has weights "
+                f"{str(now.get(slot))[:12]}, it had {digest[:12]}; put back what was there, or train anew"
+            )
 
 
 def base_digests(config: MarlConfig) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from collab.collector import USED_UP
 from collab.collector import Progress as Collecting
 from collab.config import Budget
 from collab.library import Library
@@ -121,9 +122,12 @@ class Loop:
         self.progress.cost_usd += progress.cost_usd
 
     def halt(self, why: str | None) -> None:
-        """Raise `Halted` where a part stopped before its end."""
-        if why is not None:
-            raise Halted(why)
+        """Raise `Halted` where a part stopped before its end; of a limit, what it is for all that this process does."""
+        if why is None:
+            return
+        if why.startswith(USED_UP):
+            self.left()
+        raise Halted(why)
 
     def stopping(self) -> bool:
         """Whether training is to stop with a checkpoint."""
@@ -148,4 +152,4 @@ class Loop:
 
 
 def _used_up(name: str, limit: float) -> str:
-    return f"budget used up: {name}={limit:g}"
+    return f"{USED_UP}: {name}={limit:g}"

@@ -97,6 +97,16 @@ def first_policy(run: RunConfig, method: Method) -> Policy:
     )
 
 
+def placed(run: RunConfig) -> RunConfig:
+    """The same run, to be played from anywhere: checkpoints in this process and adapters by absolute paths."""
+    agents = {}
+    for slot, agent in run.agents.items():
+        names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
+        moved = {name: _absolute(str(agent.options[name])) for name in names if agent.options.get(name) is not None}
+        agents[slot] = agent.model_copy(update={"options": {**agent.options, **moved}})
+    return run.model_copy(update={"agents": agents})
+
+
 def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
     """A run played by a policy; who speaks and how it is sampled stays as it was."""
     agents = {}
@@ -166,7 +176,11 @@ def epoch_of(name: PolicyName, folder: MarlFolder, config: MarlConfig, head: Map
         return max(over, default=0)
     number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
     if number is None:
-        raise UsageError(f"{name.run}@best: no epoch is the best yet; name one (@epoch1), or go on: {folder.resume}")
+        known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        raise UsageError(
+            f"{name.run}@best: no epoch is the best before the training has ended; name one that is over "
+            f"({', '.join(known) or 'there is none'}), or go on: {folder.resume}"
+        )
     return number
 
 

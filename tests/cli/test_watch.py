@@ -1,5 +1,7 @@
 """Progress on a terminal and in a log, and Ctrl-C that loses nothing."""
 
+import asyncio
+import io
 import json
 import os
 import pty
@@ -16,6 +18,7 @@ import pytest
 from collab.cli import watch
 from collab.cli.main import main
 from collab.collector import Progress
+from collab.errors import RunError
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
@@ -101,6 +104,73 @@ def test_on_a_terminal_progress_is_one_live_line():
     assert b"playing 6 episodes" in seen
     assert b"calls/s" in seen
     assert b"\x1b[2K" in seen, "the line is written over"
+
+
+class Terminal(io.StringIO):
+    """One of 24 lines, as far as the live screen makes use of it."""
+
+    height = 24
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines, self.row, self.column = [""], 0, 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        for code, plain in re.findall(r"(\x1b\[[?\d;]*[A-Za-z]|[\r\n])|([^\x1b\r\n]+)", text):
+            line = self.lines[self.row]
+            if code == "\r":
+                self.column = 0
+            elif code == "\n":  # the driver adds the return
+                self.row, self.column = self.row + 1, 0
+                self.lines += [""] * (self.row == len(self.lines))
+            elif code.endswith("A"):
+                self.row = max(self.row - int(code[2:-1]), len(self.lines) - self.height, 0)
+            elif code == "\x1b[2K":
+                self.lines[self.row] = ""
+            elif plain:
+                end = self.column + len(plain)
+                self.lines[self.row] = line[: self.column].ljust(self.column) + plain + line[end:]
+                self.column = end
+        return len(text)
+
+    def shown(self) -> list[str]:
+        """All lines that were not erased, also those that went out at the top."""
+        return [line.rstrip() for line in self.lines if line.strip()]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nothing_stale_stays_of_a_screen_that_is_longer_than_the_terminal(monkeypatch, leaves):
+    terminal = Terminal()
+    for name, value in {"LINES": "24", "COLUMNS": "80", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(watch.sys, "stderr", terminal)
+    monkeypatch.setattr(watch._Live, "interval_s", 0.001)
+    seen: list[str] = []
+
+    async def job(watching: watch.Watch, stop: asyncio.Event) -> str:
+        watching(None)
+        async with asyncio.timeout(60):
+            while not (shown := terminal.shown())[-1].endswith("..."):
+                await asyncio.sleep(0.001)
+        seen.extend(shown)
+        if leaves:
+            raise KeyboardInterrupt
+        return "result"
+
+    print("before", file=terminal)
+    tell = {"tell": lambda _: "line 0", "below": lambda _: [f"line {number}" for number in range(1, 36)]}
+    if leaves:
+        with pytest.raises(RunError, match="interrupted"):
+            watch.work(job, Path("run"), **tell)
+    else:
+        assert watch.work(job, Path("run"), **tell) == "result"
+    print("after", file=terminal)
+    assert seen[0] == "before"
+    assert [line.split()[-1] for line in seen[1:]] == [*map(str, range(23)), "..."]
+    assert terminal.shown() == ["before", "after"]
 
 
 def begin(run: Path) -> "subprocess.Popen[str]":

@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from collab.credit.critic import CriticCall, Judgement
 from collab.credit.judged_step import JudgedStep, Negative, behind_errors, rewarded, rewarded_actions
 from collab.credit.lint import EQUALS_REWARDED
-from collab.credit.pairs import BEYOND_CAP, NOTHING, Sources, contrasts, correction, heard_alike, pair, pair_all, wanted
+from collab.credit.pairs import (
+    ALL_RIGHT,
+    BEYOND_CAP,
+    NOBODY_RIGHT,
+    NOTHING,
+    Sources,
+    contrasts,
+    correction,
+    heard_alike,
+    pair,
+    pair_all,
+    wanted,
+)
 from collab.credit.pairs_difference import NOT_CORRECTED, OTHER_BETTER, causes, difference
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.envs.actions import MOBILE
@@ -270,6 +282,17 @@ def test_what_most_propose_corrects_in_the_words_that_were_surest() -> None:
     alone = judged({A0: (7, 0.1), B0: (3, 0.0)})
     assert correction(alone, alone.matrix[B0]) is None
     assert not pair(alone, CORRECTION, seed=0).pairs
+
+
+def test_why_there_is_nothing_to_correct_is_counted() -> None:
+    """By the cells that are concerned; a missing score is neither right nor wrong."""
+    wrong = judged({A0: (7, 0.1), B0: (3, 0.5), A1: (4, None)})
+    right = judged({A0: (7, 0.9), B0: (3, 1.0), A1: (4, None)})
+    unknown = judged({A0: (7, None)})
+    made = pair_all([wrong, right, unknown], CORRECTION, seed=0)
+    assert (made.pairs, made.counts) == ((), {NOBODY_RIGHT: 2, ALL_RIGHT: 2})
+    mixed = pair(right, Sources(adversary=0, contrast=1, correction=1), seed=0)
+    assert mixed.counts == {NOTHING: 2}, "told once"
 
 
 def test_corrections_are_drawn_by_chance_and_by_name() -> None:

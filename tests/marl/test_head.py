@@ -15,6 +15,7 @@ from collab.errors import (
     UsageError,
 )
 from collab.marl.head import HeadFile
+from collab.store.files import writing
 
 
 @pytest.fixture
@@ -43,6 +44,16 @@ def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(head:
     with pytest.raises(StoreFailure) as own, head.held():
         raise StoreFailure(f"run: cannot write: full; make room, then {head.resume}")
     assert str(own.value).count(head.resume) == 1
+
+
+def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(head: HeadFile) -> None:
+    rollout = head.path.parent / "epochs/1/rollout"
+    with pytest.raises(StoreFailure) as told, head.held(), writing(rollout):
+        raise OSError(28, "No space left on device")
+    assert str(told.value) == (
+        f"{rollout}: cannot write: No space left on device; what was written before is kept:"
+        f" make room or fix the rights, then {head.resume}"
+    )
 
 
 @pytest.mark.parametrize("kind", [EnvironmentFailure, ModelFailure, TrainingFailure, RunError])

@@ -13,7 +13,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.grant import Grant
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import base_digests, resume
-from collab.marl.policy import PolicyName, agents_of, first_policy, parse_policy, playing, told
+from collab.marl.policy import PolicyName, agents_of, first_policy, parse_policy, placed, playing, told
 from collab.marl.summary import Record, Success
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
@@ -98,19 +98,35 @@ def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
 
 def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Path) -> None:
     """So that going on with another adapter than the first is refused, and not hashed like it."""
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
+    adapter, base = tmp_path / "adapter", tmp_path / "base"
+    for folder, name in ((adapter, WEIGHTS[0]), (base, "model.safetensors")):
+        folder.mkdir()
+        (folder / name).write_bytes(b"weights")
     (adapter / CONFIG).write_text("{}")
-    (adapter / WEIGHTS[0]).write_bytes(b"weights")
-    plain = configured(KEPT)
+    plain = override(configured(KEPT), [f"run.agents.*.options.path={base}"])
     config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
     known, alone = base_digests(config), base_digests(plain)
     assert known == {slot: f"{digest}+{weights_digest(adapter)}" for slot, digest in alone.items()}
-    folder = MarlFolder(tmp_path / "run")
-    folder.create({"config": config.model_dump(mode="json"), "base": known, **Grant(device="cpu").head})
+    run = MarlFolder(tmp_path / "run")
+    run.create({"config": config.model_dump(mode="json"), "base": known, **Grant(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")
-    with pytest.raises(RunFormatError, match="the checkpoint that it began with is not what it was"):
-        asyncio.run(resume(folder.path))
+    with pytest.raises(RunFormatError, match=f"the checkpoint that it began with is not what it was: {base} has"):
+        asyncio.run(resume(run.path))
+    (base / "model.safetensors").unlink()
+    with pytest.raises(RunFormatError, match=f"the checkpoint that it began with, {base}, is not there; put it back"):
+        asyncio.run(resume(run.path))
+
+
+def test_a_training_names_its_checkpoints_from_anywhere(
+    configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is gone on with, a relative name means what it meant where it was begun."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    run = override(configured().run, ["agents.*.options.path=mine"])
+    assert {agent.options["path"] for agent in placed(run).agents.values()} == {str(tmp_path / "mine")}
+    named = override(run, ["agents.*.options.path=built-in:pocket"])
+    assert placed(named) == named
 
 
 def served(config: MarlConfig, model: Path | str, **options: object) -> RunConfig:

@@ -10,6 +10,7 @@ import torch
 
 from collab.learn.packed import packed_batch
 
+HERE = {"device": "this", "threads": 1, "load": 0.5, "gemm_gflops": 100.0}
 SMALL = ["bench_dpo.py", "--repeat", "1", "--hidden", "32", "--layers", "1", "--device", "cpu"]
 
 
@@ -31,8 +32,10 @@ def run(bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
 def test_arms_agree_and_missing_cells_are_added(bench, monkeypatch, capsys, tmp_path) -> None:
     out = tmp_path / "dpo.json"
     run(bench, monkeypatch, "--pairs", "2", "--out", str(out))
-    [first] = json.loads(out.read_text())["cells"]
+    report = json.loads(out.read_text())
+    [first] = report["cells"]
     assert first["equal"]
+    assert first["machine"] == {name: report["machine"][name] for name in ("device", "threads", "load", "gemm_gflops")}
     assert first["packed_tokens"] == 60 + 4 * 6
     assert first["token_ratio"] == pytest.approx(4 * 66 / 84, abs=0.005)
     assert set(first["seconds"]) == set(first["memory_mb"]) == {"trl", "unshared", "ours"}
@@ -57,7 +60,36 @@ def test_figures_of_another_meaning_are_not_mixed_in(bench, monkeypatch, tmp_pat
     del older["version"]
     out.write_text(json.dumps({"settings": older, "cells": [{"prefix_tokens": 60, "pairs": 1}]}))
     with pytest.raises(SystemExit, match=r"other settings \(version None, now 2\)"):
-        bench.known(options)
+        bench.known(options, HERE)
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (HERE | {"load": 9.0, "gemm_gflops": 5.0}, None),
+        (HERE | {"device": "other"}, r"dpo\.json was measured on another machine \(device other, now this\); name"),
+        (HERE | {"threads": 8}, r"on another machine \(threads 8, now 1\); name another file$"),
+        (None, r"dpo\.json does not say what its cells were measured on; name another file$"),
+    ],
+)
+def test_cells_of_another_machine_are_not_mixed_in(bench, monkeypatch, tmp_path, there, told) -> None:
+    """Nor those of files from before cells had one."""
+    out = tmp_path / "dpo.json"
+    monkeypatch.setattr(sys, "argv", [*SMALL, "--pairs", "1", "--out", str(out)])
+    monkeypatch.setattr(bench, "machine", lambda device, dtype: HERE)
+    options = bench.arguments()
+    cells = [
+        {"prefix_tokens": 60, "pairs": 1, "equal": True, "machine": HERE},
+        {"prefix_tokens": 60, "pairs": 2, "equal": True} | ({} if there is None else {"machine": there}),
+    ]
+    text = json.dumps({"machine": HERE, "settings": bench.settings(options), "cells": cells})
+    out.write_text(text)
+    if told is None:
+        assert bench.known(options, HERE) == cells
+        return
+    with pytest.raises(SystemExit, match=told):
+        bench.main()
+    assert out.read_text() == text
 
 
 def test_the_number_of_pairs_at_once_is_searched_among_all_divisors(bench, monkeypatch) -> None:

@@ -1,0 +1,55 @@
+"""Whether a method can train the checkpoints that a team comes with: found before anybody plays, judges or is paid.
+
+    check_suited(config)
+
+Weights are not read; a model of the checkpoint's shape without any tells what its layers are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collab.errors import ConfigError
+from collab.learn.adapter import open_adapter
+from collab.learn.base import check_base
+from collab.learn.preset import DpoRecipe
+from collab.library import checkpoint
+from collab.marl.config import MarlConfig
+from collab.marl.policy import first_policy
+from collab.marl.train import recipe_of
+
+
+def check_suited(config: MarlConfig) -> None:
+    """Refuse a training that would fail where its first policy is to learn.
+
+    Raises:
+        ConfigError: a checkpoint does not bear the context, has no layer that an adapter is named for, or its prefixes
+            cannot be shared; an adapter has other sizes.
+    """
+    policy, recipe = first_policy(config.run, config.method), recipe_of(config.method, 1)
+    for slots in config.groups.values():
+        base = policy.of(slots)
+        check_base(base, recipe, "dpo.")
+        open_adapter(policy.adapter_of(slots), recipe)
+        _check_layers(base, recipe)
+
+
+def _check_layers(base: str, recipe: DpoRecipe) -> None:
+    from collab.learn.packed import obstacle
+    from collab.learn.trainer import adapter_of
+
+    model = _empty(base)
+    adapter_of(model, recipe)
+    reason = obstacle(model) if recipe.sharing == "prefix" else None
+    if reason is not None:
+        raise ConfigError(f"{base}: prefixes cannot be shared while it is trained: {reason}; set dpo.sharing=none")
+
+
+def _empty(base: str) -> Any:
+    """A model of this shape without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(checkpoint(base), local_files_only=True)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
