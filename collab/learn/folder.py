@@ -85,6 +85,21 @@ class RunFolder:
             raise RunFormatError(f"{self.manifest_path}: not written by this version, which reads format {FORMAT}")
         return manifest
 
+    def place(self, now: Mapping[str, Any]) -> None:
+        """Have the manifest name the places of another one of the same run, made of today's: it may have been moved.
+
+        Raises:
+            StoreFailure: it cannot be written.
+        """
+        known = self.manifest()
+        placed = {**known, "data": {**known["data"], "paths": now["data"]["paths"]}}
+        for name in ("base", "reference", "adapter", "reference_adapter"):
+            if known.get(name):
+                placed[name] = {**known[name], "path": now[name]["path"]}
+        if placed != known:
+            with writing(self.path, self.resume):
+                write_json(self.manifest_path, placed)
+
     def lock(self) -> RunLock:
         """The right to write the run.
 

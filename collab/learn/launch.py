@@ -64,6 +64,7 @@ def launch(
         StoreFailure: nothing can be written.
     """
     check_processes(prepared.world, device, parallelism)
+    folder.place(prepared.manifest())
     _give_back_gpus()
     started = _started(command(prepared.world, folder.path, device, parallelism, folder.resume), folder, device)
     try:

@@ -1,6 +1,7 @@
 """Several processes over gloo: the losses of one process, whatever each of them has; and how they fail."""
 
 import functools
+import json
 import sys
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_more_processes_than_gpus_are_refused(samples, base: Path, tmp_path: Pat
         launch(prepared, begin(prepared, tmp_path / "out"))
     with pytest.raises(UsageError, match="zero2 needs GPUs and DeepSpeed here"):
         check_processes(2, "cpu", "zero2")
+
+
+def test_processes_read_where_things_lie_now(samples, base: Path, tmp_path: Path) -> None:
+    """A run that was moved with its base and its data; its digests stay."""
+    prepared = samples.states(base, tmp_path / "data", 2)
+    folder = begin(prepared, tmp_path / "out")
+    known = folder.manifest()
+    elsewhere = {**known, "base": {**known["base"], "path": "/gone"}, "data": {**known["data"], "paths": ["/gone"]}}
+    folder.manifest_path.write_text(json.dumps(elsewhere))
+    folder.place(prepared.manifest())
+    assert folder.manifest() == known
+    written = folder.manifest_path.stat().st_mtime_ns
+    folder.place(prepared.manifest())
+    assert folder.manifest_path.stat().st_mtime_ns == written
 
 
 def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
