@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from collab.config import Budget, RunConfig, validate
 from collab.credit.gate import FOLDER as CALIBRATIONS
@@ -114,7 +115,8 @@ async def resume(
     Args:
         budget: what may be spent from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
-        tell: takes a line where one with `determinism: exact` goes on in another number of threads than torch has here.
+        tell: takes a line where other versions of what computes are here than when it began, and one where one with
+            `determinism: exact` goes on in another number of threads than torch has here.
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
@@ -128,8 +130,20 @@ async def resume(
     config = validate(MarlConfig, head["config"], str(folder.file))
     check_processes(config.method.processes, grant.device, config.method.parallelism)
     _check_base(path, config, head["base"])
+    if other := _other_versions(head):
+        tell(other)
     with as_begun(head, str(folder.file), tell):
         return await _run(config, folder, grant, watch, stop)
+
+
+def _other_versions(head: Mapping[str, Any]) -> str | None:
+    """What computes in another version than when a training began, in a line; None where all is the same."""
+    now = versions()
+    begun = {name: was for name, was in dict(head.get("versions") or {}).items() if now.get(name) != was}
+    if not begun:
+        return None
+    then, today = (", ".join(f"{name} {known.get(name)}" for name in begun) for known in (begun, now))
+    return f"begun with {then}, gone on with {today}: what follows need not be what it would have been"
 
 
 def _check_base(path: Path, config: MarlConfig, begun: Mapping[str, str]) -> None:

@@ -1,0 +1,15 @@
+"""A training that goes on where other versions are installed says so."""
+
+from __future__ import annotations
+
+from collab.learn.prepare import versions
+from collab.marl.loop import _other_versions
+
+
+def test_other_versions_are_told() -> None:
+    now = versions()
+    told = _other_versions({"versions": {**now, "torch": "1.0"}})
+    assert told == (
+        f"begun with torch 1.0, gone on with torch {now['torch']}: what follows need not be what it would have been"
+    )
+    assert _other_versions({"versions": now}) is _other_versions({}) is None
