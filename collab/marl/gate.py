@@ -90,7 +90,6 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     """
     method, run = config.method, config.run
     first = first_policy(run, method)
-    check_suited(config)
     call_s = run.environment.limits.call_s
     if method.is_judged:
         async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
@@ -100,5 +99,6 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
             pass
     team = playing(run, first, method.determinism)
     await check(team.model_copy(update={"budget": budget}))
+    check_suited(config)
     if method.grows_hotter:
         lengths_of(first)

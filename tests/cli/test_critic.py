@@ -153,6 +153,6 @@ def test_the_list_of_agents_keeps_them_apart(collab):
     speakers, critics = collab("agents", "list")[1].split("\n\n")
     assert "rehearsal" in speakers
     assert "critic-" not in speakers
-    assert critics.count("\ncritic-") == 4
+    assert critics.count("\ncritic-") == 5
     listed = read(collab("agents", "list", "--json"))
     assert (listed["critic-llm"]["critic"], listed["rehearsal"]["critic"]) == (True, False)
