@@ -28,9 +28,9 @@ from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
 
 PATIENCE = 10
+"""Infrastructure failures in a row before a collection stops."""
 USED_UP = "budget used up"
 """Begins what is said where a limit ends something."""
-"""Infrastructure failures in a row before a collection stops."""
 
 
 @dataclass(slots=True, kw_only=True)

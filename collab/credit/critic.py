@@ -135,7 +135,10 @@ class Word:
         """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped."""
         if score is None:
             return cls.none(ABSENT)
-        number = math.nan if isinstance(score, bool) or not isinstance(score, Real) else float(score)
+        try:
+            number = math.nan if isinstance(score, bool) or not isinstance(score, Real) else float(score)
+        except OverflowError:  # an integer beyond all floats
+            return cls.none(OUT_OF_RANGE)
         if math.isnan(number):
             return cls.none(NO_NUMBER)
         return cls(score=number, reason=reason) if 0 <= number <= 1 else cls.none(OUT_OF_RANGE)

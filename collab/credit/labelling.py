@@ -193,7 +193,7 @@ class _Worker:
     def _heard(self, judgement: Judgement) -> None:
         told = self.labelling
         told.silent_in_a_row = told.silent_in_a_row + 1 if judgement.silent else 0
-        if told.silent_in_a_row == self.most_silent:
+        if told.silent_in_a_row == self.most_silent and told.stopped is None:
             told.stopped = f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}"
 
     def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:

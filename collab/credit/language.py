@@ -52,7 +52,7 @@ class LanguageCritic:
     """
 
     name = "llm"
-    version = "1"
+    version = "2"
 
     def __init__(
         self,

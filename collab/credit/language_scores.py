@@ -17,8 +17,8 @@ from collab.credit.replies import NO_ITEM, Item, Items, read_items
 
 CUT = "the critic's reply was cut before its score"
 TWICE = "the critic gave two scores"
-STRAY = "the critic scored rounds that there are not"
-"""It may count them otherwise, and then mean others by those that there are."""
+STRAY = "the critic counted rounds from 0"
+"""So what it says of a round is about another one, and nobody can tell which it means."""
 
 
 def _number(given: Any) -> Any:
@@ -38,18 +38,18 @@ class Said(Item):
 
 
 def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) -> list[Word]:
-    """One word per proposal, in their order; items about other agents are left unread.
+    """One word per proposal, in their order; items about anything else are left unread.
 
-    Items about other rounds make all that was asked missing: nobody can tell which rounds the rest is about.
+    But an item about a round before the first makes all that was asked missing.
 
     Args:
         cut: whether the reply ended because it was too long.
     """
     found = read_items(text, Said)
-    if not {item.round for item in found.good} <= {proposal.round for proposal in proposals}:
-        return [Word.none(STRAY)] * len(proposals)
     agents = {proposal.agent for proposal in proposals}
     name = str.casefold if len({agent.casefold() for agent in agents}) == len(agents) else str
+    if any(item.round < 1 and name(item.agent) in map(name, agents) for item in found.good):
+        return [Word.none(STRAY)] * len(proposals)
     said: dict[tuple[str, int], list[Said]] = {}
     for item in found.good:
         said.setdefault((name(item.agent), item.round), []).append(item)

@@ -11,7 +11,7 @@
 It stands where CollabUIAgents asks a language model (eq. 6): ⌈score − 0.5⌉ rewards what is good and nothing else.
 "Fewer" is measured against the environment's own solution, which need not be the shortest. Where a solution names only
 what the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on the fork,
-and its steps are counted: so its own next action is always good.
+and its steps are counted: so its own next action is good wherever the step budget lets it end.
 """
 
 from __future__ import annotations

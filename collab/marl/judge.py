@@ -111,13 +111,15 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     """
     failed, silent = list(labels.failed.values()), [one for one in labels.judged.values() if one.silent]
     steps = len(failed) + len(labels.judged)
-    if 2 * len(failed) > steps:
-        return f"the critic could not be asked about {len(failed)} of {steps} steps, the last: {failed[-1].message}"
-    if 2 * (len(failed) + len(silent)) > steps:
+    if 2 * len(silent) > steps:
         return (
             f"the critic gave no score about {len(silent)} of {steps} steps; {last_reply(silent[-1])}; begin another "
             f"training with another critic, or remove {out / LABELS / NAME} to have this one asked again"
         )
+    if failed and 2 * (len(failed) + len(silent)) > steps:
+        beside = f", and gave no score about {len(silent)}" if silent else ""
+        told = f"the critic could not be asked about {len(failed)} of {steps} steps{beside}"
+        return f"{told}, the last: {failed[-1].message}"
     return None
 
 

@@ -8,6 +8,7 @@ agents = agents_of(name, graph.slots)                       # slot → AgentDefi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,7 +130,7 @@ def parse_policy(text: str) -> PolicyName | None:
         UsageError: it is a training without an epoch, it has an @ and then something else, or an epoch is named for one
             slot.
     """
-    if "@" not in text and MarlFolder(Path(text)).file.is_file():
+    if "@" not in text and os.path.isfile(MarlFolder(Path(text)).file):  # also of what is too long for a name
         raise UsageError(f"{text}: a training of a team; say which epoch: {text}@best, {text}@last or {text}@epoch1")
     if "@" not in text or Path(text).is_file():
         return None

@@ -23,8 +23,8 @@ def check_suited(config: MarlConfig) -> None:
     """Refuse a training that would fail where its first policy is to learn.
 
     Raises:
-        ConfigError: a checkpoint does not bear the context, has no layer that an adapter is named for, or its prefixes
-            cannot be shared; an adapter has other sizes.
+        ConfigError: a checkpoint is no causal language model, does not bear the context, has no layer that an adapter
+            is named for, or its prefixes cannot be shared; an adapter has other sizes.
     """
     policy, recipe = first_policy(config.run, config.method), recipe_of(config.method, 1)
     for slots in config.groups.values():
@@ -50,6 +50,9 @@ def _empty(base: str) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(checkpoint(base), local_files_only=True)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+    try:
+        config = AutoConfig.from_pretrained(checkpoint(base), local_files_only=True)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"{base}: no causal language model: {str(error).splitlines()[0][:200]}") from None

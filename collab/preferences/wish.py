@@ -185,8 +185,8 @@ def _check_same(run: Path, name: str, plan: Plan) -> None:
     head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.told
     if (head.recipe, head.labels, head.adversary_options) != (plan.recipe, plan.critic.labels, told):
         raise UsageError(f"--name {name}: {run} has other pairs of that name; choose another, or leave it out")
-    if left := head.unjudged + sum(head.failed.values()):
+    if left := (head.unjudged if plan.critic.known else 0) + sum(head.failed.values()):
         raise UsageError(
-            f"--name {name}: {run} has pairs of that name, made when {left} steps could not be asked about; have them "
-            "asked about under another name, or leave it out"
+            f"--name {name}: {run} has pairs of that name, made when {left} steps were not judged or could not be "
+            "asked about; have them asked about under another name, or leave it out"
         )

@@ -217,7 +217,7 @@ def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> No
     assert [one.reward for one in judgement.rewards.rewards][-4:] == [0, 1, 0, 1]
 
 
-def test_scores_of_rounds_that_there_are_not_are_nobodys(twelve: Case) -> None:
+def test_scores_of_rounds_that_are_counted_from_0_are_nobodys(twelve: Case) -> None:
     """Counted from 0, two of three rounds would be taken for others."""
 
     def says(asked: Asked) -> str:
@@ -226,6 +226,14 @@ def test_scores_of_rounds_that_there_are_not_are_nobodys(twelve: Case) -> None:
     judgement, _ = judge(twelve, says, permute=False)
     assert set(missing_of(judgement)) == {STRAY}
     assert judgement.silent
+
+
+def test_what_is_said_of_other_rounds_and_agents_costs_nothing(twelve: Case) -> None:
+    """A question may be about the last round alone, and a reply may echo the example of the prompt."""
+    found, asked = asked_about(twelve)
+    last = [one for one in found if one.round == 3]
+    more = [*asked, {"agent": "…", "round": 0, "action": "x"}]
+    assert [word.score for word in read_scores(scores(more, lambda one: 0.9), last)] == [0.9] * len(last)
 
 
 def test_agents_whose_names_differ_in_case_alone_are_told_apart(twelve: Case) -> None:

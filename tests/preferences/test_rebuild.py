@@ -210,7 +210,7 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
     by_ada = [case for case in cases_of(run) if case.matrix.utterances[0].action is not None]
     assert len(result.stored.pairs) == len(by_ada) - result.stored.head.counts.get(NOTHING, 0) > 0
     assert {(pair.critic, pair.chosen[0].cell.agent, len(pair.calls)) for pair in result.stored.pairs} == {
-        ("llm-1", "ada", 1)
+        ("llm-2", "ada", 1)
     }
     (log,) = (run / "labels" / "judge" / "events").glob("*.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
