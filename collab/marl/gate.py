@@ -81,8 +81,7 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
 
     Raises:
         ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
-            team that is to explore as hot as at
-            first has a checkpoint whose last norm cannot be read.
+            team that is to explore as hot as at first has one whose last norm cannot be read.
         UsageError: a limit is on something that one of them does not count; the environment cannot be opened because
             something is not installed.
         ModelFailure: the server of one does not answer.

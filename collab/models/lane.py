@@ -225,7 +225,7 @@ class Lane:
                 else:
                     run.nodes.append(node)
                     work.coming.add(node)
-            if run.ids:
+            if run.nodes or run.enters:
                 work.runs.append(run)
             if not run.enters:
                 break
@@ -245,8 +245,9 @@ class Lane:
                 kept.append(tails[-1])
             above = [self._cache.allocate(node) for node in run.above if len(node.ids) < LONG]
             segments.append(Segment(first=len(ids), kept=kept, above=above))
-            positions.extend(range(run.start, run.start + len(run.ids)))
-            ids.extend(run.ids)
+            new = run.ids
+            positions.extend(range(run.start, run.start + len(new)))
+            ids.extend(new)
             if run.enters:
                 last.append(len(ids) - 1)
         return _Layout(
