@@ -90,6 +90,16 @@ def rebuild(
             rich_help_panel=_HOW,
         ),
     ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            metavar="K",
+            min=1,
+            help="Steps asked about at once; default: as many as episodes of the run were played at once.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
@@ -119,6 +129,7 @@ def rebuild(
         name=name,
         against=against,
         budget=Budget() if budget is None else Budget.parse(budget),
+        concurrency=concurrency,
         kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
     )
     definitions, again, played = options.library(library), "the same command", counted_in(run)

@@ -159,7 +159,9 @@ def read_head(run: Path, name: str) -> PairHead:
     try:
         return read_versioned(path, _HEAD, readable=FORMAT)
     except ConfigError as error:
-        raise RunFormatError(f"{path}: recipe: {error}") from None
+        raise RunFormatError(f"{path}: recipe: {error}; {_again(path)}") from None
+    except RunFormatError as error:
+        raise RunFormatError(f"{error}; {_again(path)}") from None
 
 
 def read_pairs(run: Path, name: str) -> StoredPairs:
@@ -173,12 +175,11 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}; {_again(path)}") from None
     pairs = tuple(_read_lines(path, content))
     if len(pairs) != head.pairs or hashlib.sha256(content).hexdigest() != head.sha256:
         raise RunFormatError(
-            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; "
-            f"remove {path.parent} and make them again: collab pairs rebuild {run}"
+            f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} that {HEAD} tells of; {_again(path)}"
         )
     return StoredPairs(name=name, head=head, pairs=pairs)
 
@@ -270,9 +271,13 @@ def _read_lines(path: Path, content: bytes) -> Iterator[PreferencePair]:
             yield _PAIR.validate_python(json.loads(line))
         except ValueError as error:
             reason = str(error.errors()[0]["msg"] if isinstance(error, ValidationError) else error)
-            raise RunFormatError(
-                f"{path}:{number}: is spoilt ({reason}); remove {path.parent} and make its pairs again"
-            ) from None
+            raise RunFormatError(f"{path}:{number}: is spoilt ({reason}); {_again(path)}") from None
+
+
+def _again(path: Path) -> str:
+    """What to do about a file of a set of pairs that cannot be read."""
+    folder = path.parent
+    return f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {folder.parent.parent}"
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ async def rebuild(
                 suite=suite,
                 reader=reader,
                 played=played,
-                concurrency=config.concurrency,
+                concurrency=wish.concurrency or config.concurrency,
                 call_s=config.environment.limits.call_s,
                 stop=stop or asyncio.Event(),
             )
@@ -153,6 +153,7 @@ class _Work:
     reader: RunReader
     played: Played
     concurrency: int
+    """Steps that are asked about at once."""
     call_s: float
     stop: asyncio.Event
     counted: int | None = None

@@ -57,6 +57,8 @@ class Wish:
     against: str | None = None
     """The pairs to compare with; None for those that were stored last."""
     budget: Budget = field(default_factory=Budget)
+    concurrency: int | None = None
+    """Steps that are asked about at once; None for as many as episodes of the run were played at once."""
     kept: frozenset[str] = frozenset()
     """Names of pairs and labels that whoever made the run keeps for its own; nothing new is called so."""
 

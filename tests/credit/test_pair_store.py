@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -145,9 +146,11 @@ def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
     folder = write(run, "first", paired(pair(1, "said"), pair(2, "said")))
     head, lines = (folder / HEAD).read_text(), (folder / FILE).read_text().splitlines(keepends=True)
 
+    again = re.escape(f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {run}")
+
     def spoilt(file: str, text: str, match: str) -> None:
         (folder / file).write_text(text)
-        with pytest.raises(RunFormatError, match=match):
+        with pytest.raises(RunFormatError, match=f"{match}.*; {again}$"):
             read_pairs(run, "first")
         (folder / HEAD).write_text(head)
         (folder / FILE).write_text("".join(lines))
@@ -163,7 +166,7 @@ def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
     wrong = json.loads(head)["recipe"] | {"threshold": 3}
     spoilt(HEAD, json.dumps(json.loads(head) | {"recipe": wrong}), r"pairs\.json: recipe: .*threshold 3")
     (folder / FILE).unlink()
-    with pytest.raises(RunFormatError, match=r"pairs\.jsonl: cannot be read"):
+    with pytest.raises(RunFormatError, match=f"pairs\\.jsonl: cannot be read.*; {again}$"):
         read_pairs(run, "first")
 
 

@@ -108,6 +108,25 @@ def test_a_run_without_pairs_is_judged_by_the_oracle_and_paired_with_the_sampler
     assert result.stored == read_pairs(run, "oracle")
 
 
+@pytest.mark.parametrize(("asked", "most"), [(None, 4), (2, 2)])
+def test_so_many_steps_are_asked_about_at_once(
+    run: Path, library: Library, monkeypatch: pytest.MonkeyPatch, asked: int | None, most: int
+) -> None:
+    """As many as the run's episodes were played at once, unless something else is said."""
+    judge, now, seen = SolutionCritic.judge, Counter[str](), Counter[str]()
+
+    async def slowly(critic: SolutionCritic, case: Case) -> Judgement:
+        now["judged"] += 1
+        seen["judged"] = max(seen["judged"], now["judged"])
+        await asyncio.sleep(0.01)
+        now["judged"] -= 1
+        return await judge(critic, case)
+
+    monkeypatch.setattr(SolutionCritic, "judge", slowly)
+    made(run, library, concurrency=asked)
+    assert seen["judged"] == most
+
+
 def test_the_same_again_asks_nobody_and_changes_nothing(run: Path, library: Library) -> None:
     first, again = made(run, library), made(run, library)
     assert (again.new, again.judged, again.asked) == (False, 0, 0)
