@@ -53,22 +53,49 @@ def compare(
     for report in (first, second):
         check_result(report, force=force)
     check_same_environment((first, second))
-    before, after = _by_instance(first), _by_instance(second)
-    common = sorted(before.keys() & after.keys())
+    return _difference([(first, second)], draws, seed, level)
+
+
+def compare_trainings(
+    pairs: Sequence[tuple[Report, Report]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+) -> Comparison:
+    """Paired difference over several trainings that were measured on the same instances.
+
+    What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
+    the interval draws an instance with all that was done on it: as many trainings of the same outcome say no more than
+    one. It tells of other tasks and instances, not of other trainings.
+
+    Args:
+        pairs: for each training, both of its reports; instances that not all of them have are left out.
+
+    Raises:
+        UsageError: as `compare` does.
+    """
+    every = [report for pair in pairs for report in pair]
+    for report in every:
+        check_result(report)
+    check_same_environment(every)
+    return _difference(pairs, draws, seed, level)
+
+
+def _difference(pairs: Sequence[tuple[Report, Report]], draws: int, seed: int, level: float) -> Comparison:
+    played = [(_by_instance(first), _by_instance(second)) for first, second in pairs]
+    common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
-    gains = [after[instance] - before[instance] for instance in common]
-    direction = next((gain for gain in gains if gain), 1)
-    by_task: dict[str, list[int]] = {}
-    for (task, _, _), gain in zip(common, gains, strict=True):
-        by_task.setdefault(task, []).append(gain * direction)
+    gains = {instance: [after[instance] - before[instance] for before, after in played] for instance in common}
+    direction = next((gain for those in gains.values() for gain in those if gain), 1)
+    by_task: dict[str, list[float]] = {}
+    for (task, _, _), those in gains.items():
+        by_task.setdefault(task, []).append(direction * sum(those) / len(those))
     low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
+    episodes = len(common) * len(played)
     return Comparison(
-        pairs=len(common),
+        pairs=episodes,
         tasks=len(by_task),
-        first=Rate(successes=sum(before[instance] for instance in common), episodes=len(common)),
-        second=Rate(successes=sum(after[instance] for instance in common), episodes=len(common)),
-        difference=sum(gains) / len(gains),
+        first=Rate(successes=sum(one[instance] for one, _ in played for instance in common), episodes=episodes),
+        second=Rate(successes=sum(one[instance] for _, one in played for instance in common), episodes=episodes),
+        difference=sum(sum(those) for those in gains.values()) / episodes,
         interval=(low, high) if direction > 0 else (0.0 - high, 0.0 - low),
     )
 
@@ -100,18 +127,19 @@ def check_result(report: Report, *, force: bool = False) -> None:
 
 
 def bootstrap(
-    gains: Sequence[Sequence[int]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+    gains: Sequence[Sequence[float]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval of the mean gain over all pairs, tasks resampled before their instances.
+    """Percentile interval of the mean gain over all instances, tasks resampled before their instances.
 
     Instances of one task are alike: a team that can do it tends to solve them all. Each draw therefore takes as many
     tasks as there are, with replacement, and then, for every task taken, as many of its instances as it has, with
     replacement (Davison & Hinkley 1997, section 3.8); its mean is over all instances so taken. Where each task has a
-    single instance this is the plain bootstrap over pairs, and so it is where there is one task: an interval that says
-    nothing about other tasks. Drawing instances as well as tasks makes the interval rather too wide than too narrow.
+    single instance this is the plain bootstrap over instances, and so it is where there is one task: an interval that
+    says nothing about other tasks. Drawing instances as well as tasks makes it rather too wide than too narrow.
 
     Args:
-        gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise; no task is empty.
+        gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise, or the mean of that
+            where something was done on it more than once; no task is empty.
         draws: how many.
         seed: of the draws.
         level: share of the draws within the interval.
@@ -120,13 +148,14 @@ def bootstrap(
 
     rng = numpy.random.default_rng(seed)
     taken = rng.multinomial(len(gains), [1 / len(gains)] * len(gains), size=draws)
-    total, pairs = numpy.zeros(draws), numpy.zeros(draws)
+    total, instances = numpy.zeros(draws), numpy.zeros(draws)
     for times, task in zip(taken.T, gains, strict=True):
-        shares = [task.count(gain) / len(task) for gain in (1, -1, 0)]
+        values = sorted({0, *task}, key=lambda gain: (gain == 0, -gain))
+        shares = [task.count(gain) / len(task) for gain in values]
         drawn = rng.multinomial(times * len(task), shares)  # of a task taken k times: k rounds of draws from the same
-        total += drawn[:, 0] - drawn[:, 1]
-        pairs += times * len(task)
-    means = sorted(total / pairs)
+        total += drawn @ numpy.array(values)
+        instances += times * len(task)
+    means = sorted(total / instances)
     cut = int((1 - level) / 2 * draws + 1e-6)  # 0.8 leaves a tenth on each side, which its binary form falls short of
     return float(means[cut]), float(means[draws - 1 - cut])
 

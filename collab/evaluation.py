@@ -44,7 +44,7 @@ class Rate:
         return f"{self.value:.1%} [{low:.1%}, {high:.1%}] ({self.successes}/{self.episodes})"
 
 
-def wilson(successes: int, episodes: int, z: float = Z95) -> tuple[float, float]:
+def wilson(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
     """Wilson's score interval of a proportion (Wilson 1927, eq. 7); it begins at exactly 0, or ends at 1, where due."""
     if episodes == 0:
         return 0.0, 1.0

@@ -15,12 +15,14 @@ machine: remove that file, and the training is done again. What is done, and for
 
 Every file names the weights that all began with. Results of several checkpoints are refused, not mixed. So is what was
 made, or begun, by another recipe than that of today's plan, presets and definitions. Exit code 1 when something failed
-while working, with --quick also when the team is not shown to be better; 2 for a mistake in what was asked.
+while working, or was asked for and could not be done, with --quick also when the team is not shown to be better; 2 for
+a mistake in what was asked.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -34,7 +36,7 @@ from evidence.quick import verdict
 from evidence.recipe import check_records
 from evidence.record import Records, check_base, read_all
 from evidence.units import SHOWN, queue
-from evidence.work import Place, check_recipe, left, state, too_long, work_off
+from evidence.work import Place, check_recipe, left, state, too_long, undone, work_off
 
 from collab.errors import CollabError, UsageError
 from collab.library import Library, root
@@ -42,12 +44,30 @@ from collab.library import Library, root
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit code."""
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    chosen = [name for name in ("only", "limit_minutes", "out") if getattr(asked, name) != parser.get_default(name)]
     try:
+        _check_options(asked, chosen)
         return _quick(asked.work) if asked.quick else _measure(asked, PLAN)
     except CollabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _check_options(asked: argparse.Namespace, chosen: Sequence[str]) -> None:
+    """Refuse what says nothing beside the rest; UsageError."""
+    useless = {
+        "quick": ("only", "limit_minutes", "out"),
+        "render": ("only", "limit_minutes"),
+        "list": ("limit_minutes",),
+    }
+    for what, names in useless.items():
+        for name in names:
+            if getattr(asked, what) and name in chosen:
+                raise UsageError(f"--{name.replace('_', '-')} has no meaning beside --{what}; leave one of them out")
+    if asked.limit_minutes is not None and not 0 < asked.limit_minutes < math.inf:
+        raise UsageError(f"--limit-minutes {asked.limit_minutes:g}: must be a number of minutes above 0")
 
 
 def _measure(asked: argparse.Namespace, plan: Plan) -> int:
@@ -65,12 +85,16 @@ def _measure(asked: argparse.Namespace, plan: Plan) -> int:
     if asked.list:
         _show(plan, records, place, asked.only)
         return 0
+    done: Records = records
     try:
-        work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
+        done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
     finally:
         render(plan, read_all(units, plan), page, asked.out / "results")
     print(page)
-    return 0
+    left_out = undone(plan, place, done, asked.only)
+    for line in left_out:
+        print(line, file=sys.stderr)
+    return 1 if left_out else 0
 
 
 def _place(plan: Plan, work: Path, units: Path, records: Records) -> Place:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.comparison import bootstrap, compare
+from collab.comparison import bootstrap, compare, compare_trainings
 from collab.errors import UsageError
 from collab.evaluation import EpisodeResult, Report, pooled, summarise
 from collab.types import PlannedTask
@@ -44,6 +44,38 @@ def solved(task: str, wins: int, count: int) -> dict[tuple[str, int], bool | Non
 
 
 # ------------------------------------------------------------------------------------------------------ differences
+
+
+@settings(deadline=None, max_examples=25)
+@given(before=st.lists(st.booleans(), min_size=1, max_size=8), after=st.lists(st.booleans(), min_size=8, max_size=8))
+def test_the_same_training_again_tells_nothing_new(before: list[bool], after: list[bool]) -> None:
+    first, second = (
+        report({("AB"[place % 2], place): bool(one) for place, one in enumerate(played)}) for played in (before, after)
+    )
+    once, thrice = compare(first, second), compare_trainings([(first, second)] * 3)
+    assert thrice.pairs == 3 * once.pairs
+    assert (thrice.difference, thrice.interval) == (pytest.approx(once.difference), once.interval)
+
+
+def test_trainings_on_the_same_instances_are_drawn_with_them() -> None:
+    """By hand: of two instances one is won by both trainings and one by none, so a draw of two gives 0, 1/2 or 1; had
+    the four answers been drawn each by itself, 0 and 1 would each come once in sixteen times and 1/4 in a quarter."""
+    nothing, half = report(solved("A", 0, 2)), report(solved("A", 1, 2))
+    found = compare_trainings([(nothing, half), (nothing, half)], level=0.6)
+    assert (found.pairs, found.difference, found.interval) == (4, 0.5, (0.0, 1.0))
+    other = report({("A", 0): False, ("A", 1): True})
+    crossed = compare_trainings([(nothing, half), (nothing, other)])
+    assert (crossed.difference, crossed.interval) == (0.5, (0.5, 0.5)), "each instance is won by one of two"
+
+
+def test_trainings_are_compared_on_what_all_of_them_played() -> None:
+    short, long = report(solved("A", 1, 1)), report(solved("A", 2, 3))
+    found = compare_trainings([(short, long), (long, long)])
+    assert (found.pairs, found.first.successes, found.second.successes) == (2, 2, 2)
+    with pytest.raises(UsageError, match="share no"):
+        compare_trainings([(short, long), (report(solved("B", 1, 1)), long)])
+    with pytest.raises(UsageError, match="only 1 of 4"):
+        compare_trainings([(short, long), (report(solved("A", 1, 1), planned=4), long)])
 
 
 def test_a_difference_is_over_equal_instances() -> None:

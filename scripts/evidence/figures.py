@@ -4,20 +4,20 @@ A cell without a file says "not measured yet"; one that no stage of the plan has
 number.
 
 Trained arms have several trainings, one per run seed, that are measured on the same instances. An instance is paired
-with itself within a run seed; an arm that is not trained has none and is paired with each of them.
+with itself within a run seed; an arm that is not trained has none and is paired with each of them. Trainings of one arm
+do alike on an instance, so intervals count instances and not what all trainings did on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from collab.comparison import Comparison, compare
-from collab.evaluation import EpisodeResult, Report, summarise
-from collab.seeds import derive
-from collab.tables import show_difference, show_rate
-from evidence.plan import Plan
-from evidence.record import Records, UnitRecord
+from collab.comparison import Comparison, compare_trainings
+from collab.evaluation import Report, summarise, wilson
+from collab.tables import show_difference
+from evidence.plan import PAGES, TRAINED_PAGES, Plan
+from evidence.record import Measured, Records, UnitRecord
 from evidence.units import Unit, queue
 
 MISSING = "not measured yet"
@@ -42,38 +42,38 @@ def records_of(plan: Plan, records: Records, spot: Spot) -> list[UnitRecord]:
     return [records[unit] for unit in units_of(plan, spot) if unit in records]
 
 
-def report(records: Sequence[UnitRecord], seeds: Sequence[int | None]) -> Report:
-    """One report of several units, an instance told apart by its training's run seed.
-
-    Args:
-        records: of evaluations of one arm in one phase, at least one.
-        seeds: run seeds for which an arm that is not trained stands; ignored where units have their own.
-    """
-    measured = [(one.measured, [one.seed] if one.seed is not None else seeds) for one in records if one.measured]
-    first = measured[0][0]
-    results = [_of_seed(result, seed) for where, own in measured for seed in own for result in where.results]
-    return summarise(results, environment=first.environment, environment_version=first.version, privileged=False)
+def report(measured: Measured, tasks: Collection[str] | None = None) -> Report:
+    """The report of a unit that is an evaluation; of all its tasks, or of some."""
+    results = [one for one in measured.results if tasks is None or one.task in tasks]
+    return summarise(results, environment=measured.environment, environment_version=measured.version, privileged=False)
 
 
-def _of_seed(result: EpisodeResult, seed: int | None) -> EpisodeResult:
-    return result if seed is None else replace(result, seed=derive(result.seed, "training with seed", seed))
-
-
-def difference(plan: Plan, records: Records, first: Spot, second: Spot, *, level: float = 0.95) -> Comparison | None:
+def difference(
+    plan: Plan,
+    records: Records,
+    first: Spot,
+    second: Spot,
+    *,
+    tasks: Collection[str] | None = None,
+    level: float = 0.95,
+) -> Comparison | None:
     """Second minus first over the instances and run seeds that both have; None while one of them has none.
 
     Args:
+        tasks: over which; None for all.
         level: of the interval.
 
     Raises:
         UsageError: too many episodes broke, or they are of different environments.
     """
-    one, other = (records_of(plan, records, spot) for spot in (first, second))
-    seeds = _common([record.seed for record in one], [record.seed for record in other])
-    one, other = (_with(seeds, those) for those in (one, other))
-    if not one or not other:
-        return None
-    return compare(report(one, seeds), report(other, seeds), level=level)
+    one, other = (
+        {record.seed: report(record.measured, tasks) for record in records_of(plan, records, spot) if record.measured}
+        for spot in (first, second)
+    )
+    seeds = _common(one, other)
+    pairs = [(one.get(seed, one.get(None)), other.get(seed, other.get(None))) for seed in seeds]
+    both = [(before, after) for before, after in pairs if before is not None and after is not None]
+    return compare_trainings(both, level=level) if both else None
 
 
 def _common(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:
@@ -84,12 +84,8 @@ def _common(one: Iterable[int | None], other: Iterable[int | None]) -> list[int 
     return first if None in second else [seed for seed in first if seed in second]
 
 
-def _with(seeds: Sequence[int | None], records: Iterable[UnitRecord]) -> list[UnitRecord]:
-    return [record for record in records if record.seed is None or record.seed in seeds]
-
-
 def rate_cell(plan: Plan, records: Records, spot: Spot) -> str:
-    """Success of an arm, e.g. "64.4 [57.8, 70.4] (216)", with the number of run seeds where some are missing."""
+    """Success of an arm, e.g. "64.4 [57.8, 70.4] (216)"; see `rate_of`. With the number of run seeds, if some miss."""
     units = units_of(plan, spot)
     if not units:
         return NOT_PLANNED
@@ -97,14 +93,31 @@ def rate_cell(plan: Plan, records: Records, spot: Spot) -> str:
     if not done:
         return MISSING
     partly = "" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds"
-    return show_rate(report(done, [None]).planned) + partly
+    return rate_of(done) + partly
 
 
-def difference_cell(plan: Plan, records: Records, first: Spot, second: Spot) -> str:
-    """Second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"."""
+def rate_of(records: Sequence[UnitRecord]) -> str:
+    """Success in percent, its 95 % Wilson interval and how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)".
+
+    The interval is that of one training that was measured on as many instances with the mean of the successes.
+
+    Args:
+        records: evaluations of one arm on the same instances, at least one.
+    """
+    rates = [report(one.measured).planned for one in records if one.measured]
+    successes, episodes = (sum(of) / len(rates) for of in zip(*((r.successes, r.episodes) for r in rates), strict=True))
+    low, high = wilson(successes, episodes)
+    count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
+    return f"{100 * successes / episodes:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({count})"
+
+
+def difference_cell(
+    plan: Plan, records: Records, first: Spot, second: Spot, tasks: Collection[str] | None = None
+) -> str:
+    """Second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; over all tasks, or over some."""
     if first == second or not units_of(plan, first) or not units_of(plan, second):
         return NOT_PLANNED
-    found = difference(plan, records, first, second)
+    found = difference(plan, records, first, second, tasks=tasks)
     return MISSING if found is None else show_difference(found) + partly(plan, records, first, second)
 
 
@@ -154,9 +167,16 @@ def transfer_table(plan: Plan, records: Records) -> list[str]:
     ]
     lines = table(["full method", PLACES["pages"], "Δ_generalization", PLACES["new-seeds"]], rows)
     (_, _), (web, phone), (web_after, phone_after) = spots
-    gained = difference_cell(plan, records, web, web_after)
-    forgotten = difference_cell(plan, records, phone_after, phone)
-    return [*lines, "", f"- Gained on the pages by training there: {gained}", f"- Forgotten on the phone: {forgotten}"]
+    others = set(PAGES) - set(TRAINED_PAGES)
+    told = {
+        "Gained on the pages by training there": difference_cell(plan, records, web, web_after),
+        f"of it on the {len(TRAINED_PAGES)} pages that are trained on": difference_cell(
+            plan, records, web, web_after, TRAINED_PAGES
+        ),
+        f"and on the {len(others)} others": difference_cell(plan, records, web, web_after, others),
+        "Forgotten on the phone": difference_cell(plan, records, phone_after, phone),
+    }
+    return [*lines, "", *(f"{'- ' if what[0].isupper() else '  - '}{what}: {cell}" for what, cell in told.items())]
 
 
 PLACES = {
@@ -193,8 +213,10 @@ def _training(plan: Plan, records: Records, arm: str, seed: int) -> str:
     if training is None:
         return MISSING
     epoch = training.best if plan.played == "best" else training.epochs[-1].epoch
-    told = f"epoch {epoch}, {training.steps} steps"
-    return f"{told}: {MISSING if played is None else show_rate(report([played], [None]).planned)}"
+    idle = [str(one.epoch) for one in training.epochs if one.epoch and not one.weights]
+    nothing = f", nothing trained in epoch {' and '.join(idle)}" if idle else ""
+    told = f"epoch {epoch}, {training.steps} steps{nothing}"
+    return f"{told}: {MISSING if played is None else rate_of([played])}"
 
 
 def likelihood_table(plan: Plan, records: Records) -> list[str]:
@@ -224,9 +246,11 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
         whole: whether a last line tells all units together; evaluations have no critic, adversary or training.
     """
     rows = []
-    for arm in (name for name, one in plan.arms.items() if one.method is not None):
-        done = records_of(plan, records, Spot(arm=arm, phase="train"))
-        rows.append([plan.arms[arm].told, *(_shares(done, len(done)) if done else [MISSING] * 7)])
+    for phase in ("train", "continual"):
+        for arm in plan.arms:
+            if units_of(plan, spot := Spot(arm=arm, phase=phase)):
+                done, where = records_of(plan, records, spot), "" if phase == "train" else f", {phase}"
+                rows.append([f"{plan.arms[arm].told}{where}", *(_shares(done, len(done)) if done else [MISSING] * 7)])
     if whole:
         rows.append(["the whole loop", *_shares(list(records.values()), 1)])
     return table(_TIMES, rows)

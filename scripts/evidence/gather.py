@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.config import AgentDefinition, validate
+from collab.credit.labels import labellings, read_label_head
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation import EpisodeResult
 from collab.library import Library, checkpoint, root
@@ -168,9 +169,16 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
         "steps": sum(epoch.steps for epoch in epochs),
         "seconds": _seconds_of(training, records, seconds, _WITHOUT[config.method.objective]),
         "hashes": {"training": summary["hash"]},
+        "critics": _critics(training, records),
         "best": summary["best"],
         "epochs": epochs,
     }
+
+
+def _critics(training: MarlFolder, records: Iterable[Record]) -> list[str]:
+    """Names and versions of all that judged."""
+    rollouts = [path for record in records if (path := training.epoch(record.epoch).rollout).exists()]
+    return sorted({read_label_head(path, name).critic for path in rollouts for name in labellings(path)})
 
 
 def _epoch(training: MarlFolder, config: MarlConfig, base: Mapping[str, str], record: Record) -> EpochNumbers:

@@ -83,14 +83,18 @@ def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:
     found = difference(plan, records, goal.first, goal.second)
     if found is None:
         return [goal.told, MISSING, ""]
-    measured = show_difference(found) + partly(plan, records, goal.first, goal.second)
-    return [goal.told, measured, verdict(goal, found)]
+    part = partly(plan, records, goal.first, goal.second)
+    return [goal.told, show_difference(found) + part, verdict(goal, found, " so far" if part else "")]
 
 
-def verdict(goal: Goal, found: Comparison) -> str:
-    """Whether it was reached, and whether the interval leaves that open."""
+def verdict(goal: Goal, found: Comparison, so_far: str = "") -> str:
+    """Whether it was reached, and whether the interval leaves that open.
+
+    Args:
+        so_far: said behind it where more is to be measured.
+    """
     if not goal.reached(found):
-        return "**not reached**"
+        return f"**not reached{so_far}**"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.reached(end)]
-    return f"reached; {open_to[0]} lies in the interval, too" if open_to else "reached"
+    return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")

@@ -127,6 +127,9 @@ class UnitRecord(Definition):
     """Run hashes: "training", or run seed → hash."""
     measured: Measured | None = None
     """Of an evaluation."""
+    critics: list[str] | None = None
+    """Of a training: name and version of all that judged it, e.g. "oracle-2". None where it was not told, as in files
+    that were written before it was."""
     best: int | None = None
     """Of a training: its best epoch on the held-out seeds."""
     epochs: list[EpochNumbers] = Field(default_factory=list)

@@ -78,13 +78,23 @@ def collab(words: Sequence[str]) -> int:
     """Run `collab`: the program that COLLAB names, or the one of this Python."""
     program = os.environ.get("COLLAB", str(Path(sys.executable).with_name("collab")))
     print(f"$ {shlex.join(['collab', *words])}", flush=True)
-    with _ending() as running, subprocess.Popen([program, *words]) as process:
+    with _ending() as running, _begun(program, words) as process:
         running.append(process)
         while True:
             try:
                 return process.wait()
             except KeyboardInterrupt:
                 continue  # it was told, too, and stops by itself; killing it would lose what it is about to write
+
+
+def _begun(program: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen([program, *words])
+    except OSError as error:
+        raise UsageError(
+            f"{program}: cannot be run ({error.strerror}); install Collab beside this Python, or name the program: "
+            "COLLAB=PATH"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -187,6 +197,24 @@ def work_off(
     return done
 
 
+def undone(plan: Plan, place: Place, records: Records, only: str = "*") -> list[str]:
+    """In words, the units that were asked for and cannot be done as things are, and the next move for each of them."""
+    told = []
+    for unit in queue(plan):
+        before = needs(plan, unit)
+        if before is None or not fnmatch(unit.name, only):
+            continue
+        found = state(plan, unit, records, place)
+        if found == "lost":
+            told.append(
+                f"{unit}: not done: the weights of {before} are not on this machine; remove {place.units / before.name}"
+                ".json, and that training is done again"
+            )
+        elif found == "waits" and not fnmatch(before.name, only):
+            told.append(f"{unit}: not done: it plays {before}, which is not done and not asked for; widen --only")
+    return told
+
+
 def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, clock: Callable[[], float]) -> bool:
     """Do a unit, from wherever it stands; False where its time was over before it was. NotOver where it failed."""
     check_recipe(plan, unit, place)
@@ -220,7 +248,7 @@ def _record(plan: Plan, unit: Unit, place: Place) -> UnitRecord:
     record = gathered(plan, unit, place.work, base=place.base, code=notes.code, seconds=notes.seconds)
     if record.measured is not None:
         try:
-            check_result(report([record], [None]))
+            check_result(report(record.measured))
         except UsageError as error:
             raise NotOver(f"{unit}: {error} (the same command plays them again)") from None
     print(f"{unit}: done, {write(place.units, record)}", flush=True)

@@ -22,18 +22,19 @@ from evidence.figures import (
     rate_cell,
     seed_table,
     time_table,
+    transfer_table,
 )
 from evidence.gather import placeless
 from evidence.goals import Goal, goal_table
 from evidence.goals import verdict as goal_verdict
-from evidence.plan import PLAN, QUICK
+from evidence.plan import PLAN, QUICK, TRAINED_PAGES
 from evidence.quick import verdict
 from evidence.record import LARGEST, UnitRecord, check_base, file_of, read, read_all, write
 from evidence.units import Unit, queue
 
 from collab.comparison import Comparison
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.evaluation import Rate
+from collab.evaluation import Rate, wilson
 
 Made = Callable[..., UnitRecord]
 FULL, TEAM = (Spot(arm=arm, phase="new-seeds") for arm in ("full", "untrained-team"))
@@ -148,8 +149,12 @@ def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> Non
 
 def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
     known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
-    assert rate_cell(PLAN, known, FULL).startswith("62.5 [")
-    assert rate_cell(PLAN, known, FULL).endswith("(8), 2 of 3 seeds")
+    low, high = wilson(2.5, 4)  # both trainings played the same four instances
+    told = f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
+    assert rate_cell(PLAN, known, FULL) == told
+    alike = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1100"))
+    alone = rate_cell(PLAN, records(made("untrained-team", None, "new-seeds", "1100")), TEAM)
+    assert rate_cell(PLAN, alike, FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
     assert rate_cell(PLAN, known, TEAM) == MISSING
     assert rate_cell(PLAN, known, Spot(arm="rft", phase="pages")) == "–"
 
@@ -196,11 +201,13 @@ def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
         difference(PLAN, known, TEAM, FULL)
 
 
-@pytest.mark.parametrize(("after", "verdict"), [("1111" * 4, "reached"), ("0110" * 4, "**not reached**")])
+@pytest.mark.parametrize(("after", "verdict"), [("1111" * 4, "reached so far"), ("0110" * 4, "**not reached so far**")])
 def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict: str) -> None:
     known = records(made("untrained-team", None, "new-seeds", "0110" * 4), made("full", 0, "new-seeds", after))
     first, *others = goal_table(PLAN, known)[2:]
     assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
+    every = records(*known.values(), *(made("full", seed, "new-seeds", after) for seed in (1, 2)))
+    assert goal_table(PLAN, every)[2].endswith(f"] | {verdict.replace(' so far', '')} |")
     assert all(MISSING in line for line in others)
 
 
@@ -223,6 +230,47 @@ def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, flo
         reached=lambda one: one.difference <= 0 if at_most else one.difference >= 0,
     )
     assert goal_verdict(goal, found) == said
+
+
+def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(made: Made) -> None:
+    """By hand: of two trained on, one more; of two others, none."""
+
+    def on(solved: str, phase: str) -> UnitRecord:
+        names = (*TRAINED_PAGES[:2], "click-option", "enter-text")
+        rows = [(name, 7, 10, one == "1", 4, None) for name, one in zip(names, solved, strict=True)]
+        record = made("full", 0, phase, "1")
+        assert record.measured is not None
+        return record.model_copy(update={"measured": record.measured.model_copy(update={"episodes": rows})})
+
+    lines = transfer_table(PLAN, records(on("0010", "pages"), on("1010", "pages-continued")))
+    assert [line.partition(" [")[0] for line in lines if line.lstrip().startswith("- ")] == [
+        "- Gained on the pages by training there: +25.0",
+        "  - of it on the 23 pages that are trained on: +50.0",
+        "  - and on the 8 others: +0.0",
+        f"- Forgotten on the phone: {MISSING}",
+    ]
+
+
+def test_critics_of_trainings_on_pages_are_told_unless_files_are_of_before(made: Made) -> None:
+    def told(*critics: list[str] | None) -> str:
+        units = [made("full", seed, "continual", epochs=["1", "1"], critics=of) for seed, of in enumerate(critics)]
+        return document(PLAN, records(*units)).partition("## Another environment")[2].partition("\n|")[0]
+
+    assert "Judged on the pages by `oracle-2`: run seed 0, run seed 1." in told(["oracle-2"], ["oracle-2"])
+    mixed = told(["oracle-2"], None)
+    assert "Judged on the pages by `oracle-2`: run seed 0." in mixed
+    assert "Judged on the pages by version 1 of the oracle: run seed 1." in mixed
+
+
+def test_an_epoch_that_trained_nothing_is_told(made: Made) -> None:
+    training = made("full", 0, "train", epochs=["10", "11", "11"])
+    still = [one.model_copy(update={"weights": {}}) if one.epoch == 2 else one for one in training.epochs]
+    (line,) = [one for one in seed_table(PLAN, records(training)) if "full" in one]
+    (other,) = [
+        one for one in seed_table(PLAN, records(training.model_copy(update={"epochs": still}))) if "full" in one
+    ]
+    assert "16 steps:" in line
+    assert "16 steps, nothing trained in epoch 2:" in other
 
 
 def test_alarms_of_trainings_are_told(made: Made) -> None:
@@ -314,8 +362,11 @@ def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) ->
     assert list(folder.iterdir()) == []
 
 
-def test_the_page_is_the_one_that_the_files_make() -> None:
+def test_the_page_is_the_one_that_the_files_make(tmp_path: Path) -> None:
     docs = Path(__file__).parents[2] / "docs"
     known = read_all(docs / "results" / "units", PLAN)
-    assert (docs / "results.md").read_text(encoding="utf-8") == document(PLAN, known), "make it anew: --render"
+    render(PLAN, known, tmp_path / "results.md", tmp_path / "results")
+    for path in (tmp_path / "results.md", *sorted((tmp_path / "results").iterdir())):
+        shown = docs / path.relative_to(tmp_path)
+        assert shown.read_bytes() == path.read_bytes(), f"make {shown.name} anew: --render"
     assert all("/" not in json.dumps(record.machine) for record in known.values())

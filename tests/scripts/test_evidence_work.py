@@ -15,7 +15,7 @@ from evidence import work as queue_at_work
 from evidence.plan import PLAN, Plan, Stage
 from evidence.record import UnitRecord, file_of, read, read_all, write
 from evidence.units import Unit, phase_of, queue, shown_command
-from evidence.work import NotOver, Place, collab, left, noted, state, work_off
+from evidence.work import NotOver, Place, collab, left, noted, state, undone, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
@@ -172,6 +172,22 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(place: Place, re
     assert state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
 
 
+def test_what_cannot_be_done_is_told_with_the_next_move(place: Place, recorder: Recorder, made: Made) -> None:
+    """Waiting for what is done in the same call is no matter; waiting for what nobody asked for is."""
+    assert undone(SMALL, place, {}, "full/*") == []
+    assert undone(SMALL, place, {}, "*/new-seeds") == [
+        f"full/seed-{seed}/new-seeds: not done: it plays full/seed-{seed}/train, which is not done and not asked for; "
+        "widen --only"
+        for seed in (0, 1)
+    ]
+    write(place.units, made("full", 0, "train", epochs=["1", "1"]))
+    (told,) = undone(SMALL, place, read_all(place.units, SMALL), "full/*")
+    assert told == (
+        "full/seed-0/new-seeds: not done: the weights of full/seed-0/train are not on this machine; remove "
+        f"{file_of(place.units, TRAIN)}, and that training is done again"
+    )
+
+
 def test_a_training_done_anew_is_not_taken_for_the_one_that_is_told_of(
     place: Place, recorder: Recorder, made: Made
 ) -> None:
@@ -239,6 +255,12 @@ def test_the_program_that_COLLAB_names_is_run(
     monkeypatch.setenv("COLLAB", str(program))
     assert collab(["eval", "--out", "a b"]) == 3
     assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAB", str(tmp_path / "gone"))
+    with pytest.raises(UsageError, match=r"gone: cannot be run \(No such file or directory\); .*COLLAB=PATH$"):
+        collab(["eval"])
 
 
 def test_the_program_stops_in_good_order_when_the_queue_is_ended(

@@ -67,6 +67,33 @@ def test_a_pattern_that_names_nothing_is_a_mistake(tmp_path: Path, capsys: pytes
     assert "--only nobody/*: no unit is called so" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--limit-minutes", "nan"], "--limit-minutes nan: must be a number of minutes above 0"),
+        (["--limit-minutes", "-5"], "--limit-minutes -5: must be a number of minutes above 0"),
+        (["--quick", "--limit-minutes", "5"], "--limit-minutes has no meaning beside --quick; leave one of them out"),
+        (["--quick", "--only", "full/*"], "--only has no meaning beside --quick; leave one of them out"),
+        (["--render", "--only", "full/*"], "--only has no meaning beside --render; leave one of them out"),
+        (["--list", "--limit-minutes", "5"], "--limit-minutes has no meaning beside --list; leave one of them out"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str], told: str
+) -> None:
+    assert reproduce_tables.main([*asked, "--work", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {told}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_asked_for_and_cannot_be_done_ends_in_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--only", "full/seed-0/new-seeds", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
+    assert reproduce_tables.main(asked) == 1
+    assert "full/seed-0/new-seeds: not done: it plays full/seed-0/train" in capsys.readouterr().err
+
+
 def test_the_list_tells_how_far_every_unit_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--list", "--only", "full/seed-0/*", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
     assert reproduce_tables.main(asked) == 0
