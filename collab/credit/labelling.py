@@ -194,7 +194,10 @@ class _Worker:
         told = self.labelling
         told.silent_in_a_row = told.silent_in_a_row + 1 if judgement.silent else 0
         if told.silent_in_a_row == self.most_silent and told.stopped is None:
-            told.stopped = f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}"
+            told.stopped = (
+                f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}; they are kept: "
+                f"remove {self.writer.directory} to have this critic asked about them again"
+            )
 
     def _failed(self, case: Case, failure: EnvironmentFailure | ModelFailure, spent: Spent = FREE) -> None:
         self.labelling.pay(spent)

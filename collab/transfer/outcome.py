@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pydantic import Field
+
 from collab.comparison import Comparison, compare
 from collab.config import Definition
 from collab.evaluation import Report
@@ -68,6 +70,8 @@ class Outcome(Definition):
     """How the team was trained in the second environment: preset and ablation."""
     epoch: int | None = None
     """Epoch of the second training that was chosen; 0 means that none was better than the transferred team."""
+    untrained: list[str] = Field(default_factory=list)
+    """Policies that stayed what they were in an epoch of the second training, and why, e.g. "epoch 1, shared: …"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,7 @@ def outcome_of(
     seeds: Sequence[int],
     epoch: int | None = None,
     method: str | None = None,
+    untrained: Sequence[str] = (),
 ) -> Told:
     """Compare what was played; names and numbers as `Outcome` has them.
 
@@ -132,6 +137,7 @@ def outcome_of(
         forgetting=Difference.of(forgetting(first["transferred"], first["continued"])) if first else None,
         method=method,
         epoch=epoch,
+        untrained=list(untrained),
     )
     return Told(outcome=outcome, markdown=_told(outcome, tables))
 
@@ -158,6 +164,7 @@ def _told(outcome: Outcome, tables: Mapping[Place, Table]) -> str:
     if outcome.gained is not None:
         chosen = f"epoch {outcome.epoch}" if outcome.epoch else "no epoch was better than the team as it came"
         lines.append(f"- gained by training in the second environment: {outcome.gained} ({chosen})")
+    lines += [f"- learned nothing: {one}" for one in outcome.untrained]
     if outcome.forgetting is not None:
         lines.append(f"- forgetting of the first environment, positive where something is lost: {outcome.forgetting}")
     return "\n".join(lines) + "\n"

@@ -17,6 +17,7 @@ from collab.marl.layout import FILE as TRAINING_FILE
 from collab.marl.layout import clear_unbegun
 from collab.marl.loop import MarlResult, resume, start
 from collab.marl.policy import playing, policy_after
+from collab.marl.summary import read_record
 from collab.report import recorded_evaluation
 from collab.series import left_of, plan_series, play
 from collab.store.manifest import FILE as RUN_FILE
@@ -166,6 +167,16 @@ def best_epoch(folder: TransferFolder) -> int:
     if summary is None or summary["best"] is None:
         raise UsageError(f"{folder.training.path}: no epoch is the best yet; go on with: {folder.resume}")
     return int(summary["best"])
+
+
+def untrained(folder: TransferFolder, epochs: int) -> list[str]:
+    """What the second training did not train, and why; of as many of its epochs as there are records of."""
+    records = [path for number in range(1, epochs + 1) if (path := folder.training.epoch(number).record).exists()]
+    return [
+        f"epoch {record.epoch}, {policy}: {why}"
+        for record in map(read_record, records)
+        for policy, why in record.untrained.items()
+    ]
 
 
 def library_of(own: str | None) -> Library:

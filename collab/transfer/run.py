@@ -25,7 +25,7 @@ from collab.store.manifest import now
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.layout import TransferFolder, parts_after, parts_before
 from collab.transfer.outcome import Told, outcome_of
-from collab.transfer.parts import Progress, Work, best_epoch, continued, library_of, measure, train
+from collab.transfer.parts import Progress, Work, best_epoch, continued, library_of, measure, train, untrained
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the transfer goes on."""
@@ -223,4 +223,5 @@ def _compared(config: TransferConfig, folder: TransferFolder) -> Told:
         seeds=config.seeds,
         epoch=None if config.training is None else best_epoch(folder),
         method=None if config.training is None else config.training.called,
+        untrained=() if config.training is None else untrained(folder, config.training.method.epochs),
     )

@@ -231,7 +231,8 @@ def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: lis
     assert [one.silent for one in judged] == [True] * 4 + [False] + [True] * PATIENCE
     assert told.stopped == (
         f"no score in {PATIENCE} judgements in a row; "
-        f"the last answer begins {prose!r} (the critic: the reply is not JSON)"
+        f"the last answer begins {prose!r} (the critic: the reply is not JSON); "
+        f"they are kept: remove {run / 'labels' / 'one'} to have this critic asked about them again"
     )
     again = labelled(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
     assert (again.known, again.judged) == (5 + PATIENCE, PATIENCE)

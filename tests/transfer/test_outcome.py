@@ -89,6 +89,16 @@ def test_an_outcome_tells_every_rate_and_difference() -> None:
     assert type(outcome).model_validate_json(outcome.model_dump_json()) == outcome
 
 
+def test_what_learned_nothing_is_told_beside_a_gain_of_nothing() -> None:
+    names = {"agents": "a@best", "base": "a@epoch0", "method": "collab"}
+    told = outcome_of(
+        played(), mode="continual", seeds=[30], epoch=1, untrained=["epoch 1, shared: loss is nan"], **names
+    )
+    assert "\n- learned nothing: epoch 1, shared: loss is nan\n" in told.markdown
+    assert told.outcome.untrained == ["epoch 1, shared: loss is nan"]
+    assert outcome_of(played(), mode="continual", seeds=[30], epoch=1, **names).outcome.untrained == []
+
+
 def test_direct_tells_of_one_environment() -> None:
     second = {arm: runs for arm, runs in played()["second"].items() if arm != "continued"}
     outcome = outcome_of({"second": second}, mode="direct", agents="a", base="b", seeds=[30]).outcome

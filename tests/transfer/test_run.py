@@ -33,7 +33,7 @@ from collab.store.manifest import FILE as RUN_FILE
 from collab.transfer.config import TransferConfig, Wish
 from collab.transfer.configure import configure
 from collab.transfer.layout import TransferFolder
-from collab.transfer.parts import Work
+from collab.transfer.parts import Work, untrained
 from collab.transfer.plan import plan
 from collab.transfer.run import TransferResult, resume, start, weights_of
 
@@ -346,12 +346,23 @@ def episodes_of(path: Path) -> dict[str, str]:
     return found
 
 
+def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path: Path) -> None:
+    folder = TransferFolder(tmp_path)
+    for number, lost in {1: {"shared": "step 2: loss is nan"}, 2: {}}.items():
+        record = Record(epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64)
+        place = folder.training.epoch(number).record
+        place.parent.mkdir(parents=True)
+        place.write_text(record.model_dump_json(), encoding="utf-8")
+    assert untrained(folder, 3) == ["epoch 1, shared: step 2: loss is nan"]
+
+
 @pytest.mark.slow
 def test_continual_trains_on_and_measures_both_environments(whole: TransferResult, home: Path) -> None:
     assert whole.told is not None
     outcome, training = whole.told.outcome, MarlFolder(whole.path / "training").read()
     assert TransferFolder(whole.path).head.read()["threads"] == training["threads"] == torch.get_num_threads()
     assert outcome.epoch == training["summary"]["best"] == 1
+    assert outcome.untrained == []
     assert outcome.first is not None
     assert set(outcome.first.success) == {"transferred", "continued"}
     assert set(outcome.generalization) == {"transferred", "continued"}
