@@ -38,8 +38,8 @@ class Seeds:
     def task(self, task: str, episode: int, epoch: int = 0) -> int:
         """Seed of a task instance (its parameters and initial state).
 
-        In epoch 0 this is AndroidWorld's own rule, SHA-256 of "{suite seed}_{task}_{i}" modulo 2^32, so that suite
-        seed 30 names the same instances here and there.
+        In epoch 0 this is AndroidWorld's own rule, SHA-256 of "{suite seed}_{task}_{i}" modulo 2^32, so that instances
+        have the same seeds here and there; what is drawn of a seed differs.
         """
         suite_seed = self.run if epoch == 0 else derive(self.run, "tasks of epoch", epoch)
         return int(hashlib.sha256(f"{suite_seed}_{task}_{episode}".encode()).hexdigest(), 16) % 2**32

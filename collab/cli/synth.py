@@ -88,6 +88,15 @@ Concurrency = Annotated[
         "--concurrency", metavar="K", min=1, help="Walks and episodes at once; default: 4.", rich_help_panel=_HOW
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override one setting of the synthesis, e.g. history=4 or mistakes=0.2. May be repeated.",
+        rich_help_panel=_HOW,
+    ),
+]
 
 
 def synth(
@@ -107,7 +116,7 @@ def synth(
     plan: Plan = False,
     concurrency: Concurrency = None,
     budget: options.BudgetText = None,
-    settings: options.Settings = None,
+    settings: Settings = None,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:

@@ -40,7 +40,10 @@ This page is made by `python scripts/reproduce_tables.py --render` from the file
 
 All arms begin with the same checkpoint{base}, are trained with the same number of environment
 steps and are measured on the same instances (run seeds 30, 31 and 32) after the last epoch, with the same sampling: at
-temperature 1.5, and "cold" at 0.3.
+temperature 1.5, and "cold" at 0.3. At the temperatures that the pocket comes with (0.1 to 0.8) the agents of a team
+agree in nearly all steps, and nothing is learned from agreement; so they are played hot. Heat costs success: what an
+untrained team loses by it stands in the column beside, and a training that makes a policy surer wins some of it back.
+Whether a trained team is better than an untrained one where both are cold is told by that column alone.
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
 written down before anything was measured, and changed after that: the full method's recipe three times, each time
 chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
@@ -164,8 +167,9 @@ def _units(plan: Plan, records: Records) -> list[str]:
     lines = [
         "`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again plays",
         "the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and",
-        "with them the hash. `collab verify-resume` proves exact repetition. Minutes are of one processor core while",
-        f"the other one was busy; a unit is meant to take {MOST:g} at most.",
+        "with them the hash. `collab verify-resume` proves exact repetition. Code is the SHA-256 of the package's",
+        f"sources. Minutes are of one processor core while the other one was busy; a unit is meant to take {MOST:g} at",
+        "most.",
         "",
     ]
     rows = [

@@ -142,7 +142,7 @@ def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> Non
     """But for temperatures; tables, commands and links to files are as long as they are."""
     text = document(PLAN, records(made("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
     own, _, _ = text.partition("## What was aimed at")
-    assert set(re.findall(r"\d+\.\d+", own)) == {"1.5", "0.3"}
+    assert set(re.findall(r"\d+\.\d+", own)) == {"1.5", "0.3", "0.1", "0.8"}
     assert "weights `bbbbbbbbbbbb`" in own
     assert max(map(len, own.splitlines())) <= 120
 
