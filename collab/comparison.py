@@ -50,14 +50,16 @@ def compare(
         UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, or
             there is no common instance.
     """
-    for report in (first, second):
-        check_result(report, force=force)
-    check_same_environment((first, second))
-    return _difference([(first, second)], draws, seed, level)
+    return compare_trainings([(first, second)], force=force, draws=draws, seed=seed, level=level)
 
 
 def compare_trainings(
-    pairs: Sequence[tuple[Report, Report]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+    pairs: Sequence[tuple[Report, Report]],
+    *,
+    force: bool = False,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> Comparison:
     """Paired difference over several trainings that were measured on the same instances.
 
@@ -66,19 +68,15 @@ def compare_trainings(
     one. It tells of other tasks and instances, not of other trainings.
 
     Args:
-        pairs: for each training, both of its reports; instances that not all of them have are left out.
+        pairs: for each training, both of its reports, at least one; instances that not all of them have are left out.
 
     Raises:
         UsageError: as `compare` does.
     """
     every = [report for pair in pairs for report in pair]
     for report in every:
-        check_result(report)
+        check_result(report, force=force)
     check_same_environment(every)
-    return _difference(pairs, draws, seed, level)
-
-
-def _difference(pairs: Sequence[tuple[Report, Report]], draws: int, seed: int, level: float) -> Comparison:
     played = [(_by_instance(first), _by_instance(second)) for first, second in pairs]
     common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:

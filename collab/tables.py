@@ -95,8 +95,13 @@ def markdown(table: Table) -> str:
 
 def show_rate(rate: Rate) -> str:
     """Percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
-    low, high = rate.interval
-    return f"{100 * rate.value:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({rate.episodes})"
+    return show_share(rate.value, rate.interval, str(rate.episodes))
+
+
+def show_share(share: float, interval: tuple[float, float], episodes: str) -> str:
+    """A share in percent with its interval, and in words over how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
+    low, high = interval
+    return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
 
 
 def show_difference(difference: Comparison) -> str:

@@ -46,26 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit code."""
     parser = _parser()
     asked = parser.parse_args(arguments)
-    chosen = [name for name in ("only", "limit_minutes", "out") if getattr(asked, name) != parser.get_default(name)]
     try:
-        _check_options(asked, chosen)
+        _check_options(parser, asked)
         return _quick(asked.work) if asked.quick else _measure(asked, PLAN)
     except CollabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def _check_options(asked: argparse.Namespace, chosen: Sequence[str]) -> None:
+_USELESS = {"quick": ("only", "limit_minutes", "out"), "render": ("only", "limit_minutes"), "list": ("limit_minutes",)}
+"""Form → options that say nothing beside it."""
+
+
+def _check_options(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
     """Refuse what says nothing beside the rest; UsageError."""
-    useless = {
-        "quick": ("only", "limit_minutes", "out"),
-        "render": ("only", "limit_minutes"),
-        "list": ("limit_minutes",),
-    }
-    for what, names in useless.items():
-        for name in names:
-            if getattr(asked, what) and name in chosen:
-                raise UsageError(f"--{name.replace('_', '-')} has no meaning beside --{what}; leave one of them out")
+    form = next((form for form in _USELESS if getattr(asked, form)), None)
+    for name in _USELESS.get(form or "", ()):
+        if getattr(asked, name) != parser.get_default(name):
+            raise UsageError(f"--{name.replace('_', '-')} has no meaning beside --{form}; leave one of them out")
     if asked.limit_minutes is not None and not 0 < asked.limit_minutes < math.inf:
         raise UsageError(f"--limit-minutes {asked.limit_minutes:g}: must be a number of minutes above 0")
 
@@ -85,7 +83,6 @@ def _measure(asked: argparse.Namespace, plan: Plan) -> int:
     if asked.list:
         _show(plan, records, place, asked.only)
         return 0
-    done: Records = records
     try:
         done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
     finally:

@@ -19,7 +19,7 @@ from collab.library import BUILT_IN, checkpoint
 from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import first_policy
-from collab.marl.summary import Record, Success, read_record
+from collab.marl.summary import Record, Success, records_until
 from collab.models.vllm import largest_rank
 
 UNKNOWN = "unknown"
@@ -47,8 +47,7 @@ def training_facts(folder: MarlFolder, config: MarlConfig, head: Mapping[str, An
         group: of the policy, as `MarlConfig.groups` names it.
     """
     method, run, slots = config.method, config.run, config.groups[group]
-    records = [folder.epoch(one).record for one in range(number + 1)]
-    over = [read_record(path) for path in records if path.is_file()]
+    over = records_until(folder, number)
     base = first_policy(run, method).of(slots)
     who = f"all of {', '.join(slots)}" if len(slots) > 1 else slots[0]
     trained = f"after epoch {number} of a training by credit re-assignment" if number else "before any training"

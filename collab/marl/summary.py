@@ -200,6 +200,12 @@ def read_record(path: Path) -> Record:
         ) from None
 
 
+def records_until(folder: MarlFolder, epoch: int) -> list[Record]:
+    """Of a training's epochs from 0 to this one, those that are over; RunFormatError when one cannot be read."""
+    records = [folder.epoch(number).record for number in range(epoch + 1)]
+    return [read_record(path) for path in records if path.is_file()]
+
+
 def best_of(records: Iterable[Record]) -> int | None:
     """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
 

@@ -17,7 +17,7 @@ from collab.marl.layout import FILE as TRAINING_FILE
 from collab.marl.layout import clear_unbegun
 from collab.marl.loop import MarlResult, resume, start
 from collab.marl.policy import playing, policy_after
-from collab.marl.summary import read_record
+from collab.marl.summary import records_until
 from collab.report import recorded_evaluation
 from collab.series import left_of, plan_series, play
 from collab.store.manifest import FILE as RUN_FILE
@@ -170,11 +170,10 @@ def best_epoch(folder: TransferFolder) -> int:
 
 
 def untrained(folder: TransferFolder, epochs: int) -> list[str]:
-    """What the second training did not train, and why; of as many of its epochs as there are records of."""
-    records = [path for number in range(1, epochs + 1) if (path := folder.training.epoch(number).record).exists()]
+    """What the second training did not train, and why; of as many of its epochs as are over."""
     return [
         f"epoch {record.epoch}, {policy}: {why}"
-        for record in map(read_record, records)
+        for record in records_until(folder.training, epochs)
         for policy, why in record.untrained.items()
     ]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from collab.comparison import Comparison, compare_trainings
 from collab.evaluation import Report, summarise, wilson
-from collab.tables import show_difference
+from collab.tables import show_difference, show_share
 from evidence.plan import PAGES, TRAINED_PAGES, Plan
 from evidence.record import Measured, Records, UnitRecord
 from evidence.units import Unit, queue
@@ -105,10 +105,10 @@ def rate_of(records: Sequence[UnitRecord]) -> str:
         records: evaluations of one arm on the same instances, at least one.
     """
     rates = [report(one.measured).planned for one in records if one.measured]
-    successes, episodes = (sum(of) / len(rates) for of in zip(*((r.successes, r.episodes) for r in rates), strict=True))
-    low, high = wilson(successes, episodes)
+    successes = sum(rate.successes for rate in rates) / len(rates)
+    episodes = sum(rate.episodes for rate in rates) / len(rates)
     count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
-    return f"{100 * successes / episodes:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({count})"
+    return show_share(successes / episodes, wilson(successes, episodes), count)
 
 
 def difference_cell(
@@ -168,15 +168,17 @@ def transfer_table(plan: Plan, records: Records) -> list[str]:
     lines = table(["full method", PLACES["pages"], "Δ_generalization", PLACES["new-seeds"]], rows)
     (_, _), (web, phone), (web_after, phone_after) = spots
     others = set(PAGES) - set(TRAINED_PAGES)
-    told = {
-        "Gained on the pages by training there": difference_cell(plan, records, web, web_after),
-        f"of it on the {len(TRAINED_PAGES)} pages that are trained on": difference_cell(
-            plan, records, web, web_after, TRAINED_PAGES
-        ),
-        f"and on the {len(others)} others": difference_cell(plan, records, web, web_after, others),
-        "Forgotten on the phone": difference_cell(plan, records, phone_after, phone),
-    }
-    return [*lines, "", *(f"{'- ' if what[0].isupper() else '  - '}{what}: {cell}" for what, cell in told.items())]
+    gained, on_trained, on_others = (
+        difference_cell(plan, records, web, web_after, pages) for pages in (None, TRAINED_PAGES, others)
+    )
+    return [
+        *lines,
+        "",
+        f"- Gained on the pages by training there: {gained}",
+        f"  - of it on the {len(TRAINED_PAGES)} pages that are trained on: {on_trained}",
+        f"  - and on the {len(others)} others: {on_others}",
+        f"- Forgotten on the phone: {difference_cell(plan, records, phone_after, phone)}",
+    ]
 
 
 PLACES = {
@@ -246,11 +248,12 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
         whole: whether a last line tells all units together; evaluations have no critic, adversary or training.
     """
     rows = []
-    for phase in ("train", "continual"):
-        for arm in plan.arms:
-            if units_of(plan, spot := Spot(arm=arm, phase=phase)):
-                done, where = records_of(plan, records, spot), "" if phase == "train" else f", {phase}"
-                rows.append([f"{plan.arms[arm].told}{where}", *(_shares(done, len(done)) if done else [MISSING] * 7)])
+    spots = [Spot(arm=arm, phase=phase) for phase in ("train", "continual") for arm in plan.arms]
+    for spot in spots:
+        if units_of(plan, spot):
+            name = plan.arms[spot.arm].told + ("" if spot.phase == "train" else f", {spot.phase}")
+            done = records_of(plan, records, spot)
+            rows.append([name, *(_shares(done, len(done)) if done else [MISSING] * 7)])
     if whole:
         rows.append(["the whole loop", *_shares(list(records.values()), 1)])
     return table(_TIMES, rows)

@@ -30,7 +30,7 @@ from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
 from evidence.plan import MOST, Plan
 from evidence.recipe import check_begun
-from evidence.record import Records, UnitRecord, write
+from evidence.record import Records, UnitRecord, file_of, write
 from evidence.units import Unit, command, going_on, needs, phase_of, queue, shown_command
 
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
@@ -207,8 +207,8 @@ def undone(plan: Plan, place: Place, records: Records, only: str = "*") -> list[
         found = state(plan, unit, records, place)
         if found == "lost":
             told.append(
-                f"{unit}: not done: the weights of {before} are not on this machine; remove {place.units / before.name}"
-                ".json, and that training is done again"
+                f"{unit}: not done: the weights of {before} are not on this machine; remove "
+                f"{file_of(place.units, before)}, and that training is done again"
             )
         elif found == "waits" and not fnmatch(before.name, only):
             told.append(f"{unit}: not done: it plays {before}, which is not done and not asked for; widen --only")
