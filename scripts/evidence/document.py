@@ -5,6 +5,7 @@ Made from the files of finished units alone; the same files give the same docume
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -185,8 +186,28 @@ def _units(plan: Plan, records: Records) -> list[str]:
     machines = dict.fromkeys(_machine(record) for record in records.values())
     if machines:
         lines += ["", *(f"- {told}" for told in machines), "", "```console"]
-        lines += [*(f"$ {record.command}" for record in records.values()), "```"]
+        lines += [*_commands(records), "```"]
     return [*lines, ""] if lines[-1] else lines
+
+
+def _commands(records: Records) -> list[str]:
+    """What was given, once for trainings that differ in their run seed alone."""
+    alike: dict[str, list[tuple[int | None, str]]] = {}
+    for unit, record in records.items():
+        alike.setdefault(_any_seed(record.command, unit.seed), []).append((unit.seed, record.command))
+    return [
+        f"$ {given[0][1]}" if len(given) == 1 else f"$ for seed in {_words(given)}; do {command}; done"
+        for command, given in alike.items()
+    ]
+
+
+def _words(given: Iterable[tuple[int | None, str]]) -> str:
+    return " ".join(sorted(str(seed) for seed, _ in given))
+
+
+def _any_seed(command: str, seed: int | None) -> str:
+    """The command with the shell's `$seed` where it names its run seed; unchanged where it has none."""
+    return command if seed is None else re.sub(rf"(--seed |/seed-){seed}\b", r"\1$seed", command)
 
 
 def _minutes(record: UnitRecord) -> str:

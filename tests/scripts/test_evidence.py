@@ -370,3 +370,15 @@ def test_the_page_is_the_one_that_the_files_make(tmp_path: Path) -> None:
         shown = docs / path.relative_to(tmp_path)
         assert shown.read_bytes() == path.read_bytes(), f"make {shown.name} anew: --render"
     assert all("/" not in json.dumps(record.machine) for record in known.values())
+
+
+def test_loops_over_run_seeds_give_exactly_the_commands_that_were_given() -> None:
+    """Of what is committed: each loop, as a shell reads it."""
+    docs = Path(__file__).parents[2] / "docs"
+    known = read_all(docs / "results" / "units", PLAN)
+    page = (docs / "results.md").read_text()
+    told: list[str] = []
+    for line in re.findall(r"^\$ (.*)$", page, flags=re.MULTILINE):
+        loop = re.fullmatch(r"for seed in ([\d ]+); do (.*); done", line)
+        told += [loop[2].replace("$seed", seed) for seed in loop[1].split()] if loop else [line]
+    assert sorted(told) == sorted(record.command for record in known.values())
