@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, emit, fail, plain, say, table
+from collab.cli.output import REHEARSAL, amount, emit, fail, plain, say, table
 from collab.cli.report import result_data, show_stop
 from collab.cli.watch import work
 
@@ -135,7 +135,7 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
     result = work(
         lambda watch, stop: start(config, definitions, run, watch=watch, stop=stop),
         run,
-        opening=f"{part.name}: {config.episodes} episodes of {part.env} ...",
+        opening=f"{part.name}: {amount(config.episodes, 'episode')} of {part.env} ...",
     )
     if result.stopped is not None:
         show_stop(result)

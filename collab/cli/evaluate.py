@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note
+from collab.cli.output import amount, emit, note
 from collab.cli.report import comparison_data, evaluation_data, show_comparison, show_evaluation
 from collab.cli.rollout import configure, finish, play
 from collab.cli.watch import Watch, work
@@ -156,7 +156,7 @@ def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None
         result = work(
             partial(_playing, run, definitions, budget),
             run.path,
-            opening=f"{doing} seed {run.config.seed}: {run.config.episodes} episodes, recorded in {run.path}",
+            opening=f"{doing} seed {run.config.seed}: {amount(run.config.episodes, 'episode')}, recorded in {run.path}",
         )
         if result.stopped is not None:
             return result.stopped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, fail, say, table
+from collab.cli.output import amount, emit, fail, say, table
 
 if TYPE_CHECKING:
     from collab.config import GraphDefinition
@@ -66,7 +66,8 @@ def show_graph(
         say(to_mermaid(dag).rstrip("\n"))
     else:
         drawn = f" (drawn with seed {seed})" if _is_sampled(graph) else ""
-        say(f"{name}: {len(graph.slots)} agents, {graph.rounds} rounds, {_edges_word(graph)} edges{drawn}\n")
+        size = f"{amount(len(graph.slots), 'agent')}, {amount(graph.rounds, 'round')}, {_edges_word(graph)} edges"
+        say(f"{name}: {size}{drawn}\n")
         say(to_text(dag).rstrip("\n"))
     if svg is not None and not as_json:
         say(f"\npicture written to {svg}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collab.cli.output import note, say
+from collab.cli.output import amount, note, say
 
 if TYPE_CHECKING:
     from collab.envs.phone.adb.handle import PhoneHandle
@@ -64,5 +64,5 @@ async def _serve(phones: dict[str, PhoneHandle], port: int) -> None:
         for serial, handle in phones.items():
             if handle.exam is not None:
                 say(f"# {serial}: {handle.exam.task.goal}")
-        note(f"serving {len(phones)} phones on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
+        note(f"serving {amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
         await stop.wait()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit
+from collab.cli.output import amount, emit
 from collab.cli.report import result_data, show_result, show_stop
 from collab.cli.watch import work
 
@@ -126,7 +126,7 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
 
     path = out or default_out(config)
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = f"{config.episodes} episodes of {config.environment_name} with {agents} on {config.graph_name}"
+    what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
     return work(
         lambda watch, stop: start(config, definitions, path, watch=watch, stop=stop),
         path,

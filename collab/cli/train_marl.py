@@ -11,7 +11,7 @@ import typer
 
 from collab.cli import options
 from collab.cli import training_options as training
-from collab.cli.output import data, emit, note, say
+from collab.cli.output import amount, data, emit, note, say
 from collab.cli.training_text import below, describe, news, result_data, show_result
 from collab.cli.watch import end_early, work
 
@@ -174,7 +174,7 @@ def _begin(
         start, config, out, calibrations=calibrations or FOLDER, anyway=anyway, budget=budget, device=device, tell=note
     )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
-    what = f"{method.epochs} epochs of {config.size} of {config.run.environment_name}"
+    what = f"{amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
     return work(
         lambda watch, stop: begin(watch=watch, stop=stop),
         out,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from collab.cli.output import plain, table
+from collab.cli.output import amount, plain, table
 
 COLUMNS = ["episode", "seed", "broken"]
 
@@ -58,3 +58,7 @@ def test_a_terminal_narrower_than_any_table_still_shows_everything(capsys, monke
 @pytest.mark.parametrize(("text", "expected"), [(" a ", "a"), ("a\x1b[31m\nb", "a [31m b"), ("", "")])
 def test_plain(text, expected):
     assert plain(text) == expected
+
+
+def test_one_of_a_thing_is_told_in_the_singular() -> None:
+    assert [amount(number, "episode") for number in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
