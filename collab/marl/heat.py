@@ -5,7 +5,7 @@
 
 What a hot policy learns first is to be surer: the gain of its last norm becomes longer, and all logits with it. At the
 same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
-rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/decisions.md has the numbers). With
+rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/recipe.md has the numbers). With
 temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
 
 Two limits. What is trained stays the policy at `dpo.temperature`, the one that is played in evaluations: replies of a

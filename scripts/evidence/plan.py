@@ -31,7 +31,7 @@ belong to the training split and have a scripted solution, without which the ora
 Each proposed action is tried on a page that is rebuilt by replay, so 800 steps there take as long as 1,200 on a phone.
 What pages ask for is new to a team that comes from the phone, and it comes surer than it was: in two of three states no
 cell was right, and few cells differed. So it explores hotter by what it has become surer (`heat`), learns at five times
-the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile (docs/decisions.md).
+the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile (docs/recipe.md).
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ ARMS = {
     "no-anchor": Arm(told="w/o anchor", method=ablation("no-anchor")),
 }
 """The full method corrects who erred, so "correction-pairs" is no arm; nor is "mixed-pairs", between two that are, nor
-"all-steps", by which the full method was found to lose (docs/decisions.md)."""
+"all-steps", by which the full method was found to lose (docs/recipe.md)."""
 
 _SEEDS = ("--seeds", "30,31,32")
 _PHONE = ("--env", "androidworld")
