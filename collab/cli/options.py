@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collab.config import SplitChoice
     from collab.library import Library
 
 PLAY, LIMITS = "What is played", "How it is played"
@@ -165,6 +166,21 @@ def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool
     if values and not items:
         raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
     return items
+
+
+def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
+    """Say which tasks that were asked for by name a split left out.
+
+    Args:
+        asked: items of --tasks; tags and "all" ask for whatever of theirs is in the split.
+        split: None where nothing was kept to one.
+        kept: tasks of the run.
+    """
+    from collab.cli.output import note
+
+    outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
+    if split is not None and outside:
+        note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")
 
 
 def folders(option: str, values: list[str] | None) -> list[str]:

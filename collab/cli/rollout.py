@@ -85,21 +85,23 @@ def configure(
     from collab.config import Budget, run_config
     from collab.marl.policy import trained_agents
 
-    trained = trained_agents(definitions, agents, graph)
+    trained, named = trained_agents(definitions, agents, graph), options.listed("--tasks", tasks)
     config = run_config(
         library=definitions,
         purpose=purpose,
         graph=graph,
         agents=agents if trained is None else Path(agents).name,
         filled=trained,
-        tasks=options.listed("--tasks", tasks),
+        tasks=named,
         episodes=episodes,
         budget=Budget.parse(budget) if budget is not None else None,
         settings=settings or (),
         **choices,
     )
     config = _with_device(config, device)
-    return asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
+    config = asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
+    options.tell_outside(named, config.split, config.tasks)
+    return config
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:

@@ -148,6 +148,7 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     asked = {name: value for name, value in chosen.items() if value is not None}
     wish = Wish(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
+    options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
         note(f"left out, because nobody knows their solution: {len(config.unsolved)} tasks ({first} …)")

@@ -86,7 +86,7 @@ def train_marl(
         go_on(resume, limit, device=device, as_json=as_json)
         return
     _refuse_graph(context, ablation, graph)
-    definitions = options.library(library)
+    definitions, named = options.library(library), options.listed("--tasks", tasks)
     config = _asked(
         definitions,
         agents,
@@ -94,13 +94,14 @@ def train_marl(
         ablation=ablation,
         env=env,
         graph=graph,
-        tasks=options.listed("--tasks", tasks),
+        tasks=named,
         split=None if split == "none" else split,
         seed=seed,
         backend=backend,
         concurrency=concurrency,
         settings=settings or (),
     )
+    options.tell_outside(named, config.run.split, config.run.tasks)
     if plan:
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:

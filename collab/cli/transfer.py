@@ -219,7 +219,11 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
 def _configured(library: Path | None, wish: Wish) -> TransferConfig:
     from collab.transfer.configure import configure
 
-    return asyncio.run(configure(options.library(library), wish))
+    config = asyncio.run(configure(options.library(library), wish))
+    runs = [config.base[0], *([] if config.training is None else [config.training.run])]
+    for run in runs:
+        options.tell_outside(wish.tasks, run.split, run.tasks)
+    return config
 
 
 # --------------------------------------------------------------------------------------------------- what happens

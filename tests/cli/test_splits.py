@@ -131,6 +131,15 @@ def test_what_is_not_of_a_split_is_refused_before_anything_is_played(collab, com
     assert not Path("run").exists()
 
 
+def test_named_tasks_that_a_split_leaves_out_are_told(collab):
+    asked = "SystemWifiTurnOn,ExpenseAddSingle,tag:contacts"
+    code, _, err = collab(*ROLLOUT, "--split", "train", "--tasks", asked, "--episodes", "1", "--out", "run")
+    assert code == 0
+    assert "left out, because they are not in split train: ExpenseAddSingle\n" in err
+    assert "ExpenseAddSingle" not in config("run").tasks
+    assert "left out" not in collab(*ROLLOUT, "--tasks", asked, "--episodes", "1", "--out", "free")[2]
+
+
 def test_an_environment_of_nothing_but_an_unseen_app_has_nothing_to_train_on(collab, tmp_path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "hall.yaml").write_text(
