@@ -149,3 +149,12 @@ def test_prompts_that_changed_since_are_refused(
     other.create(head)
     with pytest.raises(UsageError, match="prompts/pocket is not what it was"):
         put(library, wish, agents=f"{other.path}@epoch0")
+
+
+def test_a_team_that_is_its_own_base_is_compared_with_nothing(
+    library: Library, wish: Wish, trained: MarlFolder
+) -> None:
+    start = f"{trained.path}@epoch0"
+    with pytest.raises(UsageError, match=r"@epoch0: its weights are those of .*@epoch0, so there is nothing"):
+        put(library, wish, mode="direct", agents=start)
+    assert put(library, wish, agents=start).training is not None, "what training goes on to is compared with it"
