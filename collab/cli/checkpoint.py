@@ -54,8 +54,8 @@ def new(
     from collab.config import override
     from collab.errors import UsageError
     from collab.learn.preset import load_preset
-    from collab.learn.result import CARD
     from collab.learn.scratch import new_checkpoint
+    from collab.models.layout import CARD
     from collab.synth.rows import LEVELS
 
     architecture = load_preset(preset).architecture

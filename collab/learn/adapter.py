@@ -1,6 +1,6 @@
 """A LoRA adapter that training goes on from, and one that preferences are compared with; both over one base.
 
-    adapter = open_adapter("runs/marl/epochs/1/training/final", recipe)     # checked, named by its digest
+    adapter = open_adapter("runs/marl/epochs/1/training/final", recipe, base)    # checked, named by its digest
     take_up(trainer.model, adapter, reference=None)                         # a fresh adapter becomes this one
 
 An update of a small learning rate is smaller than bfloat16 can tell from nothing beside a weight, so an adapter that is
@@ -16,9 +16,12 @@ from typing import Any
 
 from collab.errors import ConfigError
 from collab.learn.preset import Lora, Recipe
+from collab.library import checkpoint
 from collab.models.adapters import CONFIG, WEIGHTS
-from collab.models.layout import check_layout, weights_digest
+from collab.models.layout import check_layout, check_over, weights_digest
 
+_UNTRAINED = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "modules_to_save")
+"""Settings of PEFT by which an adapter has another scale or other weights than one of a recipe."""
 REFERENCE = "ref"
 """TRL's name of an adapter that preferences are compared with."""
 
@@ -33,14 +36,16 @@ class Adapter:
     """SHA-256 over its weights."""
 
 
-def open_adapter(path: str | None, recipe: Recipe) -> Adapter | None:
+def open_adapter(path: str | None, recipe: Recipe, base: str) -> Adapter | None:
     """Check an adapter before anything is loaded; None for none.
 
     Args:
         recipe: that goes on with it.
+        base: the checkpoint that it is over.
 
     Raises:
-        ConfigError: there is none, it has other sizes than the recipe's, or the recipe trains none.
+        ConfigError: there is none, it has other sizes than the recipe's or is of a kind that is not trained, it was
+            trained over another base, or the recipe trains none.
     """
     if path is None:
         return None
@@ -50,8 +55,31 @@ def open_adapter(path: str | None, recipe: Recipe) -> Adapter | None:
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"adapter {path}: no PEFT adapter; {CONFIG} and {WEIGHTS[0]} have to be there")
     check_layout(folder)
-    _check_sizes(folder, recipe.lora)
+    check_over(folder, Path(checkpoint(base)), "name that one")
+    _check_kind(folder, recipe.lora)
     return Adapter(path=str(folder), digest=weights_digest(folder))
+
+
+def check_modules(adapter: Adapter, model: Any, lora: Lora) -> None:
+    """Refuse an adapter of other modules than the recipe's, before anybody has played for it.
+
+    Args:
+        model: of the base's shape; its weights are not looked at.
+
+    Raises:
+        ConfigError: some module of one is none of the other's, or the file cannot be read.
+    """
+    import torch
+
+    linear = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and name != "lm_head"}
+    wanted = linear if lora.targets == "all-linear" else {name for name in linear if _last(name) in lora.targets}
+    given = _modules(Path(adapter.path) / WEIGHTS[0])
+    if given != wanted:
+        targets = sorted({_last(name) for name in given})
+        raise ConfigError(
+            f"adapter {adapter.path}: made for other modules than the recipe's, for example {min(given ^ wanted)}; "
+            f"it has {', '.join(targets)}: set lora.targets to these"
+        )
 
 
 def take_up(model: Any, adapter: Adapter | None, reference: Adapter | None) -> None:
@@ -98,14 +126,37 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
         raise ConfigError(f"adapter {adapter.path}: made for other modules than the recipe's, for example {odd}")
 
 
-def _check_sizes(folder: Path, lora: Lora) -> None:
+def _modules(file: Path) -> set[str]:
+    """Names of the modules that an adapter's file has weights for, as the base calls them."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as opened:
+            names = list(opened.keys())
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    return {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in names}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _check_kind(folder: Path, lora: Lora) -> None:
+    """ConfigError where what is trained would not be what plays: another scale, or weights that the recipe has not."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         was = (int(config["r"]), float(config["lora_alpha"]))
+        odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / CONFIG}: cannot be read: {error}") from None
     if was != (lora.rank, lora.alpha):
         raise ConfigError(
             f"adapter {folder}: has rank {was[0]} and alpha {was[1]:g}, the recipe {lora.rank} and {lora.alpha:g}; "
             f"set lora.rank={was[0]} and lora.alpha={was[1]:g}"
+        )
+    if odd:
+        raise ConfigError(
+            f"adapter {folder}: has {' and '.join(odd)}, which is played and not trained here; begin with the sum of "
+            f"base and adapter: collab export {folder} --merge --out DIR"
         )

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from collab.errors import ConfigError, UsageError
-from collab.learn.result import CARD
 from collab.library import checkpoint
 from collab.models.adapters import CONFIG, WEIGHTS
-from collab.models.layout import FILE, check_layout, weights_digest, write_layout
+from collab.models.layout import CARD, FILE, check_layout, check_over, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -180,12 +179,7 @@ def _base_directory(source: Source) -> Path:
     folder = Path(checkpoint(str(source.base)))
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{source.path}: its base {source.base} is no directory here; name it: --base DIR")
-    trained_on = (source.card.get("base") or {}).get("digest")
-    if trained_on is not None and trained_on != weights_digest(folder):
-        raise ConfigError(
-            f"{folder}: not the base that {source.path} was trained on (digest {weights_digest(folder)[:12]}, "
-            f"expected {trained_on[:12]}); name that one: --base DIR"
-        )
+    check_over(source.path, folder, "name that one: --base DIR")
     return folder
 
 

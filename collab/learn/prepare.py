@@ -230,8 +230,8 @@ def ordered(
         rows=rows,
         world=processes,
         reference=reference,
-        adapter=open_adapter(task.adapter, task.recipe),
-        reference_adapter=open_adapter(task.reference_adapter, task.recipe),
+        adapter=open_adapter(task.adapter, task.recipe, task.base),
+        reference_adapter=open_adapter(task.reference_adapter, task.recipe, task.base),
     )
 
 

@@ -8,13 +8,11 @@ from collab.learn.adapter import drop_reference
 from collab.learn.folder import RunFolder, saving, sync_files, write_json
 from collab.learn.sharded import whole_model
 from collab.models.chat import quiet_transformers
-from collab.models.layout import weights_digest, write_layout
+from collab.models.layout import CARD, weights_digest, write_layout
 from collab.store.files import sync_directory
 
 if TYPE_CHECKING:
     from collab.learn.prepare import Prepared
-
-CARD = "card.json"
 
 
 def write_result(trainer: Any, prepared: Prepared, folder: RunFolder) -> None:

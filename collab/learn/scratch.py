@@ -23,9 +23,8 @@ from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.learn.examples import rows_digest
 from collab.learn.folder import saving, sync_files, write_json
 from collab.learn.preset import Architecture
-from collab.learn.result import CARD
 from collab.models.chat import quiet_transformers
-from collab.models.layout import write_layout
+from collab.models.layout import CARD, write_layout
 from collab.seeds import derive
 from collab.synth.rows import Row
 

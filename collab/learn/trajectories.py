@@ -79,8 +79,8 @@ def prepare_trajectories(task: Task, pairs: Sequence[TrajectoryRows]) -> Prepare
         rows=pairs_digest(pairs),
         world=1,
         reference=reference_of(task, base),
-        adapter=open_adapter(task.adapter, task.recipe),
-        reference_adapter=open_adapter(task.reference_adapter, task.recipe),
+        adapter=open_adapter(task.adapter, task.recipe, task.base),
+        reference_adapter=open_adapter(task.reference_adapter, task.recipe, task.base),
         trajectories=tuple(_parts(chosen)),
     )
 

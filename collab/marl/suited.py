@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from collab.errors import ConfigError
-from collab.learn.adapter import open_adapter
+from collab.learn.adapter import Adapter, check_modules, open_adapter
 from collab.learn.base import check_base
 from collab.learn.preset import DpoRecipe
 from collab.library import checkpoint
@@ -24,22 +24,23 @@ def check_suited(config: MarlConfig) -> None:
 
     Raises:
         ConfigError: a checkpoint is no causal language model, does not bear the context, has no layer that an adapter
-            is named for, or its prefixes cannot be shared; an adapter has other sizes.
+            is named for, or its prefixes cannot be shared; an adapter does not fit the recipe or its base.
     """
     policy, recipe = first_policy(config.run, config.method), recipe_of(config.method, 1)
     for slots in config.groups.values():
         base = policy.of(slots)
         check_base(base, recipe, "dpo.")
-        open_adapter(policy.adapter_of(slots), recipe)
-        _check_layers(base, recipe)
+        _check_layers(base, recipe, open_adapter(policy.adapter_of(slots), recipe, base))
 
 
-def _check_layers(base: str, recipe: DpoRecipe) -> None:
+def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None:
     from collab.learn.packed import obstacle
     from collab.learn.trainer import adapter_of
 
     model = _empty(base)
     adapter_of(model, recipe)
+    if adapter is not None and recipe.lora is not None:
+        check_modules(adapter, model, recipe.lora)
     reason = obstacle(model) if recipe.sharing == "prefix" else None
     if reason is not None:
         raise ConfigError(f"{base}: prefixes cannot be shared while it is trained: {reason}; set dpo.sharing=none")

@@ -17,6 +17,8 @@ from collab.errors import ConfigError
 from collab.prompts.render import LAYOUT
 
 FILE = "collab.json"
+CARD = "card.json"
+"""What a training writes beside its weights: what they were made of."""
 
 
 def write_layout(directory: Path) -> None:
@@ -42,6 +44,30 @@ def check_layout(directory: Path) -> None:
             "use the Collab version that trained it, or train it again"
         )
     _check_weights(directory, weights)
+
+
+def check_over(adapter: Path, base: Path, again: str) -> None:
+    """Refuse an adapter over another base than it was trained on, where its `card.json` tells which that was.
+
+    Args:
+        base: directory of a checkpoint; one that is not here cannot be compared.
+        again: what to do about it, for the message.
+
+    Raises:
+        ConfigError: the two do not belong together, or the card cannot be read.
+    """
+    card = adapter / CARD
+    if not card.is_file() or not base.is_dir():
+        return
+    try:
+        trained_on = (json.loads(card.read_text(encoding="utf-8")).get("base") or {}).get("digest")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{card}: cannot be read: {error}") from None
+    if trained_on is not None and trained_on != (found := weights_digest(base)):
+        raise ConfigError(
+            f"{base}: not the base that {adapter} was trained on (digest {found[:12]}, expected {trained_on[:12]}); "
+            f"{again}"
+        )
 
 
 def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from collab.library import checkpoint
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.chat import ChatTokenizer, PromptIds
 from collab.models.generation import Answer, Job
-from collab.models.layout import check_layout, played_digest
+from collab.models.layout import check_layout, check_over, played_digest
 from collab.models.meter import Meter
 from collab.models.worker import Worker, post
 from collab.types import PolicyRef, Prompt
@@ -109,7 +109,7 @@ class LocalModel:
     def _become(self, adapter: str | None, version: int) -> None:
         if adapter is not None:
             MissingExtra.unless("peft", extra="train", purpose="an adapter")
-            _check_adapter(adapter)
+            _check_adapter(adapter, self._base)
         self.policy = PolicyRef(base=self._base, adapter=adapter, version=version)
         self.meter = Meter()
         self.chat = self._worker.chat
@@ -246,7 +246,8 @@ def check_files(path: str) -> None:
         raise ConfigError(f"{path}: no such model directory")
 
 
-def _check_adapter(adapter: str) -> None:
+def _check_adapter(adapter: str, base: str) -> None:
     if not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")
     check_layout(Path(adapter))
+    check_over(Path(adapter), Path(checkpoint(base)), "give path the one that it was trained on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
-from collab.learn.adapter import open_adapter
+from collab.learn.adapter import check_modules, open_adapter
 from collab.learn.finetune import begin, train
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Task, prepare, task_of
+from collab.models.local import LocalModel
 
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = "lora={rank: 4, alpha: 8, merge: MERGE}"
 
 
@@ -90,15 +94,62 @@ def test_what_is_stopped_goes_on_with_both(made, samples, base: Path, tmp_path: 
 
 def test_what_does_not_fit_is_one_line(made, samples, base: Path, tmp_path: Path) -> None:
     recipe = task(samples, base).recipe
-    assert open_adapter(None, recipe) is None
+    assert open_adapter(None, recipe, str(base)) is None
     with pytest.raises(
         ConfigError, match=r"no PEFT adapter; adapter_config.json and adapter_model.safetensors have to"
     ):
-        open_adapter(str(tmp_path), recipe)
+        open_adapter(str(tmp_path), recipe, str(base))
     with pytest.raises(ConfigError, match="the recipe trains all weights; set lora, or add the adapter to its base"):
-        open_adapter(made["adapter"], samples.recipe("dpo"))
+        open_adapter(made["adapter"], samples.recipe("dpo"), str(base))
     with pytest.raises(ConfigError, match=r"has rank 4 and alpha 8, the recipe 8 and 8; set lora.rank=4 and lora.alp"):
-        open_adapter(made["adapter"], samples.recipe("dpo", "lora={rank: 8, alpha: 8}"))
+        open_adapter(made["adapter"], samples.recipe("dpo", "lora={rank: 8, alpha: 8}"), str(base))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("use_rslora", True),
+        ("use_dora", True),
+        ("rank_pattern", {"q_proj": 8}),
+        ("alpha_pattern", {"q_proj": 1}),
+        ("bias", "all"),
+        ("modules_to_save", ["embed_tokens"]),
+    ],
+)
+def test_an_adapter_that_would_be_trained_as_another_one_is_refused(
+    made, samples, base: Path, tmp_path: Path, name: str, value: object
+) -> None:
+    """With the scale of rank-stabilised LoRA, what is trained would not be what played."""
+    other = tmp_path / "other"
+    shutil.copytree(made["adapter"], other)
+    config = json.loads((other / "adapter_config.json").read_text())
+    (other / "adapter_config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(ConfigError, match=f"has {name}, which is played and not trained here; begin with the sum"):
+        open_adapter(str(other), task(samples, base).recipe, str(base))
+
+
+def test_an_adapter_over_another_base_than_its_own_is_refused(made, samples, base: Path) -> None:
+    """Trained or played; it has the same sizes, so nothing else would tell."""
+    recipe, whole = task(samples, base).recipe, made["whole"]
+    with pytest.raises(ConfigError, match=r"not the base that .* was trained on .*; name that one"):
+        open_adapter(made["adapter"], recipe, whole)
+    with pytest.raises(ConfigError, match=r"not the base that .* was trained on .*; give path the one that it was"):
+        LocalModel(path=whole, adapter=made["adapter"])
+    assert LocalModel(path=str(base), adapter=made["adapter"]).policy.adapter == made["adapter"]
+
+
+@pytest.mark.parametrize("targets", ["[q_proj]", "[q_proj, k_proj]"])
+def test_other_modules_are_found_before_anybody_plays(made, samples, base: Path, targets: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base)
+    recipe = task(samples, base).recipe
+    assert recipe.lora is not None
+    opened = open_adapter(made["adapter"], recipe, str(base))
+    assert opened is not None
+    check_modules(opened, model, recipe.lora)
+    check_modules(opened, model, recipe.lora.model_copy(update={"targets": ALL}))
+    other = samples.recipe("dpo", f"lora={{rank: 4, alpha: 8, targets: {targets}}}").lora
+    with pytest.raises(ConfigError, match=r"made for other modules .*_proj; it has .*: set lora.targets to these"):
+        check_modules(opened, model, other)
 
 
 def test_an_adapter_of_other_modules_is_one_line(made, samples, base: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from collab.config import override
 from collab.errors import ConfigError
@@ -43,3 +45,13 @@ def test_layers_that_share_no_prefixes_are_refused_unless_each_prompt_is_compute
     with pytest.raises(ConfigError, match=r"not all full attention \(sliding_attention\); set dpo.sharing=none"):
         check_suited(override(configured("dpo.sharing=prefix"), [path]))
     check_suited(override(configured("dpo.sharing=none"), [path]))
+
+
+def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configured, tiny: Path, tmp_path: Path) -> None:
+    """It would be played, judged and paid for before training found it out."""
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"])).save_pretrained(tmp_path / "q")
+    options = [f"run.agents.*.options.path={tiny}", f"run.agents.*.options.adapter={tmp_path / 'q'}"]
+    check_suited(override(configured(*LORA, "dpo.lora.targets=[q_proj]"), options))
+    with pytest.raises(ConfigError, match=r"made for other modules .* it has q_proj: set lora.targets to these"):
+        check_suited(override(configured(*LORA), options))
