@@ -194,7 +194,7 @@ def _show_plan(config: MarlConfig, definitions: Library, device: str, as_json: b
     if as_json:
         emit(data(found))
     else:
-        say(told(found))
+        say(told(found, config.method.objective))
 
 
 # ------------------------------------------------------------------------------------------------- what came of it

@@ -9,12 +9,13 @@ Every process of a distributed run does all three; the first one writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.errors import UsageError
+from collab.errors import TrainingFailure, UsageError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
 from collab.learn.order import of_process
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
 """What to do about a loss that is no number."""
+SMALLER = "begin another with a smaller rows_at_once or context, or checkpointing=true; this one needs more memory"
+"""What to do where memory does not suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,20 +111,36 @@ def train(
         ConfigError: the weights cannot be loaded.
         UsageError: another process trains this run, or it is done.
         RunFormatError: the checkpoint to go on from is damaged.
+        TrainingFailure: memory does not suffice.
         Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
         StoreFailure: something cannot be written.
     """
     if world()[0] != 0:
-        return _train(prepared, folder, watch, stopping, device, report_to)
+        with _enough_memory(folder):
+            return _train(prepared, folder, watch, stopping, device, report_to)
     lock = folder.lock()
     try:
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with as_begun(folder.manifest(), str(folder.manifest_path), tell):
+        with as_begun(folder.manifest(), str(folder.manifest_path), tell), _enough_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
     finally:
         lock.release()
+
+
+@contextmanager
+def _enough_memory(folder: RunFolder) -> Iterator[None]:
+    """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
+    from collab.models.checkpoint import out_of_memory
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingFailure(f"{folder.path}: memory does not suffice to train: {said}; {SMALLER}") from None
 
 
 def _train(

@@ -139,7 +139,7 @@ class RunFolder:
         """RunFormatError unless a checkpoint's files are those that were written."""
         path = checkpoint / _DIGESTS
         try:
-            digests = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            digests = json.loads(path.read_text(encoding="utf-8"))
             changed = [name for name, digest in digests.items() if sha256(checkpoint / name) != digest]
         except (OSError, ValueError, AttributeError) as error:
             changed = [str(error)]

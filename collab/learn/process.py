@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collab.errors import CollabError, Diverged
+from collab.errors import CollabError, Diverged, TrainingFailure
 from collab.learn.data import read_data
 from collab.learn.finetune import Result, check_same, train
 from collab.learn.folder import RunFolder
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         train_as_asked(RunFolder(asked.out, asked.resume), asked.device, lambda: is_alive(asked.while_alive))
     except CollabError as error:
-        if world()[0] == 0:
+        if world()[0] == 0 or type(error) is TrainingFailure:  # which may befall one of them alone
             why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"
             os.write(2, f"{why}\n".encode())
         return error.exit_code

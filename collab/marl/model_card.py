@@ -198,9 +198,10 @@ def _told_objective(method: Method) -> str:
 
 def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:
     run = config.run
-    pairs = sum(one.rows[group].pairs for one in records if group in one.rows)
+    what = "rewarded replies" if config.method.objective == "rft" else "pairs"
+    many = sum(one.rows[group].pairs for one in records if group in one.rows)
     split = "no split" if run.split is None else f"split {run.split.name}"
-    return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seed}), {pairs} pairs"
+    return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seed}), {many} {what}"
 
 
 def _told_success(success: Success | None, config: MarlConfig) -> str:

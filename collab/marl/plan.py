@@ -137,8 +137,13 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
     )
 
 
-def told(plan: Plan) -> str:
-    """The plan in lines for people."""
+def told(plan: Plan, objective: str = "dpo") -> str:
+    """The plan in lines for people.
+
+    Args:
+        objective: of the method; with "rft" replies are learned, and nothing is compared.
+    """
+    learned = "replies" if objective == "rft" else "pairs"
     probe, trained = plan.probe, plan.probe.training
     parts = [("playing", plan.play_s), ("judging", plan.judge_s), ("pairing", plan.pair_s), ("training", plan.train_s)]
     kinds = ("weights", "gradients", "optimizer", "activations")
@@ -152,7 +157,7 @@ def told(plan: Plan) -> str:
             f"calls     {_range(plan.calls)} of the policies{_asked(plan, 'calls')}",
             f"tokens    {_range(plan.tokens)} of the policies{_asked(plan, 'tokens')}",
             f"judged    {_range(plan.judged)} steps",
-            f"pairs     {_range(plan.pairs)}, {_range(plan.trained)} tokens to train",
+            f"{learned:<10}{_range(plan.pairs)}, {_range(plan.trained)} tokens to train",
             f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
             f"(at most {held})",
             f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",

@@ -154,7 +154,7 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
         RunFormatError: there is no training in that directory.
         GraphError: the graph's agents are not those that were trained.
         UnknownName: that epoch is not over.
-        UsageError: there is no best epoch yet.
+        UsageError: there is no best epoch yet, or none is over.
     """
     folder = MarlFolder(name.run)
     head, config = read_training(folder)
@@ -170,11 +170,13 @@ def epoch_of(name: PolicyName, folder: MarlFolder, config: MarlConfig, head: Map
         head: of the training.
 
     Raises:
-        UsageError: there is no best epoch yet.
+        UsageError: there is no best epoch yet, or none is over.
     """
     if name.last:
         over = [number for number in range(config.method.epochs + 1) if folder.epoch(number).record.exists()]
-        return max(over, default=0)
+        if not over:
+            raise UsageError(f"{name.run}@last: no epoch is over yet; go on with it: {folder.resume}")
+        return over[-1]
     number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
     if number is None:
         known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.epoch(one).record.exists()]

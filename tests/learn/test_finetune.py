@@ -15,7 +15,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Trainer
 from trl import SFTConfig
 
 from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFailure, UsageError
@@ -477,6 +477,37 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(samples, base: Path, tmp_path:
         train(prepared, folder, device="cpu")
     shutil.rmtree(damaged)
     assert train(prepared, folder, device="cpu").final == folder.final
+
+
+def test_a_checkpoint_that_lost_its_digests_is_not_gone_on_from(samples, base: Path, tmp_path: Path) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2"), samples.rows(8, ["basic"]))
+    folder, asked = begin(prepared, tmp_path / "out"), iter([False, True])
+    train(prepared, folder, device="cpu", stopping=lambda: next(asked))
+    newest = folder.checkpoint()
+    assert newest is not None
+    (newest / "digests.json").unlink()
+    with pytest.raises(RunFormatError, match=r"damaged since it was written \(.*digests.json"):
+        train(prepared, folder, device="cpu")
+
+
+def test_too_little_memory_is_one_line_and_the_run_goes_on(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    prepared = prepare(samples.task(base, "sft", "epochs=2", "save_every=1"), samples.rows(8, ["basic"]))
+    whole = weights(trained(prepared, tmp_path / "whole"))
+    folder, step = begin(prepared, tmp_path / "out"), Trainer.training_step
+    errors = iter([None, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), MemoryError()])
+
+    def failing(trainer: Trainer, *args: object, **named: object) -> torch.Tensor:
+        if (error := next(errors, None)) is not None:
+            raise error
+        return step(trainer, *args, **named)
+
+    monkeypatch.setattr(Trainer, "training_step", failing)
+    with pytest.raises(TrainingFailure, match=r"out: memory does not suffice to train: CUDA out of .*rows_at_once"):
+        train(prepared, folder, device="cpu")
+    with pytest.raises(TrainingFailure, match="memory does not suffice to train: MemoryError; begin another"):
+        train(prepared, folder, device="cpu")
+    train(prepared, folder, device="cpu")
+    assert same(whole, weights(folder.final))
 
 
 @pytest.mark.parametrize("limit", [100_000, pytest.param(200_000, marks=pytest.mark.slow)])

@@ -98,6 +98,15 @@ def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Traini
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
 
 
+def test_a_card_tells_replies_where_nothing_was_compared(training: Training, tmp_path: Path) -> None:
+    folder = training()
+    head = folder.read()
+    head["config"]["method"]["objective"] = "rft"
+    folder.write(head)
+    done = export(find(f"{folder.path}@best"), tmp_path / "out", merge=False, dtype=None)
+    assert "5 rewarded replies |" in (done.path / "README.md").read_text()
+
+
 def test_epochs_are_named_and_the_last_is_the_last_that_is_over(training: Training, tmp_path: Path) -> None:
     folder = training()
     for number, (name, epoch) in enumerate({"@last": 2, "@epoch1": 1}.items()):

@@ -203,6 +203,13 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: MarlFolder) -> None:
     assert {agent.options["version"] for agent in first.values()} == {0}
 
 
+def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: MarlFolder) -> None:
+    """It is not the untrained team, which is called @epoch0."""
+    trained.epoch(1).record.unlink()
+    with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train-marl --resume"):
+        agents_of(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
+
+
 def test_a_graph_with_other_agents_is_refused(trained: MarlFolder) -> None:
     with pytest.raises(GraphError, match="was trained as ada, ben, the graph has ada, ben, cyd"):
         agents_of(PolicyName(run=trained.path, epoch=1), ("ada", "ben", "cyd"))
