@@ -29,6 +29,7 @@ ORDER = (
     *(
         "types",
         "errors",
+        "background",
         "seeds",
         "redact",
         "library",

@@ -65,19 +65,22 @@ def epoch_row(record: Record) -> Sequence[object]:
 
 
 def epoch_lines(record: Record) -> list[str]:
-    """All that is known of an epoch, one line for each kind of it that came up."""
+    """All that is known of an epoch, one line for each kind of it that came up.
+
+    What a low screen may cut off stands last: causes and costs, not what was learned.
+    """
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
         *_heat(record),
         *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
         *_rewards(record),
-        *cause_lines("no score", record.missing),
-        *cause_lines("unasked", record.unasked),
         *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
-        *count_lines(record.pairs),
-        *(line for name, rows in record.rows.items() for line in _rows(name, rows)),
         *(line for name, one in record.trained.items() for line in _trained(name, one)),
         *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
+        *count_lines(record.pairs),
+        *(line for name, rows in record.rows.items() for line in _rows(name, rows)),
+        *cause_lines("no score", record.missing),
+        *cause_lines("unasked", record.unasked),
         *_spent(record),
     ]
 

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 import collab
+from collab.background import is_left_behind
 from collab.cli import (
     agents,
     checkpoint,
@@ -106,6 +107,8 @@ def run() -> None:
     except OSError:
         code = code or 1
         _mute(1)
+    if is_left_behind():  # as after a second Ctrl-C amid an optimizer step
+        os._exit(code)
     sys.exit(code)
 
 

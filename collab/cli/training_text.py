@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collab.marl.loop_state import Progress
 
 _SHOWN = 6
-"""Epochs that a screen has room for."""
+"""Epochs side by side that a screen shows, where it is high enough."""
+_LINE = 4
+"""Lines that `describe` takes on a narrow screen, and one that stays free."""
 
 
 def describe(progress: Progress) -> str:
@@ -34,12 +36,21 @@ def describe(progress: Progress) -> str:
 def below(progress: Progress) -> list[str]:
     """What a screen shows beside that line.
 
-    The last epochs side by side, what is known of the one that goes on, and all of the last one that is over.
+    The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
+    screen shows fewer epochs side by side, one at least.
     """
-    records, now = progress.records[-_SHOWN:], progress.so_far
+    width, height = shutil.get_terminal_size()
+    for epochs in range(_SHOWN, 0, -1):
+        lines = _below(progress, epochs, width)
+        if sum(-(-max(len(line), 1) // width) for line in lines) <= height - _LINE:
+            break
+    return lines
+
+
+def _below(progress: Progress, epochs: int, room: int) -> list[str]:
+    records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
     if records:
-        room = shutil.get_terminal_size().columns
         rows = table_lines(*epoch_table(records, room), room)
         lines += ["", *(line for row in rows for line in row.splitlines())]
     if now is not None:

@@ -7,10 +7,10 @@ beside its metrics, so that it is trained once, whoever goes on.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterable
 
+from collab.background import in_background
 from collab.errors import Diverged, RunFormatError
 from collab.learn.curve import chosen_gain, over_pairs
 from collab.learn.data import read_data
@@ -91,7 +91,7 @@ async def _learn(loop: Loop, epoch: EpochFolder, number: int, group: str, policy
         loop.begin("training")
         clear_unbegun(place, folder.manifest_path.name)
         # A thread of its own: the loop of events goes on, shows how far it is, and hears who wants it to stop.
-        await asyncio.to_thread(_train, loop, folder, number, group, policy)
+        await in_background(_train, loop, folder, number, group, policy)
     return _trained(loop, folder)
 
 

@@ -43,7 +43,7 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
     source = _source(wish)
     base = _base(wish, source)
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
-    if wish.mode == "direct" and transferred[0].agents == untrained[0].agents:
+    if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
         raise UsageError(
             f"--agents {wish.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
             "epoch, or something else with --base"

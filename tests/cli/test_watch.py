@@ -255,3 +255,32 @@ def test_the_second_ctrl_c_leaves_at_once(somewhere, monkeypatch):
     _, err = process.communicate(timeout=20)
     assert process.returncode == 1
     assert err == "error: interrupted; go on with: collab runs resume run\n"
+
+
+def test_the_second_ctrl_c_does_not_wait_for_an_optimizer_step(somewhere):
+    """A policy is trained in a thread, which nothing can interrupt."""
+    stubborn = "\n".join(
+        [
+            "import collab.cli.rollout as rollout, collab.runs as runs, time",
+            "from collab.background import in_background",
+            "def step():",
+            "    print('ready', flush=True)",
+            "    time.sleep(60)",
+            "async def start(*_, watch, stop, **__):",
+            "    await in_background(step)",
+            "runs.start = start",
+            "from collab.cli.main import run; run()",
+        ]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", stubborn, *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith("stopping: ")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert err == "error: interrupted; go on with: collab runs resume run\n"

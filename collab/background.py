@@ -1,0 +1,47 @@
+"""Long work in a thread of its own, which is left behind when nobody waits for it any more.
+
+    result = await in_background(train, folder)
+
+Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
+optimizer step would have to sit it out. What works here must bear to be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+_NAME = "collab-background"
+
+
+async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
+    """What a function returns or raises; cancelled, this returns at once and the function works on."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[ResultT] = loop.create_future()
+
+    def tell(report: Callable[[Any], None], what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: whoever waited has left
+            loop.call_soon_threadsafe(lambda: None if done.done() else report(what))
+
+    def run() -> None:
+        try:
+            result = function(*args)
+        except BaseException as error:  # noqa: BLE001 - whoever waits is to have it, whatever it is
+            tell(done.set_exception, error)
+        else:
+            tell(done.set_result, result)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name=_NAME, daemon=True).start()
+    return await done
+
+
+def is_left_behind() -> bool:
+    """Whether some work goes on. A process that ends with it must not wait, nor clear up under its feet."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
