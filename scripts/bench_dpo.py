@@ -205,7 +205,7 @@ def measure(
         arm.reset(weights)
         logps[name] = arm.logps(given[name])
         every = len(given[name])
-        arm.at_once = fastest(arm, given[name], [every] if name == "ours" or options.quick else divisors(every))
+        arm.at_once = fastest(arm, given[name], [every] if name == "ours" else divisors(every))
         arm.reset(weights)
         arm.memory = grown(arm, given[name], options.device)
         arm.reset(weights)
@@ -392,10 +392,8 @@ def write(report: dict[str, Any], out: Path | None) -> None:
 def arguments() -> argparse.Namespace:
     """Options from the command line."""
     parser = argparse.ArgumentParser(description="Measure what an optimizer step of DPO costs with shared prefixes.")
-    parser.add_argument(
-        "--quick", action="store_true", help="P = 500, K = 3, one repetition, no search for batch sizes"
-    )
-    parser.add_argument("--prefix", type=int, nargs="+", help="only cells with these P")
+    parser.add_argument("--quick", action="store_true", help="P = 500, K = 3, one repetition")
+    parser.add_argument("--prefix", type=int, nargs="+", choices=[p for p, _ in CELLS], help="only cells with these P")
     parser.add_argument("--pairs", type=int, nargs="+", default=[1, 3, 12], help="K")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--direct", type=int, default=100_000, help="tokens up to which baselines compute all pairs")

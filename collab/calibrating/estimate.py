@@ -43,6 +43,8 @@ class Estimate:
     prompt_tokens: int | None
     completion_tokens: int | None
     """At most. Both None like `calls`."""
+    unfit: int | None = 0
+    """Judgements that would be missing, because a step does not fit into the critic's context; None like `calls`."""
 
 
 async def estimate(config: CalibrationConfig) -> Estimate:
@@ -57,17 +59,14 @@ async def estimate(config: CalibrationConfig) -> Estimate:
         asked = passes(known, config.permutations)
         calls: int | None = 0
         tokens: int | None = 0
+        unfit: int | None = 0
         model = place.bench.model
         if model is not None:
             critics = [(place.critic(one.seed, one.attempt), one.cases) for one in asked]
-            prompts = [
-                prompt
-                for critic, cases in critics
-                if isinstance(critic, Asking)
-                for case in cases
-                for prompt in critic.prompts(case)
-            ]
+            found = [list(one.prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases]
+            prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
             shows = all(isinstance(critic, Asking) for critic, _ in critics)
+            unfit = sum(not asked_of_one for asked_of_one in found) if shows else None
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
@@ -80,4 +79,5 @@ async def estimate(config: CalibrationConfig) -> Estimate:
             calls=calls,
             prompt_tokens=tokens,
             completion_tokens=None if calls is None else calls * replies,
+            unfit=unfit,
         )

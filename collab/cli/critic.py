@@ -257,5 +257,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     elif found.calls:
         said = f", at most {short(found.completion_tokens)} of replies" if found.completion_tokens else ""
         say(f"calls  {found.calls}, {short(found.prompt_tokens)} prompt tokens{said}")
-    else:
+    elif not found.unfit:
         say("calls  none: no model is asked")
+    if found.unfit:
+        say(f"unfit  {found.unfit} judgements, which do not fit into the critic's context_tokens and would be missing")

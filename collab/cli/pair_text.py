@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from collab.cli.count_text import cause_lines, count_lines
 from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
+from collab.credit.language_prompt import TOO_LONG
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs
@@ -165,6 +166,11 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
 def _why_none(result: Rebuilt, head: PairHead) -> str:
     if not result.counted:
         return "no episode counts, for all of them broke or are not finished"
+    if TOO_LONG in result.missing and not head.counts:
+        return (
+            "nothing was rewarded: raise context_tokens in the critic's agents file, and --labels NEW has all of it "
+            "judged again"
+        )
     if result.missing and not head.counts:
         return "nothing was rewarded, and above is what has no score; --labels NEW has all of it judged again"
     return "nothing was rewarded, or nothing was worse; the counts above say which"

@@ -45,6 +45,12 @@ Name = Annotated[
 ]
 
 
+OfAny = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Of which pairs; default: of any, those first that were stored last."),
+]
+
+
 @app.command("list")
 def list_pairs(
     run: Run,
@@ -80,7 +86,7 @@ def list_pairs(
 
 
 @app.command("show")
-def show_pair(run: Run, id: Id, *, name: Name = None, as_json: options.Json = False) -> None:
+def show_pair(run: Run, id: Id, *, name: OfAny = None, as_json: options.Json = False) -> None:
     """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
     from collab.credit.pairs_trajectory import Whole
 
@@ -98,7 +104,7 @@ def explain_pair(
     run: Run,
     id: Id,
     *,
-    name: Name = None,
+    name: OfAny = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the whole input that both sides answer.")] = False,
     as_json: options.Json = False,
 ) -> None:

@@ -57,6 +57,7 @@ def verify_resume(
     import shutil
     import tempfile
 
+    from collab.errors import UsageError
     from collab.learn.prepare import check_installed
     from collab.marl.verify import verify
 
@@ -66,7 +67,15 @@ def verify_resume(
     note(f"points are drawn with --seed {drawn}")
     epochs, more = 1 if quick else 2, tuple(settings or ())
     threads = 1 if quick else 2
-    proof = verify(folder, kills=many, seed=drawn, epochs=epochs, threads=threads, settings=more, tell=note)
+    try:
+        proof = verify(folder, kills=many, seed=drawn, epochs=epochs, threads=threads, settings=more, tell=note)
+    except UsageError:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except BaseException:
+        note(f"what was trained until then lies in {folder}")
+        raise
     if as_json:
         emit({"same": proof.same, "first_difference": data(proof.first_difference), "seed": drawn, **data(proof)})
     else:

@@ -20,14 +20,13 @@ from collections.abc import Mapping, Sequence
 from collab.credit.asking import PartlyAnswered, ask, first_failure, prompt_hash
 from collab.credit.case import Case
 from collab.credit.critic import CriticCall, Judgement, Word, judgement_of, spent_on
-from collab.credit.language_prompt import CriticPrompts, Per, Proposal, Scored, permuted, questions
+from collab.credit.language_prompt import TOO_LONG, CriticPrompts, Per, Proposal, Scored, permuted, questions
 from collab.credit.language_scores import read_scores
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Model
 from collab.seeds import derive
 from collab.types import CellRef, Prompt, Sampling
 
-TOO_LONG = "the step does not fit into the critic's context"
 SAMPLING = Sampling(temperature=0.1, max_tokens=2048)
 """The paper's temperature; room for a sentence on each of 12 cells."""
 

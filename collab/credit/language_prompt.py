@@ -27,6 +27,8 @@ from collab.types import CellRef, Prompt, Utterance
 FOLDER = "critic"
 """Name of the folder in `prompts/`."""
 FILES = ("system", "step")
+TOO_LONG = "the step does not fit into the critic's context"
+"""Cause of missing scores: nothing was asked, also where no history is told."""
 Per: TypeAlias = Literal["step", "round"]
 Scored: TypeAlias = Literal["distinct", "all"]
 WORLDS = {"mobile": "a phone", "web": "web pages"}

@@ -26,7 +26,8 @@ from collab.credit.labels import Labels
 from collab.credit.negatives import Negatives, negatives
 from collab.credit.pairs import Pairing, Sources, most_pairs, pair_all, wanted
 from collab.envs.grammar import ActionSpace
-from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
+from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunError
+from collab.redact import redact
 from collab.store.cost import total
 from collab.types import Spent, Trajectory
 
@@ -99,7 +100,7 @@ async def pair_up(
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about.
+        OutOfPatience: ten steps in a row could not be asked about.
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
@@ -150,6 +151,10 @@ def _until_error(judged: list[tuple[Case, JudgedStep]], recipe: Recipe) -> tuple
     return kept, sum(lost)
 
 
+class OutOfPatience(RunError):
+    """Nobody could be asked about so many steps in a row; says why not about the last. What was answered is kept."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Asking:
     """Asks an adversary about steps, so many at once."""
@@ -182,7 +187,9 @@ class _Asking:
                 self.failed[type(failure).__name__] += 1
                 self.in_a_row += 1
                 if self.in_a_row == PATIENCE:
-                    raise
+                    raise OutOfPatience(
+                        f"{PATIENCE} steps in a row had nobody to make up worse sides, the last: {redact(str(failure))}"
+                    ) from None
                 return Negatives(negatives={}, spent=total(paid))
         if cells:
             self.in_a_row = 0

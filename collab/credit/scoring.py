@@ -19,12 +19,11 @@ from dataclasses import replace
 from collab.credit.asking import prompt_hash
 from collab.credit.case import Case
 from collab.credit.critic import NO_NUMBER, CriticCall, Judgement, Word, judgement_of, to_all_equal
+from collab.credit.language_prompt import TOO_LONG
 from collab.credit.scoring_prompt import ScoringPrompts
 from collab.errors import ConfigError
 from collab.models.reward import RewardModel, Scored
 from collab.types import Prompt, Segment, Utterance
-
-TOO_LONG = "the step does not fit into the critic's context"
 
 
 def score_of(logits: Sequence[float]) -> float | None:

@@ -234,6 +234,11 @@ class Method(Definition):
         """Whether a critic is asked at all."""
         return self.objective != "trajectory-dpo"
 
+    @property
+    def asks_an_adversary(self) -> bool:
+        """Whether some source of pairs needs worse sides that are made up."""
+        return self.objective == "dpo" and self.pairs.adversary > 0
+
 
 class Origin(Definition):
     """Where a team was taken from."""

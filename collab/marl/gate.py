@@ -12,13 +12,15 @@ from collab.config import Budget
 from collab.credit.calibration_record import CalibrationRecord
 from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
-from collab.errors import RunFormatError
+from collab.errors import RunFormatError, UsageError
 from collab.marl.config import MarlConfig
 from collab.marl.heat import lengths_of
 from collab.marl.policy import first_policy, playing
 from collab.marl.suited import check_suited
 from collab.preferences.adversaries import opened_adversary
 from collab.preferences.parties import opened_critic
+from collab.preferences.wish import ORACLE
+from collab.resolve import build_suite
 from collab.runs import check
 
 
@@ -82,8 +84,8 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     Raises:
         ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
             team that is to explore as hot as at first has one whose last norm cannot be read.
-        UsageError: a limit is on something that one of them does not count; the environment cannot be opened because
-            something is not installed.
+        UsageError: a limit is on something that one of them does not count; the oracle is to judge where no solution
+            is known; the environment cannot be opened because something is not installed.
         ModelFailure: the server of one does not answer.
         EnvironmentFailure: the environment does not open.
     """
@@ -91,9 +93,10 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     first = first_policy(run, method)
     call_s = run.environment.limits.call_s
     if method.is_judged:
+        await _check_known(config)
         async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
             pass
-    if method.objective == "dpo":
+    if method.asks_an_adversary:
         async with opened_adversary(config.erring, budget, call_s):
             pass
     team = playing(run, first, method.determinism)
@@ -101,3 +104,19 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     check_suited(config)
     if method.grows_hotter:
         lengths_of(first)
+
+
+async def _check_known(config: MarlConfig) -> None:
+    """UsageError where the oracle is to judge in an environment that knows no solutions: no cell would have a score."""
+    if config.critic.kind != ORACLE:
+        return
+    suite = build_suite(config.run)
+    try:
+        known = ORACLE in suite.capabilities
+    finally:
+        await suite.close()
+    if not known:
+        raise UsageError(
+            f"critic {config.method.critic}: {suite.label} knows no solutions, and every score would be missing; "
+            "name a critic that needs none, e.g. --set critic=critic-llm"
+        )

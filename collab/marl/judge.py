@@ -9,17 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from collab.collector import Progress as Meter
-from collab.config import Budget, RunConfig
+from collab.config import Budget, Part, RunConfig
 from collab.credit.adversary import FREE, label_of
 from collab.credit.adversary_memory import FOLDER as PROPOSALS
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.case import cases
-from collab.credit.critic import Critic
+from collab.credit.critic import Critic, Judgement
 from collab.credit.labelling import Labelling, label, last_reply
 from collab.credit.labels import FOLDER as LABELS
 from collab.credit.labels import Labels, LabelWriter, labellings, read_labels
+from collab.credit.language_prompt import TOO_LONG
 from collab.credit.pair_store import FOLDER, HEAD, PairHead, StoredPairs, critic_digest, read_pairs, write_pairs
-from collab.credit.pairing import Paired, Recipe, pair_up
+from collab.credit.pairing import OutOfPatience, Paired, Recipe, pair_up
 from collab.credit.pairs import Pairing
 from collab.credit.pairs_trajectory import trajectory_pairs
 from collab.credit.rebuild import Rebuilder
@@ -29,7 +30,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import PAIRS, EpochFolder
 from collab.marl.loop_state import Halted, Loop
 from collab.marl.row_store import stored
-from collab.preferences.adversaries import adversary_of, opened_adversary
+from collab.preferences.adversaries import SAMPLER, AdversaryChoice, adversary_of, deciding, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import opened_critic
 from collab.resolve import build_suite
@@ -110,7 +111,12 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     It may not have been reached, or have answered without a score: that is kept, as all that was paid for is.
     """
     failed, silent = list(labels.failed.values()), [one for one in labels.judged.values() if one.silent]
-    steps = len(failed) + len(labels.judged)
+    steps, long = len(failed) + len(labels.judged), sum(map(_is_too_long, labels.judged.values()))
+    if 2 * long > steps:
+        return (
+            f"{long} of {steps} steps do not fit into the critic's context; begin another training with a larger "
+            "context_tokens in the critic's agents file, or with a smaller history there"
+        )
     if 2 * len(silent) > steps:
         return (
             f"the critic gave no score about {len(silent)} of {steps} steps; {last_reply(silent[-1])}; begin another "
@@ -121,6 +127,11 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
         told = f"the critic could not be asked about {len(failed)} of {steps} steps{beside}"
         return f"{told}, the last: {failed[-1].message}"
     return None
+
+
+def _is_too_long(one: Judgement) -> bool:
+    """Whether nothing of a step was shown to the critic, because it does not fit."""
+    return TOO_LONG in one.missing and all(cell.score is None for cell in one.rewards.rewards)
 
 
 def _mostly_unasked(made: Paired) -> str | None:
@@ -167,7 +178,8 @@ async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajector
     """Pair a judged rollout, or read the pairs that are there.
 
     Raises:
-        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about; what was answered is kept.
+        Halted: ten steps in a row could not be asked about, or most; what was answered is kept.
+        EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
         StoreFailure: the pairs cannot be written.
     """
     if not _is_paired(out):
@@ -184,7 +196,8 @@ async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajector
 async def _pair(
     loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory], labels: Labels, suite: Suite
 ) -> None:
-    choice, recipe = loop.config.erring, loop.config.method.pairs.recipe(run.seed)
+    recipe, asks = loop.config.method.pairs.recipe(run.seed), loop.config.method.asks_an_adversary
+    choice = loop.config.erring if asks else AdversaryChoice(part=Part(kind=SAMPLER))  # which is never asked then
     meter, budget, call_s = Meter(planned=0), loop.left(), run.environment.limits.call_s
     loop.inner(meter)
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
@@ -192,7 +205,7 @@ async def _pair(
             allowed = AllowedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=loop.stop, at_once=run.concurrency
             )
-            remembering = RememberingAdversary(allowed, memory, options=choice.told)
+            remembering = RememberingAdversary(allowed, memory, options=deciding(choice.told))
             try:
                 made = await pair_up(
                     played,
@@ -204,14 +217,14 @@ async def _pair(
                     states=Rebuilder(suite),
                     concurrency=run.concurrency,
                 )
-            except Exhausted as reached:
+            except (Exhausted, OutOfPatience) as reached:
                 raise Halted(str(reached)) from None
             finally:
                 loop.spend(meter)
-            who = label_of(adversary)
+            who = label_of(adversary) if asks else None
         loop.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
         made = replace(made, spent=total([made.spent, *remembering.recalled]))  # by processes that died, too
-        write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told)
+        write_pairs(out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.told if asks else {})
 
 
 def _whole_pairs(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
@@ -255,7 +268,8 @@ def _made_otherwise(head: PairHead, labels: Labels | None, config: MarlConfig, r
     wanted = config.method.pairs.recipe(run.seed)
     if head.recipe != wanted:
         return f"were made by the recipe {_recipe(head.recipe)}, this training's is {_recipe(wanted)}"
-    if labels is not None and adversary_of(head).told != config.erring.told:
+    asked = labels is not None and config.method.asks_an_adversary
+    if asked and adversary_of(head).told != config.erring.told:
         return "were made with another adversary, or with one that was asked in another way"
     return None
 

@@ -25,6 +25,7 @@ from collab.credit.adversary import Adversary
 from collab.credit.adversary_language import FOLDER, SAMPLING, read_adversary_prompts
 from collab.credit.adversary_mixture import MixtureAdversary
 from collab.credit.pair_store import PairHead
+from collab.critics import REACHING
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
 from collab.models.base import Model
@@ -104,9 +105,30 @@ class AdversaryChoice:
         return told
 
     @property
+    def asks_a_model(self) -> bool:
+        """Whether some model is asked, by this one or by one of those that take turns."""
+        return self.agent is not None or any(one.asks_a_model for one, _ in self.turns)
+
+    @property
     def free(self) -> bool:
         """Whether asking costs neither money nor tokens, as far as is known."""
         return all(one.free for one, _ in self.turns) if self.turns else self.part.kind == SAMPLER
+
+
+_DECIDING = ("kind", "options", "sampling", "context_tokens")
+"""Of an agents file: what an adversary's answers depend on; the rest is words, or says how that model plays."""
+
+
+def deciding(told: Mapping[str, Any]) -> dict[str, Any]:
+    """`AdversaryChoice.told` without what decides no answer: words for people, how a model plays or is reached."""
+    found = dict(told)
+    if "parts" in found:
+        found["parts"] = [deciding(one) for one in found["parts"]]
+    if found.get("agent") is not None:
+        found["agent"] = {name: found["agent"][name] for name in _DECIDING if name in found["agent"]}
+        options = found["agent"].get("options") or {}
+        found["agent"]["options"] = {name: value for name, value in options.items() if name not in REACHING}
+    return found
 
 
 def adversary_named(library: Library, text: str) -> AdversaryChoice:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collab.collector import Progress as Meter
+from collab.config import RunConfig
 from collab.credit.adversary import Adversary, label_of
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.adversary_sampler import SamplerAdversary
@@ -17,14 +18,14 @@ from collab.credit.case import Case, cases
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import LabelHead, Labels, LabelWriter, labellings, read_labels
 from collab.credit.pair_store import StoredPairs, critic_digest, pair_names, read_head, read_pairs, write_pairs
-from collab.credit.pairing import Paired, pair_up
+from collab.credit.pairing import OutOfPatience, Paired, pair_up
 from collab.credit.pairs_difference import Difference, causes, difference
 from collab.credit.pairs_explained import labels_of
 from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
-from collab.preferences.adversaries import opened_adversary
+from collab.preferences.adversaries import deciding, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import free_name, opened_critic
 from collab.preferences.same_critic import other_than
@@ -122,12 +123,13 @@ async def rebuild(
     Raises:
         UsageError: something does not fit; nothing was asked. Or the name holds other pairs.
         RunFormatError: the run, its labels or its pairs cannot be read, or its environment has another version now.
-        EnvironmentFailure, ModelFailure: ten steps in a row could not be asked about.
+        EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
         StoreFailure: something cannot be written; what was written stays.
     """
     config = stored_config(wish.run)
     async with stored_suite(wish.run) as suite:
         plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
+        _check_seen(config, plan)
         with RunReader(wish.run) as reader:
             work = _Work(
                 wish=wish,
@@ -141,6 +143,16 @@ async def rebuild(
             )
             watch(work.progress)
             return await work.done()
+
+
+def _check_seen(config: RunConfig, plan: Plan) -> None:
+    """UsageError where a model would be asked to err on screens that it is not shown."""
+    blind = [slot for slot, agent in config.agents.items() if agent.modality == "image"]
+    if blind and plan.adversary is not None and plan.adversary.asks_a_model:
+        raise UsageError(
+            f"{blind[0]} saw pictures alone (modality: image), and a model that makes worse sides up is shown no "
+            "pictures; use --adversary sampler, or pairs of what was said: --source contrast"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,7 +181,7 @@ class _Work:
         labels = read_labels(self.wish.run, self.plan.critic.labels)
         try:
             made, who = await self._pair(labels)
-        except Exhausted as reached:
+        except (Exhausted, OutOfPatience) as reached:
             return self._result(stopped=str(reached))
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.wish.run, name), self.plan.before
@@ -227,7 +239,7 @@ class _Work:
             )
             self.progress.adversary = asked
             with ProposalMemory(self.wish.run) as memory:
-                remembering = RememberingAdversary(asked, memory, options=choice.told)
+                remembering = RememberingAdversary(asked, memory, options=deciding(choice.told))
                 return await self._paired(labels, remembering), label_of(adversary)
 
     async def _paired(self, labels: Labels, adversary: Adversary) -> Paired:
@@ -252,11 +264,13 @@ class _Work:
         """The name under which the pairs are stored, and whether they were not there before."""
         run, recipe = self.wish.run, self.plan.recipe
         told = {} if self.plan.adversary is None else self.plan.adversary.told
-        origin = (recipe, labels.name, critic_digest(labels.head), who, told)
+        made_so = (recipe, labels.name, critic_digest(labels.head), who, deciding(told))
         names = pair_names(run)
         for name in names[::-1] if self.wish.name is None else ():
             with contextlib.suppress(RunFormatError):  # what is spoilt is not the same
-                if read_head(run, name).origin == origin and read_pairs(run, name).pairs == made.pairing.pairs:
+                head = read_head(run, name)
+                same = (*head.origin[:-1], deciding(head.adversary_options)) == made_so
+                if same and read_pairs(run, name).pairs == made.pairing.pairs:
                     return name, False
         name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)

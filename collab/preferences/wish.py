@@ -18,6 +18,7 @@ from collab.preferences.adversaries import (
     AdversaryChoice,
     adversary_named,
     adversary_of,
+    deciding,
 )
 from collab.preferences.parties import CriticChoice, critic_named, labelled
 
@@ -185,7 +186,8 @@ def _check_free(wish: Wish, option: str, name: str) -> None:
 def _check_same(run: Path, name: str, plan: Plan) -> None:
     """Refuse a name that pairs of another origin have, before anybody is asked for what could not be stored."""
     head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.told
-    if (head.recipe, head.labels, head.adversary_options) != (plan.recipe, plan.critic.labels, told):
+    made_so = (head.recipe, head.labels, deciding(head.adversary_options))
+    if made_so != (plan.recipe, plan.critic.labels, deciding(told)):
         raise UsageError(f"--name {name}: {run} has other pairs of that name; choose another, or leave it out")
     if left := (head.unjudged if plan.critic.known else 0) + sum(head.failed.values()):
         raise UsageError(

@@ -70,6 +70,12 @@ def test_a_model_is_asked_as_planned_and_its_faults_are_found(
     assert record.model["policy"]["base"] == "fake"
 
 
+def test_what_does_not_fit_is_told_before_anybody_is_asked(wanted: Wanted) -> None:
+    planned = asyncio.run(estimate(wanted(settings=["critic.context_tokens=2100"])))
+    assert (planned.calls, planned.unfit) == (0, 4 * planned.passes)
+    assert asyncio.run(estimate(wanted())).unfit == 0
+
+
 def test_a_reward_model_is_measured_with_its_weights_and_without_words(
     wanted: Wanted, tmp_path: Path, folder: Path
 ) -> None:

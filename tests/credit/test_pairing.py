@@ -18,7 +18,7 @@ from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.judged_step import BEHIND_ERROR
 from collab.credit.labels import LabelHead, Labels, LabelWriter, read_labels
-from collab.credit.pairing import Paired, Recipe, pair_up
+from collab.credit.pairing import OutOfPatience, Paired, Recipe, pair_up
 from collab.credit.pairs import Sources
 from collab.credit.pairs_difference import difference
 from collab.credit.rebuild import Rebuilder
@@ -156,7 +156,7 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> N
         if id == f"{one.task.name}/0"
     }
     labels, gone = replace(judged(corridor), judged=judged_again), Gone(10**6)
-    with pytest.raises(ModelFailure, match="the server is gone"):
+    with pytest.raises(OutOfPatience, match=r"10 steps in a row had nobody to make up worse sides, the last: .*gone"):
         made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
+from collab.config import Budget
 from collab.credit.calibrate import Known, reliability
 from collab.credit.calibration import Calibration
 from collab.credit.calibration_record import CalibrationRecord, write_record
 from collab.critics import Bench
-from collab.errors import ConfigError, RunFormatError
+from collab.envs.fake import CorridorSuite
+from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.config import MarlConfig
-from collab.marl.gate import admitted
+from collab.marl.gate import _check_known, admitted, check_parties
 from collab.marl.school import small_training
 
 
@@ -129,3 +131,12 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
 
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
     assert known(configured("least_auc=1"), tmp_path) == "exact by construction"
+
+
+def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere each score would be missing, and each epoch played for nothing."""
+    config = configured()
+    asyncio.run(_check_known(config))
+    monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"oracle"})
+    with pytest.raises(UsageError, match=r"critic critic-oracle: .* knows no solutions, .*--set critic=critic-llm"):
+        asyncio.run(check_parties(config, Budget()))

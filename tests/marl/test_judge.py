@@ -222,6 +222,31 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     assert NAME not in labellings(epoch.rollout)
 
 
+def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """No model was asked, and nobody could have been: each epoch would be played for nothing."""
+    (run, _), played, narrow = rehearsed, trajectories_of(epoch.rollout), tmp_path / "narrow.yaml"
+    narrow.write_text("kind: llm\ncontext_tokens: 2100\noptions: {model: {kind: scripted, options: {replies: [x]}}}\n")
+    loop = process(configured(f"critic={narrow}"), tmp_path)
+    with pytest.raises(Halted, match=r"(\d+) of \1 steps do not fit into the critic's context; begin another training"):
+        asyncio.run(judge(loop, run, epoch.rollout, played))
+
+
+def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """Its key is missing; `collab` and the ablations of contrasts and corrections have no use for it."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    config = configured("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
+    assert not config.method.asks_an_adversary
+    loop = process(config, tmp_path)
+    made = asyncio.run(pair(loop, run, out, played, asyncio.run(judge(loop, run, out, played))))
+    assert made.pairs
+    assert (made.head.adversary, dict(made.head.adversary_options)) == (None, {})
+    assert asyncio.run(compared(loop, run, out, played, read_labels(out, NAME))) == made
+
+
 def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(
     configured,
     process,

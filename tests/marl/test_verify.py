@@ -57,6 +57,12 @@ def test_a_setting_that_does_not_fit_is_told_before_anything_is_made(
     assert not out.exists()
 
 
+def test_what_is_refused_leaves_no_directory_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["verify-resume", "--set", "reference=other"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("determinism", "found", "lines"), [("exact", 2, 1), ("fast", 1, 0)])
 def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     determinism: str, found: int, lines: int, tiny: Path, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from collab.credit.pairs import NOTHING
 from collab.credit.pairs_difference import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
-from collab.errors import ConfigError, ModelFailure, UsageError
+from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
@@ -455,9 +456,37 @@ def test_stopping_on_request_keeps_what_was_judged(run: Path, library: Library) 
 
 
 def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library: Library) -> None:
-    with pytest.raises(ModelFailure):
-        made(run, library, adversary="gone")
+    gone = made(run, library, adversary="gone")
+    assert gone.stored is None
+    assert gone.stopped is not None
+    assert re.match(r"10 steps in a row had nobody to make up worse sides, the last: .*scripted", gone.stopped)
     assert pair_names(run) == []
+
+
+def test_no_model_is_asked_to_err_on_a_picture_that_it_is_not_shown(run: Path, library: Library) -> None:
+    head = json.loads((run / "run.json").read_text())
+    for agent in head["config"]["agents"].values():
+        agent["modality"] = "image"
+    (run / "run.json").write_text(json.dumps(head))
+    for adversary in ("clumsy", "sampler=1,clumsy=1"):
+        with pytest.raises(UsageError, match=r"saw pictures alone .* use --adversary sampler, or pairs of"):
+            made(run, library, adversary=adversary)
+    assert made(run, library, adversary="sampler").stored is not None
+
+
+def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Library) -> None:
+    """Another description, more calls at once: neither changes what the adversary says."""
+    assert library.own is not None
+    file = library.own / "agents" / "clumsy.yaml"
+    whole, text = made(run, library, adversary="clumsy"), file.read_text()
+    assert whole.asked > 0
+    try:
+        file.write_text(f"description: Other words.\nhistory: 2\nprompt: pocket\n{text}")
+        again = made(run, library, adversary="clumsy")
+    finally:
+        file.write_text(text)
+    assert (again.asked, again.new) == (0, False)
+    assert ids(again) == ids(whole)
 
 
 @pytest.mark.parametrize(
