@@ -193,7 +193,8 @@ def _told_objective(method: Method) -> str:
         return f"critic {method.critic}; fine-tuning on rewarded replies"
     if method.objective == "trajectory-dpo":
         return f"{compared} between whole trajectories by their outcome"
-    return f"critic {method.critic}, adversary {method.adversary.kind}, {compared}"
+    asked = f", adversary {method.adversary.kind}" if method.asks_an_adversary else ""
+    return f"critic {method.critic}{asked}, {compared}"
 
 
 def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:

@@ -63,9 +63,6 @@ other tasks and instances rather than of other trainings; each training stands b
 _TRANSFER = """Direct transfer is an evaluation of the trained team, continual training one more training that begins
 with it: what `collab transfer` does in one command ([transfer](transfer.md)), here in units.
 """
-_UNTOLD = """Judged on the pages by version 1 of the oracle: {trainings}. It gave nothing to the right click on three of
-the 23 pages that are trained on (`click-collapsible-2`, `click-tab-2`, `click-tab-2-hard`); version 2 gives it its due.
-"""
 _JUDGED = "Judged on the pages by {critics}: {trainings}.\n"
 _GAINS = """Nats by which a chosen reply became likelier than under the reference, in the last quarter of an epoch's
 logged steps; "alarm" where at some logged step chosen replies had lost two nats or more while the margin grew. Then the
@@ -151,15 +148,12 @@ def _likelihood(plan: Plan, records: Records) -> list[str]:
 
 def _judged(records: Records) -> list[str]:
     """By which critics trainings were judged on the pages: each version says something else of some of them."""
-    judged: dict[tuple[str, ...] | None, list[str]] = {}
+    judged: dict[tuple[str, ...], list[str]] = {}
     for unit, record in records.items():
-        if unit.phase == "continual":
-            critics = None if record.critics is None else tuple(record.critics)
-            judged.setdefault(critics, []).append(f"run seed {unit.seed}")
+        if unit.phase == "continual" and record.critics:
+            judged.setdefault(tuple(record.critics), []).append(f"run seed {unit.seed}")
     return [
-        (_UNTOLD if critics is None else _JUDGED).format(
-            trainings=", ".join(trainings), critics=" and ".join(f"`{one}`" for one in critics or ())
-        )
+        _JUDGED.format(trainings=", ".join(trainings), critics=" and ".join(f"`{one}`" for one in critics))
         for critics, trainings in judged.items()
     ]
 

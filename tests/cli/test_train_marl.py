@@ -104,7 +104,7 @@ def test_an_adversary_that_cannot_be_asked_is_refused(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (library / "agents/mute.yaml").write_text("kind: rehearsal\n")
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
-    asked += ["--out", tmp_path / "run"]
+    asked += ["--out", tmp_path / "run", "--set", "pairs.adversary=1"]
     assert "OPENAI_API_KEY" in refused(capsys, *asked, "--set", "adversary=openai")
     said = refused(capsys, *asked, "--set", "adversary=mute", "--budget", "tokens=9")
     assert "--budget tokens: agents file of the adversary does not count tokens" in said

@@ -92,10 +92,17 @@ def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Traini
     assert f"| base | base, digest `{weights_digest(tmp_path / 'base')[:12]}` |" in card
     assert "| epochs | 1 of 2 planned |" in card
     assert "5 pairs |" in card
+    assert "adversary sampler, reference" in card
     assert f"| weights | whole; SHA-256 `{done.digests['.']}` |" in card
     assert str(tmp_path) not in card, "a card tells no places of a machine"
     assert front(card)["license"] == "unknown"
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+
+
+def test_a_card_names_no_adversary_that_no_source_needs(training: Training, tmp_path: Path) -> None:
+    folder = training("shared", "method.pairs.adversary=0")
+    done = export(find(f"{folder.path}@best"), tmp_path / "out", merge=False, dtype=None)
+    assert "adversary" not in (done.path / "README.md").read_text()
 
 
 def test_a_card_tells_replies_where_nothing_was_compared(training: Training, tmp_path: Path) -> None:

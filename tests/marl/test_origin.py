@@ -21,8 +21,8 @@ def first(configured, tmp_path: Path) -> Path:
 
 def test_an_origin_is_a_training_and_an_epoch(configured, first: Path) -> None:
     method = configured().method
-    assert [origin_of(f"{first}@{epoch}", method) for epoch in ("epoch2", "best", "last")] == [
-        Origin(run=str(first), epoch=epoch) for epoch in (2, 1, 0)
+    assert [origin_of(f"{first}@{epoch}", method) for epoch in ("epoch2", "best")] == [
+        Origin(run=str(first), epoch=epoch) for epoch in (2, 1)
     ]
 
 

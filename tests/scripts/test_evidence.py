@@ -251,15 +251,16 @@ def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(
     ]
 
 
-def test_critics_of_trainings_on_pages_are_told_unless_files_are_of_before(made: Made) -> None:
+def test_critics_of_trainings_on_pages_are_told_where_files_name_them(made: Made) -> None:
     def told(*critics: list[str] | None) -> str:
         units = [made("full", seed, "continual", epochs=["1", "1"], critics=of) for seed, of in enumerate(critics)]
         return document(PLAN, records(*units)).partition("## Another environment")[2].partition("\n|")[0]
 
     assert "Judged on the pages by `oracle-2`: run seed 0, run seed 1." in told(["oracle-2"], ["oracle-2"])
-    mixed = told(["oracle-2"], None)
+    mixed = told(["oracle-2"], ["oracle-3"])
     assert "Judged on the pages by `oracle-2`: run seed 0." in mixed
-    assert "Judged on the pages by version 1 of the oracle: run seed 1." in mixed
+    assert "Judged on the pages by `oracle-3`: run seed 1." in mixed
+    assert "run seed 1" not in told(["oracle-2"], None)
 
 
 def test_an_epoch_that_trained_nothing_is_told(made: Made) -> None:
