@@ -28,6 +28,8 @@ class Curve:
     name: str
     dots: tuple[tuple[int, float], ...]
     """(epoch, value), one per run seed."""
+    look: int = 0
+    """Which colour and dash it has; 0 is the thick line. An arm looks the same on every picture."""
 
     @property
     def means(self) -> list[tuple[int, float]]:
@@ -57,12 +59,13 @@ def _likelihood(epoch: EpochNumbers) -> float | None:
 
 def _curves(plan: Plan, records: Records, value: Callable[[EpochNumbers], float | None]) -> list[Curve]:
     found = []
-    for name, arm in plan.arms.items():
+    trained = {name: arm for name, arm in plan.arms.items() if arm.method is not None}
+    for look, (name, arm) in enumerate(trained.items()):
         trainings = records_of(plan, records, Spot(arm=name, phase="train"))
         told = [(epoch.epoch, value(epoch)) for one in trainings for epoch in one.epochs]
         dots = tuple((number, known) for number, known in told if known is not None)
         if dots:
-            found.append(Curve(name=arm.told, dots=dots))
+            found.append(Curve(name=arm.told, dots=dots, look=look))
     return found
 
 
@@ -126,12 +129,12 @@ def _axes(scale: _Scale) -> list[str]:
 
 
 def _curve(place: int, curve: Curve, scale: _Scale) -> list[str]:
-    colour = _COLOURS[place % len(_COLOURS)]
-    dash = f' stroke-dasharray="{2 + 3 * (place % 3)} 4"' if place else ""
+    colour = _COLOURS[curve.look % len(_COLOURS)]
+    dash = f' stroke-dasharray="{2 + 3 * (curve.look % 3)} 4"' if curve.look else ""
     points = " L".join(f"{scale.x(epoch):.1f},{scale.y(value):.1f}" for epoch, value in curve.means)
     legend = _TOP + 8 + 20 * place
     return [
-        f'<path d="M{points}" stroke="{colour}" stroke-width="{2.5 if place == 0 else 1.5}" fill="none"{dash}>'
+        f'<path d="M{points}" stroke="{colour}" stroke-width="{1.5 if curve.look else 2.5}" fill="none"{dash}>'
         f"<title>{escape(curve.name)}</title></path>",
         *(
             f'<circle cx="{scale.x(epoch):.1f}" cy="{scale.y(value):.1f}" r="3" fill="{colour}" fill-opacity="0.6">'

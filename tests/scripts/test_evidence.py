@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from evidence.curves import Curve, success_curves, to_svg
+from evidence.curves import Curve, likelihood_curves, success_curves, to_svg
 from evidence.document import document, render
 from evidence.figures import (
     MISSING,
@@ -347,6 +347,17 @@ def test_a_picture_is_whole_and_survives_any_name() -> None:
     assert len(root.findall(".//{*}circle")) == 3
     with pytest.raises(ValueError, match="no curve"):
         to_svg("empty", "percent", [])
+
+
+def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:
+    """Though rejective fine-tuning compares nothing, and has no curve on the second."""
+    plain = made("rft", 0, "train", epochs=["10"])
+    mute = plain.model_copy(update={"epochs": [one.model_copy(update={"chosen_gain": None}) for one in plain.epochs]})
+    known = records(made("full", 0, "train", epochs=["10"]), mute, made("no-anchor", 0, "train", epochs=["10"]))
+    first, second = ({one.name: one.look for one in of(PLAN, known)} for of in (success_curves, likelihood_curves))
+    assert len(set(first.values())) == len(first) == 3
+    assert first["full method"] == 0
+    assert second == {name: look for name, look in first.items() if name in second} != first
 
 
 def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) -> None:
