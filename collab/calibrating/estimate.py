@@ -44,7 +44,7 @@ class Estimate:
     completion_tokens: int | None
     """At most. Both None like `calls`."""
     unfit: int | None = 0
-    """Judgements that would be missing, because a step does not fit into the critic's context; None like `calls`."""
+    """Judgements that would be missing whole: nothing of a step fits into the critic's context; None like `calls`."""
 
 
 async def estimate(config: CalibrationConfig) -> Estimate:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, say, table
+from collab.cli.output import amount, data, emit, say, table
 from collab.cli.watch import end_early, short, work
 
 if TYPE_CHECKING:
@@ -260,4 +260,5 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     elif not found.unfit:
         say("calls  none: no model is asked")
     if found.unfit:
-        say(f"unfit  {found.unfit} judgements, which do not fit into the critic's context_tokens and would be missing")
+        unfit = amount(found.unfit, "judgement")
+        say(f"unfit  {unfit} would be missing: nothing of the step fits into the critic's context_tokens")

@@ -103,18 +103,21 @@ def evaluate(
             settings=settings,
         )
 
+    configs = [configured(one) for one in _chosen(seed, seeds, settings)]
+    options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     if seeds is None:
-        config = configured(SEED if seed is None else seed)
+        [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)
         return
-    chosen = _chosen(seed, seeds, settings)
-    _play_series([configured(one) for one in chosen], definitions, out, as_json=as_json)
+    _play_series(configs, definitions, out, as_json=as_json)
 
 
-def _chosen(seed: int | None, seeds: list[str], settings: list[str] | None) -> list[int]:
-    """Read `--seeds`; UsageError where something else names a seed, too, or one is no whole number."""
+def _chosen(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
+    """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
     from collab.errors import UsageError
 
+    if seeds is None:
+        return [SEED if seed is None else seed]
     if seed is not None:
         raise UsageError("--seed and --seeds both say which; leave one of them out")
     if any(setting.partition("=")[0] == "seed" for setting in settings or ()):

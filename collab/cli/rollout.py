@@ -58,6 +58,7 @@ def rollout(
         budget=budget,
         settings=settings,
     )
+    options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 
@@ -85,23 +86,21 @@ def configure(
     from collab.config import Budget, run_config
     from collab.marl.policy import trained_agents
 
-    trained, named = trained_agents(definitions, agents, graph), options.listed("--tasks", tasks)
+    trained = trained_agents(definitions, agents, graph)
     config = run_config(
         library=definitions,
         purpose=purpose,
         graph=graph,
         agents=agents if trained is None else Path(agents).name,
         filled=trained,
-        tasks=named,
+        tasks=options.listed("--tasks", tasks),
         episodes=episodes,
         budget=Budget.parse(budget) if budget is not None else None,
         settings=settings or (),
         **choices,
     )
     config = _with_device(config, device)
-    config = asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
-    options.tell_outside(named, config.split, config.tasks)
-    return config
+    return asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:

@@ -20,8 +20,10 @@ from collab.library import checkpoint
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import check_layout, check_over, weights_digest
 
-_UNTRAINED = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "modules_to_save")
+_UNTRAINED = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "modules_to_save", "layer_replication")
 """Settings of PEFT by which an adapter has another scale or other weights than one of a recipe."""
+_PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Ways of PEFT to begin an adapter that leave the base as it is; others change it whenever they are loaded."""
 REFERENCE = "ref"
 """TRL's name of an adapter that preferences are compared with."""
 
@@ -60,19 +62,20 @@ def open_adapter(path: str | None, recipe: Recipe, base: str) -> Adapter | None:
     return Adapter(path=str(folder), digest=weights_digest(folder))
 
 
-def check_modules(adapter: Adapter, model: Any, lora: Lora) -> None:
+def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
     """Refuse an adapter of other modules than the recipe's, before anybody has played for it.
 
     Args:
-        model: of the base's shape; its weights are not looked at.
+        model: of the base's shape; its weights are not looked at, and it is of no use afterwards.
+        fresh: PEFT's configuration of the recipe's adapter (`collab.learn.trainer.adapter_of`).
 
     Raises:
         ConfigError: some module of one is none of the other's, or the file cannot be read.
     """
-    import torch
+    from peft import get_peft_model
 
-    linear = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and name != "lm_head"}
-    wanted = linear if lora.targets == "all-linear" else {name for name in linear if _last(name) in lora.targets}
+    names = [name for name, _ in get_peft_model(model, fresh).named_parameters()]
+    wanted = {_module(name) for name in names if ".lora_" in name}
     given = _modules(Path(adapter.path) / WEIGHTS[0])
     if given != wanted:
         targets = sorted({_last(name) for name in given})
@@ -135,7 +138,22 @@ def _modules(file: Path) -> set[str]:
             names = list(opened.keys())
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
-    return {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in names}
+    odd = [name for name in names if not name.endswith((".lora_A.weight", ".lora_B.weight"))]
+    if odd:
+        raise ConfigError(f"adapter {file.parent}: has {odd[0]}, {_played_only(file.parent)}")
+    return {_module(name) for name in names}
+
+
+def _module(weight: str) -> str:
+    """The module that a weight of an adapter belongs to."""
+    return weight.removeprefix("base_model.model.").rpartition(".lora_")[0]
+
+
+def _played_only(folder: Path) -> str:
+    return (
+        "which is played and not trained here; begin with the sum of base and adapter: "
+        f"collab export {folder} --merge --out DIR"
+    )
 
 
 def _last(name: str) -> str:
@@ -148,6 +166,7 @@ def _check_kind(folder: Path, lora: Lora) -> None:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         was = (int(config["r"]), float(config["lora_alpha"]))
         odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
+        odd += [] if config.get("init_lora_weights") in _PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / CONFIG}: cannot be read: {error}") from None
     if was != (lora.rank, lora.alpha):
@@ -156,7 +175,4 @@ def _check_kind(folder: Path, lora: Lora) -> None:
             f"set lora.rank={was[0]} and lora.alpha={was[1]:g}"
         )
     if odd:
-        raise ConfigError(
-            f"adapter {folder}: has {' and '.join(odd)}, which is played and not trained here; begin with the sum of "
-            f"base and adapter: collab export {folder} --merge --out DIR"
-        )
+        raise ConfigError(f"adapter {folder}: has {' and '.join(odd)}, {_played_only(folder)}")

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
 """What to do about a loss that is no number."""
-SMALLER = "begin another with a smaller rows_at_once or context, or checkpointing=true; this one needs more memory"
+SMALLER = (
+    "go on where there is more of it, or begin another with a smaller rows_at_once or context, or checkpointing=true "
+    "(of a training of teams: dpo.rows_at_once and so on)"
+)
 """What to do where memory does not suffice."""
 
 

@@ -38,12 +38,12 @@ def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None
     from collab.learn.trainer import adapter_of
 
     model = _empty(base)
-    adapter_of(model, recipe)
-    if adapter is not None and recipe.lora is not None:
-        check_modules(adapter, model, recipe.lora)
+    fresh = adapter_of(model, recipe)
     reason = obstacle(model) if recipe.sharing == "prefix" else None
     if reason is not None:
         raise ConfigError(f"{base}: prefixes cannot be shared while it is trained: {reason}; set dpo.sharing=none")
+    if adapter is not None:
+        check_modules(adapter, model, fresh)
 
 
 def _empty(base: str) -> Any:

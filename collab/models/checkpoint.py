@@ -182,9 +182,13 @@ class Checkpoint:
         return logits
 
 
+_NO_MEMORY = ("not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What errors say that have no class of their own, by platform and library."""
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether a pass failed for lack of memory; the processor's allocator has no error class of its own."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
 def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
@@ -18,6 +19,7 @@ from collab.learn.adapter import check_modules, open_adapter
 from collab.learn.finetune import begin, train
 from collab.learn.folder import RunFolder
 from collab.learn.prepare import Task, prepare, task_of
+from collab.learn.trainer import adapter_of
 from collab.models.local import LocalModel
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -114,6 +116,7 @@ def test_what_does_not_fit_is_one_line(made, samples, base: Path, tmp_path: Path
         ("alpha_pattern", {"q_proj": 1}),
         ("bias", "all"),
         ("modules_to_save", ["embed_tokens"]),
+        ("init_lora_weights", "pissa_niter_4"),
     ],
 )
 def test_an_adapter_that_would_be_trained_as_another_one_is_refused(
@@ -124,7 +127,7 @@ def test_an_adapter_that_would_be_trained_as_another_one_is_refused(
     shutil.copytree(made["adapter"], other)
     config = json.loads((other / "adapter_config.json").read_text())
     (other / "adapter_config.json").write_text(json.dumps(config | {name: value}))
-    with pytest.raises(ConfigError, match=f"has {name}, which is played and not trained here; begin with the sum"):
+    with pytest.raises(ConfigError, match=f"has {name}.*, which is played and not trained here; begin with the sum"):
         open_adapter(str(other), task(samples, base).recipe, str(base))
 
 
@@ -140,16 +143,18 @@ def test_an_adapter_over_another_base_than_its_own_is_refused(made, samples, bas
 
 @pytest.mark.parametrize("targets", ["[q_proj]", "[q_proj, k_proj]"])
 def test_other_modules_are_found_before_anybody_plays(made, samples, base: Path, targets: str) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base)
     recipe = task(samples, base).recipe
-    assert recipe.lora is not None
     opened = open_adapter(made["adapter"], recipe, str(base))
     assert opened is not None
-    check_modules(opened, model, recipe.lora)
-    check_modules(opened, model, recipe.lora.model_copy(update={"targets": ALL}))
-    other = samples.recipe("dpo", f"lora={{rank: 4, alpha: 8, targets: {targets}}}").lora
+
+    def check(*settings: str) -> None:
+        model = AutoModelForCausalLM.from_pretrained(base)
+        check_modules(opened, model, adapter_of(model, samples.recipe("dpo", *settings)))
+
+    check("lora={rank: 4, alpha: 8}")
+    check(f"lora={{rank: 4, alpha: 8, targets: [{', '.join(ALL)}]}}")
     with pytest.raises(ConfigError, match=r"made for other modules .*_proj; it has .*: set lora.targets to these"):
-        check_modules(opened, model, other)
+        check(f"lora={{rank: 4, alpha: 8, targets: {targets}}}")
 
 
 def test_an_adapter_of_other_modules_is_one_line(made, samples, base: Path, tmp_path: Path) -> None:
@@ -159,3 +164,17 @@ def test_an_adapter_of_other_modules_is_one_line(made, samples, base: Path, tmp_
     with pytest.raises(ConfigError, match=r"made for other modules than the recipe's, for example .*_proj"):
         train(prepared, begin(prepared, tmp_path / "run"), device="cpu")
     assert json.loads((Path(made["adapter"]) / "adapter_config.json").read_text())["r"] == 4
+
+
+def test_weights_that_no_recipe_trains_are_named(made, samples, base: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(made["adapter"], other)
+    weights = load_file(other / "adapter_model.safetensors")
+    name = next(iter(weights)).replace(".weight", ".bias")
+    save_file(weights | {name: torch.zeros(1)}, other / "adapter_model.safetensors")
+    (other / "collab.json").unlink()
+    recipe, model = task(samples, base).recipe, AutoModelForCausalLM.from_pretrained(base)
+    opened = open_adapter(str(other), recipe, str(base))
+    assert opened is not None
+    with pytest.raises(ConfigError, match=rf"has {re.escape(name)}, which is played and not trained here"):
+        check_modules(opened, model, adapter_of(model, recipe))
