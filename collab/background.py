@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 ResultT = TypeVar("ResultT")
 
 _NAME = "collab-background"
+_MOMENT_S = 0.1
+"""What a thread that has told its result may take to end."""
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
@@ -44,4 +46,7 @@ async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT
 
 def is_left_behind() -> bool:
     """Whether some work goes on. A process that ends with it must not wait, nor clear up under its feet."""
-    return any(thread.name == _NAME for thread in threading.enumerate())
+    threads = [thread for thread in threading.enumerate() if thread.name == _NAME]
+    for thread in threads:
+        thread.join(_MOMENT_S)
+    return any(thread.is_alive() for thread in threads)
