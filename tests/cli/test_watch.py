@@ -232,42 +232,23 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
-def test_the_second_ctrl_c_leaves_at_once(somewhere, monkeypatch):
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["    print('ready', flush=True)", "    await asyncio.sleep(60)"],
+        pytest.param(["    await in_background(step)"], id="amid an optimizer step, in a thread"),
+    ],
+)
+def test_the_second_ctrl_c_leaves_at_once(somewhere, body: list[str]):
     stubborn = "\n".join(
         [
-            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs",
-            "async def start(*_, watch, stop, **__):",
-            "    print('ready', flush=True)",
-            "    await asyncio.sleep(60)",
-            "runs.start = start",
-            "from collab.cli.main import run; run()",
-        ]
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", stubborn, *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    assert process.stderr.readline().startswith("stopping: ")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert err == "error: interrupted; go on with: collab runs resume run\n"
-
-
-def test_the_second_ctrl_c_does_not_wait_for_an_optimizer_step(somewhere):
-    """A policy is trained in a thread, which nothing can interrupt."""
-    stubborn = "\n".join(
-        [
-            "import collab.cli.rollout as rollout, collab.runs as runs, time",
+            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs, time",
             "from collab.background import in_background",
             "def step():",
             "    print('ready', flush=True)",
             "    time.sleep(60)",
             "async def start(*_, watch, stop, **__):",
-            "    await in_background(step)",
+            *body,
             "runs.start = start",
             "from collab.cli.main import run; run()",
         ]
