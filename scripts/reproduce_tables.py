@@ -3,6 +3,7 @@
     python scripts/reproduce_tables.py --list                    # every unit and how far it is
     python scripts/reproduce_tables.py                           # does what is missing, then writes the page
     python scripts/reproduce_tables.py --only 'full/*' --limit-minutes 90
+    python scripts/reproduce_tables.py --jobs 2                  # two units at a time
     python scripts/reproduce_tables.py --render                  # writes the page, does nothing else
     python scripts/reproduce_tables.py --quick                   # under twenty minutes: is a trained team better?
 
@@ -25,6 +26,7 @@ import argparse
 import math
 import os
 import sys
+import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -41,6 +43,9 @@ from evidence.work import Place, check_recipe, left, state, too_long, undone, wo
 from collab.errors import CollabError, UsageError
 from collab.library import Library, root
 
+QUICK_JOBS = 2
+"""Units that the quick form works on side by side."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit code."""
@@ -54,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
 
 
-_USELESS = {"quick": ("only", "limit_minutes", "out"), "render": ("only", "limit_minutes"), "list": ("limit_minutes",)}
+_USELESS = {
+    "quick": ("only", "limit_minutes", "jobs", "out"),
+    "render": ("only", "limit_minutes", "jobs"),
+    "list": ("limit_minutes", "jobs"),
+}
 """Form → options that say nothing beside it."""
 
 
@@ -64,6 +73,8 @@ def _check_options(parser: argparse.ArgumentParser, asked: argparse.Namespace) -
     for name in _USELESS.get(form or "", ()):
         if getattr(asked, name) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} has no meaning beside --{form}; leave one of them out")
+    if asked.jobs < 1:
+        raise UsageError(f"--jobs {asked.jobs}: at least one unit is worked on at a time")
     if asked.limit_minutes is not None and not 0 < asked.limit_minutes < math.inf:
         raise UsageError(f"--limit-minutes {asked.limit_minutes:g}: must be a number of minutes above 0")
 
@@ -84,7 +95,7 @@ def _measure(asked: argparse.Namespace, plan: Plan) -> int:
         _show(plan, records, place, asked.only)
         return 0
     try:
-        done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes)
+        done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes, jobs=asked.jobs)
     finally:
         render(plan, read_all(units, plan), page, asked.out / "results")
     print(page)
@@ -110,9 +121,10 @@ def _quick(work: Path) -> int:
     place = Place(work=own / base[:12], units=own / base[:12] / "units", base=base)
     records = read_all(place.units, QUICK)
     check_records(QUICK, records, place.units, own)
-    done = work_off(QUICK, place, records)
+    began = time.monotonic()
+    done = work_off(QUICK, place, records, jobs=QUICK_JOBS)
     text, better = verdict(QUICK, done)
-    print(text)
+    print(f"{text}\n\n{(time.monotonic() - began) / 60:.1f} minutes, {QUICK_JOBS} units side by side")
     return 0 if better else 1
 
 
@@ -140,6 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="GLOB", default="*", help="units by name, e.g. 'full/*' or '*/train'")
     parser.add_argument(
         "--limit-minutes", metavar="M", type=float, help="stop before a unit that would not fit into so many minutes"
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=1, help="units worked on side by side, a core for each; default: 1"
     )
     parser.add_argument("--work", metavar="DIR", type=Path, default=SHOWN, help=f"what collab writes; default: {SHOWN}")
     parser.add_argument(

@@ -245,7 +245,7 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
     """What the trainings took, in the mean of their run seeds, by part.
 
     Args:
-        whole: whether a last line tells all units together; evaluations have no critic, adversary or training.
+        whole: whether a last line tells the sum of all units; evaluations have no critic, adversary or training.
     """
     rows = []
     spots = [Spot(arm=arm, phase=phase) for phase in ("train", "continual") for arm in plan.arms]
@@ -255,7 +255,7 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
             done = records_of(plan, records, spot)
             rows.append([name, *(_shares(done, len(done)) if done else [MISSING] * 7)])
     if whole:
-        rows.append(["the whole loop", *_shares(list(records.values()), 1)])
+        rows.append(["all units", *_shares(list(records.values()), 1)])
     return table(_TIMES, rows)
 
 

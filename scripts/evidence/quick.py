@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collab.tables import show_difference
-from evidence.figures import Spot, difference, rate_cell, table, time_table
+from collab.comparison import compare
+from collab.evaluation import Report, wilson
+from collab.tables import show_difference, show_share
+from evidence.figures import report, table, time_table
 from evidence.plan import Plan
 from evidence.record import Records
+from evidence.units import phase_of, queue
 
 SURE = 0.9
 """How sure it must be that the team is better: with so few episodes, a training that changes nothing wins by chance."""
-BEFORE, AFTER = (Spot(arm=arm, phase="new-seeds") for arm in ("untrained-team", "full"))
+BEFORE, AFTER = "untrained-team", "full"
 
 
 def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
@@ -18,16 +21,14 @@ def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
     It is where the lower bound of the difference, one-sided with `SURE`, lies above 0.
 
     Raises:
-        ValueError: one of both was not measured.
+        ValueError: a part of what one of both plays was not measured.
         UsageError: too many episodes broke.
     """
-    found = difference(plan, records, BEFORE, AFTER)
-    sure = difference(plan, records, BEFORE, AFTER, level=2 * SURE - 1)
-    if found is None or sure is None:
-        raise ValueError("both teams must have been measured")
+    before, after = (_whole(plan, records, arm) for arm in (BEFORE, AFTER))
+    found, sure = compare(before, after), compare(before, after, level=2 * SURE - 1)
     least, better = sure.interval[0], sure.interval[0] > 0
     shown = "better" if better else "not shown better"
-    rows = [[plan.arms[spot.arm].told, rate_cell(plan, records, spot)] for spot in (BEFORE, AFTER)]
+    rows = [[plan.arms[arm].told, _rate(told)] for arm, told in ((BEFORE, before), (AFTER, after))]
     lines = [
         *table(["", "success in % [95 %] (episodes)"], rows),
         "",
@@ -37,3 +38,19 @@ def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
         *time_table(plan, records, whole=True),
     ]
     return "\n".join(lines), better
+
+
+def _whole(plan: Plan, records: Records, arm: str) -> Report:
+    """All that an arm plays, whatever the units."""
+    parts = []
+    for unit in (one for one in queue(plan) if one.arm == arm and phase_of(plan, one).kind == "eval"):
+        if unit not in records or (measured := records[unit].measured) is None:
+            raise ValueError(f"{unit}: not measured")
+        parts.append(measured)
+    episodes = [row for part in parts for row in part.episodes]
+    return report(parts[0].model_copy(update={"episodes": episodes}))
+
+
+def _rate(told: Report) -> str:
+    rate = told.planned
+    return show_share(rate.successes / rate.episodes, wilson(rate.successes, rate.episodes), f"{rate.episodes}")

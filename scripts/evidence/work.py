@@ -1,4 +1,4 @@
-"""The queue at work: look what is there, do what is missing, one unit after the other.
+"""The queue at work: look what is there, do what is missing, one unit after the other or several side by side.
 
 A unit is begun by its command and gone on with by the product's own way to go on. Its folder lies under the digest of
 the base, so that another checkpoint begins anew. Beside it a few lines say by which command it was begun, how long it
@@ -7,16 +7,12 @@ has been worked on and by which code; they go with the folder. What was begun by
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shlex
-import signal
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,6 +22,7 @@ from collab.comparison import check_result
 from collab.errors import RunError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.store.files import write_atomic, writing
+from evidence.commands import Commands
 from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
 from evidence.plan import MOST, Plan
@@ -36,8 +33,8 @@ from evidence.units import Unit, command, going_on, needs, phase_of, queue, show
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
 """waits: for a training that is not done; lost: that training is done, but its weights are not on this machine, be
 they gone or another training's."""
-Run: TypeAlias = Callable[[Sequence[str]], int]
-"""Does a command of `collab`, its name left out; returns the exit code."""
+Run: TypeAlias = Callable[[str, Sequence[str]], int]
+"""Does a command of `collab`, given a unit's name and all words but the program's; returns the exit code."""
 
 
 class NotOver(RunError):
@@ -72,45 +69,6 @@ class Notes:
     """That began it, as its file tells it; None where nobody noted it."""
     seconds: float = 0.0
     code: list[str] = field(default_factory=list)
-
-
-def collab(words: Sequence[str]) -> int:
-    """Run `collab`: the program that COLLAB names, or the one of this Python."""
-    program = os.environ.get("COLLAB", str(Path(sys.executable).with_name("collab")))
-    print(f"$ {shlex.join(['collab', *words])}", flush=True)
-    with _ending() as running, _begun(program, words) as process:
-        running.append(process)
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue  # it was told, too, and stops by itself; killing it would lose what it is about to write
-
-
-def _begun(program: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen([program, *words])
-    except OSError as error:
-        raise UsageError(
-            f"{program}: cannot be run ({error.strerror}); install Collab beside this Python, or name the program: "
-            "COLLAB=PATH"
-        ) from None
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Where this process is to end, what runs stops in good order, rather than work on alone."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def end(*_: object) -> None:
-        for process in running:
-            process.send_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield running
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def state(plan: Plan, unit: Unit, records: Records, place: Place) -> State:
@@ -163,7 +121,8 @@ def work_off(
     *,
     only: str = "*",
     minutes: float | None = None,
-    run: Run = collab,
+    jobs: int = 1,
+    run: Run | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[Unit, UnitRecord]:
     """Do what is missing, until all is done or the next unit would not fit.
@@ -172,29 +131,73 @@ def work_off(
         records: of the units that are done.
         only: pattern of the names of units that are done; what they wait for must be done or match, too.
         minutes: for everything; a unit that takes longer than expected is stopped, and gone on with next time.
+        jobs: how many units are worked on side by side.
+        run: of what `collab` is asked; None for `Commands`.
 
     Returns:
         Records of all units that are done now.
 
     Raises:
-        NotOver: a command failed; what it has done is kept.
+        NotOver: a command failed; what it has done is kept. What was begun beside it has ended, too.
         UsageError: a unit was begun by another recipe than today's.
         StoreFailure: a unit's file cannot be written.
     """
     done, begun = dict(records), clock()
-    for unit in queue(plan):
-        if not fnmatch(unit.name, only) or state(plan, unit, done, place) not in ("missing", "begun"):
-            continue
-        rest = None if minutes is None else minutes - (clock() - begun) / 60
-        needed = left(plan, unit, done, place)
-        if rest is not None and needed > rest:
-            print(f"{unit}: takes some {needed:.0f} minutes, {max(rest, 0):.0f} are left; stopping here")
-            break
-        if not _finish(plan, unit, place, rest, run, clock):
-            print(f"{unit}: stopped, for the time is over; the same command goes on with it")
-            break
-        done[unit] = _record(plan, unit, place)
+    working: dict[Future[UnitRecord | None], Unit] = {}
+    failed: list[BaseException] = []
+    ending = False
+    with Commands(jobs) as commands, ThreadPoolExecutor(jobs) as workers:
+        while True:
+            while not ending and len(working) < jobs and (unit := _next(plan, place, done, only, working.values())):
+                rest = None if minutes is None else minutes - (clock() - begun) / 60
+                needed = left(plan, unit, done, place)
+                if rest is not None and needed > rest:
+                    print(f"{unit}: takes some {needed:.0f} minutes, {max(rest, 0):.0f} are left; stopping here")
+                    ending = True
+                    break
+                working[workers.submit(_worked_on, plan, unit, place, rest, run or commands, clock)] = unit
+            if not working:
+                break
+            for future in _ended(working):
+                unit = working.pop(future)
+                if (error := future.exception()) is not None:
+                    failed.append(error)
+                elif (record := future.result()) is not None:
+                    done[unit] = record
+                    continue
+                ending = True
+    for error in failed[1:]:
+        print(f"error: {error}", file=sys.stderr)
+    if failed:
+        raise failed[0]
     return done
+
+
+def _next(plan: Plan, place: Place, done: Records, only: str, taken: Collection[Unit]) -> Unit | None:
+    """The first unit that is asked for, can be worked on and is not; None where there is none now."""
+    for unit in queue(plan):
+        if fnmatch(unit.name, only) and unit not in taken and state(plan, unit, done, place) in ("missing", "begun"):
+            return unit
+    return None
+
+
+def _ended(working: Collection[Future[UnitRecord | None]]) -> set[Future[UnitRecord | None]]:
+    """Those that ended, once one has."""
+    while True:
+        try:
+            return wait(working, return_when=FIRST_COMPLETED).done
+        except KeyboardInterrupt:
+            continue  # what runs was told, too, and stops by itself; killing it would lose what it is about to write
+
+
+def _worked_on(
+    plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, clock: Callable[[], float]
+) -> UnitRecord | None:
+    """Do a unit and write its file; None where its time was over before it was. Errors as of `work_off`."""
+    if _finish(plan, unit, place, rest, run, clock):
+        return _record(plan, unit, place)
+    print(f"{unit}: stopped, for the time is over; the same command goes on with it", flush=True)
+    return None
 
 
 def undone(plan: Plan, place: Place, records: Records, only: str = "*") -> list[str]:
@@ -227,7 +230,7 @@ def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, 
     _note(place.notes(unit), notes)
     started, code = clock(), code_digest()
     try:
-        exit_code = run(words)
+        exit_code = run(unit.name, words)
     finally:
         notes.seconds += clock() - started
         notes.code = list(dict.fromkeys([*notes.code, code, code_digest()]))  # files may have changed meanwhile

@@ -287,6 +287,16 @@ def test_alarms_of_trainings_are_told(made: Made) -> None:
     assert likelihood_table(PLAN, records(made("full", 0, "new-seeds", "11"))) == []
 
 
+def halves(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
+    """Of the quick form: what is played is divided among two units."""
+    arm = "untrained-team" if seed is None else "full"
+    first, second = outcomes[: len(outcomes) // 2], outcomes[len(outcomes) // 2 :]
+    one, other = made(arm, seed, "new-seeds-a", first, **more), made(arm, seed, "new-seeds-b", second, **more)
+    assert other.measured is not None
+    rows = [(task, 100 + instance, *rest) for task, instance, *rest in other.measured.episodes]
+    return [one, other.model_copy(update={"measured": other.measured.model_copy(update={"episodes": rows})})]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -298,8 +308,7 @@ def test_alarms_of_trainings_are_told(made: Made) -> None:
     ids=["half of all more", "nothing", "one more", "one more of many that differ"],
 )
 def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: str, said: str) -> None:
-    known = records(made("untrained-team", None, "new-seeds", before), made("full", 0, "new-seeds", after))
-    text, better = verdict(QUICK, known)
+    text, better = verdict(QUICK, records(*halves(made, None, before), *halves(made, 0, after)))
     (line,) = (one for one in text.splitlines() if one.startswith("difference in points"))
     assert re.search(
         rf"95 % interval over 72 paired episodes of \d+ tasks; at least [+-]\d+\.\d with 90%: {said}$", line
@@ -313,23 +322,21 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
     assert line.startswith(f"| full method | {MISSING} | epoch 1, 16 steps: 75.0 [")
     times = next(line for line in time_table(PLAN, known) if "full method" in line)
     assert times == "| full method | 10 | 1% | 49% | 10% | 0% | 20% | 20% |"
-    assert not any("whole loop" in line for line in time_table(PLAN, known))
+    assert not any("all units" in line for line in time_table(PLAN, known))
 
 
-def test_the_quick_form_tells_what_the_whole_loop_took(made: Made) -> None:
-    """By hand: 600 s of training as above, and twice 300 s of playing, 30 of them in the environment: 20 minutes."""
+def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
+    """By hand: 600 s of training as above, and four times 150 s of playing, 15 of them in the environment."""
     training = made("full", 0, "train", epochs=["10", "11"])
     took = training.seconds.model_copy(
-        update={"whole": 300.0, "environment": 30.0, "inference": 270.0, "critic": None, "training": None}
+        update={"whole": 150.0, "environment": 15.0, "inference": 135.0, "critic": None, "training": None}
     )
-    played = [
-        made(*one, "1110", seconds=took) for one in (("full", 0, "new-seeds"), ("untrained-team", None, "new-seeds"))
-    ]
+    played = [part for seed in (0, None) for part in halves(made, seed, "1110", seconds=took)]
     lines = verdict(QUICK, records(training, *played))[0].splitlines()
-    assert lines[-1] == "| the whole loop | 20 | 6% | 70% | 5% | 0% | 10% | 10% |"
+    assert lines[-1] == "| all units | 20 | 6% | 70% | 5% | 0% | 10% | 10% |"
     silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})
     lines = verdict(QUICK, records(silent, *played))[0].splitlines()
-    assert lines[-1] == "| the whole loop | 20 | 6% | 70% | not told | 0% | 10% | not told |"
+    assert lines[-1] == "| all units | 20 | 6% | 70% | not told | 0% | 10% | not told |"
 
 
 # ------------------------------------------------------------------------------------------------------ pictures

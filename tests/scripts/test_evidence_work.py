@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from evidence import work as queue_at_work
 from evidence.plan import PLAN, Plan, Stage
 from evidence.record import UnitRecord, file_of, read, read_all, write
 from evidence.units import Unit, phase_of, queue, shown_command
-from evidence.work import NotOver, Place, collab, left, noted, state, undone, work_off
+from evidence.work import NotOver, Place, left, noted, state, undone, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
@@ -64,7 +65,7 @@ class Recorder:
         """Of trainings that are done."""
         self.now = 0.0
 
-    def __call__(self, words: Sequence[str]) -> int:
+    def __call__(self, name: str, words: Sequence[str]) -> int:
         self.calls.append(list(words))
         folder = Path(option(words, "--out") or option(words, "--resume") or "")
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,9 +219,9 @@ def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
     code = ["before"]
     monkeypatch.setattr(queue_at_work, "code_digest", lambda: code[-1])
 
-    def changed(words: Sequence[str]) -> int:
+    def changed(name: str, words: Sequence[str]) -> int:
         code.append("after")
-        return recorder(words)
+        return recorder(name, words)
 
     made = work_off(SMALL, place, {}, only="untrained-team/*", run=changed, clock=lambda: recorder.now)
     assert [record.code for record in made.values()] == [["before", "after"]]
@@ -246,36 +247,6 @@ def test_a_unit_that_took_longer_than_units_are_meant_to_is_named(
     assert (line in capsys.readouterr().err) == told
 
 
-def test_the_program_that_COLLAB_names_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = tmp_path / "collab"
-    program.write_text('#!/usr/bin/env bash\nprintf "%s|" "$@"; exit 3\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("COLLAB", str(program))
-    assert collab(["eval", "--out", "a b"]) == 3
-    assert capfd.readouterr().out == "$ collab eval --out 'a b'\neval|--out|a b|"
-
-
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLLAB", str(tmp_path / "gone"))
-    with pytest.raises(UsageError, match=r"gone: cannot be run \(No such file or directory\); .*COLLAB=PATH$"):
-        collab(["eval"])
-
-
-def test_the_program_stops_in_good_order_when_the_queue_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = tmp_path / "collab"
-    program.write_text(
-        "#!/usr/bin/env bash\ntrap 'echo stopping; exit 1' INT\nsleep 0.3\nkill -TERM $PPID\nsleep 20 & wait\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("COLLAB", str(program))
-    assert collab(["eval"]) == 1
-    assert capfd.readouterr().out == "$ collab eval\nstopping\n"
-
-
 def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = queue_at_work.gathered
 
@@ -293,6 +264,61 @@ def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, mon
     assert recorder.names() == ALL[:1]
     monkeypatch.setattr(queue_at_work, "gathered", whole)
     assert worked(place, recorder) == ALL
+
+
+# ------------------------------------------------------------------------------------------------- side by side
+
+
+class SideBySide:
+    """A recorder whose commands end when as many as were to run at once do, or when nothing more is begun."""
+
+    def __init__(self, recorder: Recorder, jobs: int) -> None:
+        self.recorder, self.barrier = recorder, threading.Barrier(jobs)
+        self.together: list[set[str]] = []
+        self._now: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str, words: Sequence[str]) -> int:
+        with self._lock:
+            self._now.add(name)
+        try:
+            self.barrier.wait(timeout=0.5)
+        except threading.BrokenBarrierError:
+            self.barrier.reset()
+        with self._lock:
+            self.together.append(set(self._now))
+            code = self.recorder(name, words)
+        with self._lock:
+            self._now.remove(name)
+        return code
+
+
+def test_units_are_worked_on_side_by_side_but_none_before_what_it_plays(place: Place, recorder: Recorder) -> None:
+    pair = SideBySide(recorder, 2)
+    done = work_off(SMALL, place, {}, jobs=2, run=pair, clock=lambda: recorder.now)
+    assert sorted(recorder.names()) == sorted(ALL)
+    assert set(done) == set(queue(SMALL))
+    assert {"untrained-team/new-seeds", "full/seed-0/train"} in pair.together
+    assert max(len(some) for some in pair.together) == 2
+    for some in pair.together:
+        assert not any({f"full/seed-{seed}/train", f"full/seed-{seed}/new-seeds"} <= some for seed in (0, 1))
+
+
+def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(place: Place, recorder: Recorder) -> None:
+    recorder.fails = {"untrained-team/new-seeds"}
+    pair = SideBySide(recorder, 2)
+    with pytest.raises(NotOver, match="untrained-team/new-seeds: collab ended with exit code 1"):
+        work_off(SMALL, place, {}, jobs=2, run=pair, clock=lambda: recorder.now)
+    assert sorted(recorder.names()) == ["full/seed-0/train", "untrained-team/new-seeds"]
+    assert list(read_all(place.units, SMALL)) == [TRAIN]
+
+
+def test_two_that_fail_are_both_told(place: Place, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder.fails = {"untrained-team/new-seeds", "full/seed-0/train"}
+    with pytest.raises(NotOver) as caught:
+        work_off(SMALL, place, {}, jobs=2, run=SideBySide(recorder, 2), clock=lambda: recorder.now)
+    told = f"error: {caught.value}\n{capsys.readouterr().err}"
+    assert told.count("collab ended with exit code 1") == 2
 
 
 # ------------------------------------------------------------------------------------------- of another recipe
