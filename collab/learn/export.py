@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from collab.errors import ConfigError, UsageError
 from collab.library import checkpoint
 from collab.models.adapters import CONFIG, WEIGHTS
-from collab.models.layout import CARD, FILE, check_layout, check_over, write_layout
+from collab.models.layout import FILE, check_layout, check_over, read_card, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,16 +87,6 @@ def open_source(path: str, base: str | None = None) -> Source:
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
     return Source(path=folder, base=str(named), card=card)
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    """What `card.json` beside weights says; empty where there is none; ConfigError when it cannot be read."""
-    path = folder / CARD
-    try:
-        card = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return card if isinstance(card, dict) else {}
 
 
 def load(source: Source, *, merge: bool, dtype: Precision | None) -> Weights:

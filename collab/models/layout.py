@@ -8,10 +8,12 @@ was not trained here; it reads any layout.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from collab.errors import ConfigError
 from collab.prompts.render import LAYOUT
@@ -46,6 +48,16 @@ def check_layout(directory: Path) -> None:
     _check_weights(directory, weights)
 
 
+def read_card(directory: Path) -> dict[str, Any]:
+    """What `card.json` beside weights says; empty where there is none; ConfigError when it cannot be read."""
+    path = directory / CARD
+    try:
+        card = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return card if isinstance(card, dict) else {}
+
+
 def check_over(adapter: Path, base: Path, again: str) -> None:
     """Refuse an adapter over another base than it was trained on, where its `card.json` tells which that was.
 
@@ -56,13 +68,8 @@ def check_over(adapter: Path, base: Path, again: str) -> None:
     Raises:
         ConfigError: the two do not belong together, or the card cannot be read.
     """
-    card = adapter / CARD
-    if not card.is_file() or not base.is_dir():
-        return
-    try:
-        trained_on = (json.loads(card.read_text(encoding="utf-8")).get("base") or {}).get("digest")
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{card}: cannot be read: {error}") from None
+    made_of = read_card(adapter).get("base") if base.is_dir() else None
+    trained_on = made_of.get("digest") if isinstance(made_of, dict) else None
     if trained_on is not None and trained_on != (found := weights_digest(base)):
         raise ConfigError(
             f"{base}: not the base that {adapter} was trained on (digest {found[:12]}, expected {trained_on[:12]}); "
@@ -99,6 +106,22 @@ def played_digest(base: Path, adapter: str | None) -> str:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file; a large one that is as it was is read once per process, for many adapters share a base."""
+    there = path.stat()
+    if there.st_size < _LARGE:
+        return _sha256(path)
+    return _remembered(path.resolve(), there.st_ino, there.st_size, there.st_mtime_ns)
+
+
+_LARGE = 64 * 2**20
+"""Bytes. Reading so many takes longer than the smallest step of a file's time, so a change afterwards shows in it."""
+
+
+@functools.lru_cache(maxsize=256)
+def _remembered(path: Path, inode: int, size: int, changed: int) -> str:
+    return _sha256(path)
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from collab.errors import ConfigError
-from collab.models.layout import FILE, check_layout, played_digest, weights_digest, write_layout
+from collab.models import layout
+from collab.models.layout import CARD, FILE, check_layout, check_over, played_digest, weights_digest, write_layout
 from collab.models.local import LocalModel
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -68,3 +70,38 @@ def test_an_adapter_speaks_together_with_its_base(tmp_path: Path) -> None:
     assert both == f"{weights_digest(base)}+{weights_digest(adapter)}"
     (adapter / "some.safetensors").write_bytes(b"others")
     assert played_digest(base, str(adapter)) != both
+
+
+def test_large_weights_are_read_once_while_they_are_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "_LARGE", 5)
+    read: list[Path] = []
+    whole = layout._sha256
+
+    def noted(path: Path) -> str:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(layout, "_sha256", noted)
+    large, small = tmp_path / "large.safetensors", tmp_path / "small.safetensors"
+    large.write_bytes(b"these")
+    small.write_bytes(b"this")
+    first = weights_digest(tmp_path)
+    assert weights_digest(tmp_path) == first
+    assert [path.name for path in read] == ["large.safetensors", "small.safetensors", "small.safetensors"]
+    large.write_bytes(b"those")
+    os.utime(large, ns=(1, 1))
+    assert weights_digest(tmp_path) != first
+
+
+@pytest.mark.parametrize("card", ['{"base": "a name"}', "[]", '{"base": {}}', "{}"])
+def test_a_card_that_names_no_base_says_nothing_against_one(tmp_path: Path, card: str) -> None:
+    (tmp_path / CARD).write_text(card)
+    check_over(tmp_path, tmp_path, "name that one")
+
+
+def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / CARD).write_text("[")
+    with pytest.raises(ConfigError, match=r"card.json: cannot be read"):
+        check_over(tmp_path, tmp_path, "name that one")
