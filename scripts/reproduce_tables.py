@@ -44,7 +44,7 @@ from collab.errors import CollabError, UsageError
 from collab.library import Library, root
 
 QUICK_JOBS = 2
-"""Units that the quick form works on side by side."""
+"""Units that the quick form works on side by side, unless it is told otherwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,14 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         _check_options(parser, asked)
-        return _quick(asked.work) if asked.quick else _measure(asked, PLAN)
+        return _quick(asked.work, asked.jobs or QUICK_JOBS) if asked.quick else _measure(asked, PLAN)
     except CollabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
 
 
 _USELESS = {
-    "quick": ("only", "limit_minutes", "jobs", "out"),
+    "quick": ("only", "limit_minutes", "out"),
     "render": ("only", "limit_minutes", "jobs"),
     "list": ("limit_minutes", "jobs"),
 }
@@ -73,7 +73,7 @@ def _check_options(parser: argparse.ArgumentParser, asked: argparse.Namespace) -
     for name in _USELESS.get(form or "", ()):
         if getattr(asked, name) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} has no meaning beside --{form}; leave one of them out")
-    if asked.jobs < 1:
+    if asked.jobs is not None and asked.jobs < 1:
         raise UsageError(f"--jobs {asked.jobs}: at least one unit is worked on at a time")
     if asked.limit_minutes is not None and not 0 < asked.limit_minutes < math.inf:
         raise UsageError(f"--limit-minutes {asked.limit_minutes:g}: must be a number of minutes above 0")
@@ -95,7 +95,7 @@ def _measure(asked: argparse.Namespace, plan: Plan) -> int:
         _show(plan, records, place, asked.only)
         return 0
     try:
-        done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes, jobs=asked.jobs)
+        done = work_off(plan, place, records, only=asked.only, minutes=asked.limit_minutes, jobs=asked.jobs or 1)
     finally:
         render(plan, read_all(units, plan), page, asked.out / "results")
     print(page)
@@ -112,7 +112,7 @@ def _place(plan: Plan, work: Path, units: Path, records: Records) -> Place:
     return Place(work=work / base[:12], units=units, base=base)
 
 
-def _quick(work: Path) -> int:
+def _quick(work: Path, jobs: int) -> int:
     """Train a little, and tell whether the team is better than before: exit code 0 when that is shown, 1 when not.
 
     What other code did is left where it is and not told: each state of the code has a folder of its own.
@@ -122,9 +122,9 @@ def _quick(work: Path) -> int:
     records = read_all(place.units, QUICK)
     check_records(QUICK, records, place.units, own)
     began = time.monotonic()
-    done = work_off(QUICK, place, records, jobs=QUICK_JOBS)
+    done = work_off(QUICK, place, records, jobs=jobs)
     text, better = verdict(QUICK, done)
-    print(f"{text}\n\n{(time.monotonic() - began) / 60:.1f} minutes, {QUICK_JOBS} units side by side")
+    print(f"{text}\n\n{(time.monotonic() - began) / 60:.1f} minutes this time, {jobs} units side by side")
     return 0 if better else 1
 
 
@@ -154,7 +154,10 @@ def _parser() -> argparse.ArgumentParser:
         "--limit-minutes", metavar="M", type=float, help="stop before a unit that would not fit into so many minutes"
     )
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=1, help="units worked on side by side, a core for each; default: 1"
+        "--jobs",
+        metavar="N",
+        type=int,
+        help=f"units worked on side by side; default: 1, with --quick {QUICK_JOBS}",
     )
     parser.add_argument("--work", metavar="DIR", type=Path, default=SHOWN, help=f"what collab writes; default: {SHOWN}")
     parser.add_argument(

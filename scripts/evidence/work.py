@@ -22,7 +22,7 @@ from collab.comparison import check_result
 from collab.errors import RunError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.store.files import write_atomic, writing
-from evidence.commands import Commands
+from evidence.commands import Commands, Stopped
 from evidence.figures import report
 from evidence.gather import code_digest, gathered, is_over
 from evidence.plan import MOST, Plan
@@ -139,6 +139,7 @@ def work_off(
 
     Raises:
         NotOver: a command failed; what it has done is kept. What was begun beside it has ended, too.
+        Stopped: this process was told to end; what ran has stopped in good order.
         UsageError: a unit was begun by another recipe than today's.
         StoreFailure: a unit's file cannot be written.
     """
@@ -148,17 +149,18 @@ def work_off(
     ending = False
     with Commands(jobs) as commands, ThreadPoolExecutor(jobs) as workers:
         while True:
-            while not ending and len(working) < jobs and (unit := _next(plan, place, done, only, working.values())):
-                rest = None if minutes is None else minutes - (clock() - begun) / 60
-                needed = left(plan, unit, done, place)
-                if rest is not None and needed > rest:
-                    print(f"{unit}: takes some {needed:.0f} minutes, {max(rest, 0):.0f} are left; stopping here")
-                    ending = True
+            while not (ending or commands.stopping) and len(working) < jobs:
+                unit = _next(plan, place, done, only, working.values())
+                if unit is None:
                     break
-                working[workers.submit(_worked_on, plan, unit, place, rest, run or commands, clock)] = unit
+                rest = None if minutes is None else minutes - (clock() - begun) / 60
+                if _fits(unit, left(plan, unit, done, place), rest):
+                    working[workers.submit(_worked_on, plan, unit, place, rest, run or commands, clock)] = unit
+                else:
+                    ending = True
             if not working:
                 break
-            for future in _ended(working):
+            for future in wait(working, return_when=FIRST_COMPLETED).done:
                 unit = working.pop(future)
                 if (error := future.exception()) is not None:
                     failed.append(error)
@@ -166,6 +168,8 @@ def work_off(
                     done[unit] = record
                     continue
                 ending = True
+    if commands.stopping and (failed or _next(plan, place, done, only, ())):
+        failed = [*(error for error in failed if not isinstance(error, NotOver | Stopped)), Stopped()]
     for error in failed[1:]:
         print(f"error: {error}", file=sys.stderr)
     if failed:
@@ -181,13 +185,12 @@ def _next(plan: Plan, place: Place, done: Records, only: str, taken: Collection[
     return None
 
 
-def _ended(working: Collection[Future[UnitRecord | None]]) -> set[Future[UnitRecord | None]]:
-    """Those that ended, once one has."""
-    while True:
-        try:
-            return wait(working, return_when=FIRST_COMPLETED).done
-        except KeyboardInterrupt:
-            continue  # what runs was told, too, and stops by itself; killing it would lose what it is about to write
+def _fits(unit: Unit, needed: float, rest: float | None) -> bool:
+    """Whether a unit that needs so many minutes ends in those that are left; tells where it does not."""
+    if rest is None or needed <= rest:
+        return True
+    print(f"{unit}: takes some {needed:.0f} minutes, {max(rest, 0):.0f} are left; stopping here")
+    return False
 
 
 def _worked_on(

@@ -287,14 +287,16 @@ def test_alarms_of_trainings_are_told(made: Made) -> None:
     assert likelihood_table(PLAN, records(made("full", 0, "new-seeds", "11"))) == []
 
 
-def halves(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
-    """Of the quick form: what is played is divided among two units."""
-    arm = "untrained-team" if seed is None else "full"
-    first, second = outcomes[: len(outcomes) // 2], outcomes[len(outcomes) // 2 :]
-    one, other = made(arm, seed, "new-seeds-a", first, **more), made(arm, seed, "new-seeds-b", second, **more)
-    assert other.measured is not None
-    rows = [(task, 100 + instance, *rest) for task, instance, *rest in other.measured.episodes]
-    return [one, other.model_copy(update={"measured": other.measured.model_copy(update={"episodes": rows})})]
+def in_parts(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
+    """Of the quick form: what is played is divided among units."""
+    arm, parts = "untrained-team" if seed is None else "full", [name for name in QUICK.phases if name != "train"]
+    size, found = len(outcomes) // len(parts), []
+    for place, phase in enumerate(parts):
+        one = made(arm, seed, phase, outcomes[place * size : (place + 1) * size], **more)
+        assert one.measured is not None
+        rows = [(task, 100 * place + instance, *rest) for task, instance, *rest in one.measured.episodes]
+        found.append(one.model_copy(update={"measured": one.measured.model_copy(update={"episodes": rows})}))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,7 @@ def halves(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[Uni
     ids=["half of all more", "nothing", "one more", "one more of many that differ"],
 )
 def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: str, said: str) -> None:
-    text, better = verdict(QUICK, records(*halves(made, None, before), *halves(made, 0, after)))
+    text, better = verdict(QUICK, records(*in_parts(made, None, before), *in_parts(made, 0, after)))
     (line,) = (one for one in text.splitlines() if one.startswith("difference in points"))
     assert re.search(
         rf"95 % interval over 72 paired episodes of \d+ tasks; at least [+-]\d+\.\d with 90%: {said}$", line
@@ -326,12 +328,12 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
 
 
 def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
-    """By hand: 600 s of training as above, and four times 150 s of playing, 15 of them in the environment."""
+    """By hand: 600 s of training as above, and six times 100 s of playing, 10 of them in the environment."""
     training = made("full", 0, "train", epochs=["10", "11"])
     took = training.seconds.model_copy(
-        update={"whole": 150.0, "environment": 15.0, "inference": 135.0, "critic": None, "training": None}
+        update={"whole": 100.0, "environment": 10.0, "inference": 90.0, "critic": None, "training": None}
     )
-    played = [part for seed in (0, None) for part in halves(made, seed, "1110", seconds=took)]
+    played = [part for seed in (0, None) for part in in_parts(made, seed, "111", seconds=took)]
     lines = verdict(QUICK, records(training, *played))[0].splitlines()
     assert lines[-1] == "| all units | 20 | 6% | 70% | 5% | 0% | 10% | 10% |"
     silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from evidence.commands import Commands
+from evidence.commands import Commands, Stopped
 
 from collab.errors import UsageError
+from collab.library import root
 
 
 def program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,12 +73,46 @@ def test_processors_are_shared_out_unless_somebody_did(
     assert capfd.readouterr().out.splitlines()[-1].removeprefix("unit | ") == threads
 
 
+@pytest.mark.parametrize("how", ["INT", "TERM", "HUP"])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_programs_stop_in_good_order_when_the_queue_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], jobs: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], jobs: int, how: str
 ) -> None:
-    text = "trap 'echo stopping; exit 1' INT\nsleep 0.3\nkill -TERM $PPID\nsleep 20 & wait"
+    text = "trap 'echo stopping; exit 1' INT\nsleep 0.3\n"
+    text += f'if [ "$1" = first ]; then kill -{how} $PPID; fi\nsleep 20 & wait'
     program(tmp_path / "collab", text, monkeypatch)
+    asked = [["first"], ["second"]][:jobs]
     with Commands(jobs=jobs) as run, ThreadPoolExecutor(jobs) as workers:
-        assert list(workers.map(run, ["unit"] * jobs, [["eval"]] * jobs)) == [1] * jobs
+        assert list(workers.map(run, ["unit"] * jobs, asked)) == [1] * jobs
+        assert run.stopping
+        with pytest.raises(Stopped, match="stopped on request; give the same command again"):
+            run("unit", ["third"])
     assert capfd.readouterr().out.count("stopping\n") == jobs
+
+
+def test_what_is_told_to_end_is_told_once_by_a_terminal(tmp_path: Path) -> None:
+    """Ctrl-C reaches the foreground of a terminal; a second one would make `collab` leave at once."""
+    program = tmp_path / "collab"
+    program.write_text(
+        "#!/usr/bin/env bash\ncount=0\ntrap 'count=$((count + 1)); echo told $count' INT\n"
+        "echo ready\nfor _ in 1 2 3 4 5 6; do sleep 0.2; done\n"
+    )
+    program.chmod(0o755)
+    script = """
+from evidence.commands import Commands, Stopped
+with Commands() as run:
+    run("unit", [])
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "COLLAB": str(program), "PYTHONPATH": str(root() / "scripts")},
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout.read().splitlines() == ["told 1"]
+    assert process.wait() == 0

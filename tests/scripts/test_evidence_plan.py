@@ -14,6 +14,7 @@ from collab.config import override
 from collab.library import root
 from collab.marl.ablation import ABLATIONS, ablated
 from collab.marl.config import load_method
+from collab.splits.split import EVALUATION_SEEDS
 
 WORK = Path("runs/tables")
 
@@ -55,6 +56,13 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
         told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out), method.dpo.temperature)
     for phase in plan.phases:
         assert len({told[unit] for unit in trained if unit.phase == phase}) <= 1, "arms have equal budgets"
+
+
+@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+def test_what_is_measured_is_played_with_seeds_that_nothing_is_trained_on(plan: Plan) -> None:
+    for phase in (one for one in plan.phases.values() if one.kind == "eval"):
+        seeds = [int(seed) for seed in (option(phase.options, "--seeds") or "").split(",")]
+        assert set(seeds) <= set(EVALUATION_SEEDS)
 
 
 def test_every_ablation_is_an_arm_unless_the_full_method_is_like_it() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 from evidence import work as queue_at_work
+from evidence.commands import Stopped
 from evidence.plan import PLAN, Plan, Stage
 from evidence.record import UnitRecord, file_of, read, read_all, write
 from evidence.units import Unit, phase_of, queue, shown_command
@@ -269,54 +273,69 @@ def test_what_broke_too_often_is_no_result(place: Place, recorder: Recorder, mon
 # ------------------------------------------------------------------------------------------------- side by side
 
 
-class SideBySide:
-    """A recorder whose commands end when as many as were to run at once do, or when nothing more is begun."""
+def side_by_side(recorder: Recorder) -> Callable[[str, Sequence[str]], int]:
+    """A recorder of which the first two commands wait for each other."""
+    meeting, lock, met = threading.Barrier(2), threading.Lock(), itertools.count()
 
-    def __init__(self, recorder: Recorder, jobs: int) -> None:
-        self.recorder, self.barrier = recorder, threading.Barrier(jobs)
-        self.together: list[set[str]] = []
-        self._now: set[str] = set()
-        self._lock = threading.Lock()
+    def run(name: str, words: Sequence[str]) -> int:
+        if next(met) < 2:
+            meeting.wait(timeout=60)
+        with lock:
+            return recorder(name, words)
 
-    def __call__(self, name: str, words: Sequence[str]) -> int:
-        with self._lock:
-            self._now.add(name)
-        try:
-            self.barrier.wait(timeout=0.5)
-        except threading.BrokenBarrierError:
-            self.barrier.reset()
-        with self._lock:
-            self.together.append(set(self._now))
-            code = self.recorder(name, words)
-        with self._lock:
-            self._now.remove(name)
-        return code
+    return run
 
 
 def test_units_are_worked_on_side_by_side_but_none_before_what_it_plays(place: Place, recorder: Recorder) -> None:
-    pair = SideBySide(recorder, 2)
-    done = work_off(SMALL, place, {}, jobs=2, run=pair, clock=lambda: recorder.now)
-    assert sorted(recorder.names()) == sorted(ALL)
+    done = work_off(SMALL, place, {}, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
+    names = recorder.names()
+    assert set(names[:2]) == {"untrained-team/new-seeds", "full/seed-0/train"}
+    assert sorted(names) == sorted(ALL)
     assert set(done) == set(queue(SMALL))
-    assert {"untrained-team/new-seeds", "full/seed-0/train"} in pair.together
-    assert max(len(some) for some in pair.together) == 2
-    for some in pair.together:
-        assert not any({f"full/seed-{seed}/train", f"full/seed-{seed}/new-seeds"} <= some for seed in (0, 1))
+    assert all(names.index(f"full/seed-{seed}/train") < names.index(f"full/seed-{seed}/new-seeds") for seed in (0, 1))
 
 
-def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(place: Place, recorder: Recorder) -> None:
+def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
+    place: Place, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder.fails = {"untrained-team/new-seeds"}
-    pair = SideBySide(recorder, 2)
+    known, run, really_wait = threading.Event(), side_by_side(recorder), queue_at_work.wait
+
+    def waited(working: Any, **how: Any) -> Any:
+        ended = really_wait(working, **how)
+        if any(future.exception() for future in ended.done):
+            known.set()
+        return ended
+
+    def until_known(name: str, words: Sequence[str]) -> int:
+        code = run(name, words)
+        assert code or known.wait(timeout=60)
+        return code
+
+    monkeypatch.setattr(queue_at_work, "wait", waited)
     with pytest.raises(NotOver, match="untrained-team/new-seeds: collab ended with exit code 1"):
-        work_off(SMALL, place, {}, jobs=2, run=pair, clock=lambda: recorder.now)
+        work_off(SMALL, place, {}, jobs=2, run=until_known, clock=lambda: recorder.now)
     assert sorted(recorder.names()) == ["full/seed-0/train", "untrained-team/new-seeds"]
     assert list(read_all(place.units, SMALL)) == [TRAIN]
+
+
+def test_what_was_told_to_end_begins_nothing_more(place: Place, recorder: Recorder) -> None:
+    """Also where that comes between two commands, or where what runs is just done."""
+
+    def ended(name: str, words: Sequence[str]) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return recorder(name, words)
+
+    with pytest.raises(Stopped, match="stopped on request; give the same command again, and it goes on"):
+        work_off(SMALL, place, {}, run=ended, clock=lambda: recorder.now)
+    assert recorder.names() == ALL[:1]
+    assert [unit.name for unit in read_all(place.units, SMALL)] == ALL[:1]
 
 
 def test_two_that_fail_are_both_told(place: Place, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.fails = {"untrained-team/new-seeds", "full/seed-0/train"}
     with pytest.raises(NotOver) as caught:
-        work_off(SMALL, place, {}, jobs=2, run=SideBySide(recorder, 2), clock=lambda: recorder.now)
+        work_off(SMALL, place, {}, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
     told = f"error: {caught.value}\n{capsys.readouterr().err}"
     assert told.count("collab ended with exit code 1") == 2
 

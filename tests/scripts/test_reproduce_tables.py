@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_the_quick_form_tells_nothing_of_other_code(
         assert (records, jobs) == ({}, 2)
         places.append(place)
         teams = {("untrained-team", None): "0110" * 9, ("full", 0): "1111" * 9}
-        phases = ("new-seeds-a", "new-seeds-b")
+        phases = [name for name in plan.phases if name != "train"]
         return {one.unit: one for team, told in teams.items() for one in (made(*team, phase, told) for phase in phases)}
 
     monkeypatch.setattr(reproduce_tables, "work_off", worked_off)
@@ -50,7 +51,7 @@ def test_the_quick_form_tells_nothing_of_other_code(
     assert not {first.work, first.units} & {second.work, second.units}
     told = capsys.readouterr().out
     assert "with 90%: better" in told
-    assert told.splitlines()[-1] == "0.0 minutes, 2 units side by side"
+    assert told.splitlines()[-1] == "0.0 minutes this time, 2 units side by side"
 
 
 def test_a_reader_that_has_gone_ends_the_list_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +77,7 @@ def test_a_pattern_that_names_nothing_is_a_mistake(tmp_path: Path, capsys: pytes
         (["--limit-minutes", "-5"], "--limit-minutes -5: must be a number of minutes above 0"),
         (["--quick", "--limit-minutes", "5"], "--limit-minutes has no meaning beside --quick; leave one of them out"),
         (["--jobs", "0"], "--jobs 0: at least one unit is worked on at a time"),
-        (["--quick", "--jobs", "3"], "--jobs has no meaning beside --quick; leave one of them out"),
+        (["--render", "--jobs", "1"], "--jobs has no meaning beside --render; leave one of them out"),
         (["--quick", "--only", "full/*"], "--only has no meaning beside --quick; leave one of them out"),
         (["--render", "--only", "full/*"], "--only has no meaning beside --render; leave one of them out"),
         (["--list", "--limit-minutes", "5"], "--limit-minutes has no meaning beside --list; leave one of them out"),
@@ -189,10 +190,11 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
 def test_after_a_little_training_the_team_is_better_than_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Some sixteen minutes on two cores, by the policy that comes with the package."""
+    """Under twenty minutes on two cores, by the policy that comes with the package."""
+    begun = time.monotonic()
     assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0, capsys.readouterr().out
     told = capsys.readouterr().out
     assert "with 90%: better" in told
     assert "| full method |" in told
     assert "| all units |" in told
-    assert "minutes, 2 units side by side" in told
+    assert time.monotonic() - begun < 1200
