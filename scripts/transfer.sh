@@ -9,6 +9,10 @@ transfer() {
   local collab=${COLLAB:-collab} agents=${AGENTS:-pocket} alone recipe
   read -ra alone <<< "${TRANSFER:-}"
   recipe="$first $first_tasks to $second $second_tasks with $agents: $* ${TRANSFER:-}"
+  if [[ -e $out && ! -e $out/recipe && -n $(ls -A -- "$out") ]]; then
+    echo "error: $out is there already and holds something else; name another folder" >&2
+    exit 2
+  fi
   if [[ -e $out/recipe && $(< "$out/recipe") != "$recipe" ]]; then
     echo "error: $out holds what other options made ($(< "$out/recipe"); now $recipe); name another folder" >&2
     exit 2

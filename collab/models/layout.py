@@ -49,13 +49,19 @@ def check_layout(directory: Path) -> None:
 
 
 def read_card(directory: Path) -> dict[str, Any]:
-    """What `card.json` beside weights says; empty where there is none; ConfigError when it cannot be read."""
+    """What `card.json` beside weights says; empty where there is none.
+
+    Raises:
+        ConfigError: it cannot be read, or is no card: an object whose "base", where it names one, is an object.
+    """
     path = directory / CARD
     try:
         card = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return card if isinstance(card, dict) else {}
+    if not isinstance(card, dict) or not isinstance(card.get("base") or {}, dict):
+        raise ConfigError(f"{path}: cannot be read: no card of a training; copy the whole directory again")
+    return card
 
 
 def check_over(adapter: Path, base: Path, again: str) -> None:
@@ -68,8 +74,7 @@ def check_over(adapter: Path, base: Path, again: str) -> None:
     Raises:
         ConfigError: the two do not belong together, or the card cannot be read.
     """
-    made_of = read_card(adapter).get("base") if base.is_dir() else None
-    trained_on = made_of.get("digest") if isinstance(made_of, dict) else None
+    trained_on = (read_card(adapter).get("base") or {}).get("digest") if base.is_dir() else None
     if trained_on is not None and trained_on != (found := weights_digest(base)):
         raise ConfigError(
             f"{base}: not the base that {adapter} was trained on (digest {found[:12]}, expected {trained_on[:12]}); "

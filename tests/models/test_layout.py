@@ -95,13 +95,15 @@ def test_large_weights_are_read_once_while_they_are_as_they_were(
     assert weights_digest(tmp_path) != first
 
 
-@pytest.mark.parametrize("card", ['{"base": "a name"}', "[]", '{"base": {}}', "{}"])
-def test_a_card_that_names_no_base_says_nothing_against_one(tmp_path: Path, card: str) -> None:
-    (tmp_path / CARD).write_text(card)
+@pytest.mark.parametrize("card", [None, '{"base": null}', '{"base": {}}', "{}"])
+def test_a_card_that_names_no_base_says_nothing_against_one(tmp_path: Path, card: str | None) -> None:
+    if card is not None:
+        (tmp_path / CARD).write_text(card)
     check_over(tmp_path, tmp_path, "name that one")
 
 
-def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / CARD).write_text("[")
+@pytest.mark.parametrize("card", ["[", "[]", '{"base": "a name"}'])
+def test_a_card_that_is_none_is_named(tmp_path: Path, card: str) -> None:
+    (tmp_path / CARD).write_text(card)
     with pytest.raises(ConfigError, match=r"card.json: cannot be read"):
         check_over(tmp_path, tmp_path, "name that one")

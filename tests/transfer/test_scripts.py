@@ -13,8 +13,6 @@ import pytest
 from collab.library import Library
 from collab.marl import school
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CORRIDOR = "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: STEPS}}\n"
 OPTIONS = ["--graph", "pair", *(word for one in (*school.SMALL, "epochs=1") for word in ("--set", one))]
@@ -33,6 +31,25 @@ def collab(taught: Library, tmp_path: Path) -> dict[str, str]:
     return {**os.environ, **own, "TRANSFER": "--seeds 30 --episodes 2"}
 
 
+@pytest.mark.parametrize("script", ["transfer_phone_to_web.sh", "transfer_web_to_phone.sh"])
+def test_a_folder_that_holds_something_else_is_left_as_it_is(tmp_path: Path, script: str) -> None:
+    (tmp_path / "out/trained").mkdir(parents=True)
+    (tmp_path / "out/trained/model.bin").write_text("mine")
+    done = subprocess.run(
+        [str(SCRIPTS / script), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLLAB": "true"},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path}/out is there already and holds something else; name another folder\n"
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["trained", "model.bin"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("script", "first"),
     [("transfer_phone_to_web.sh", "androidworld"), ("transfer_web_to_phone.sh", "mobile-miniwob")],
