@@ -244,6 +244,8 @@ def _gains(record: UnitRecord, last: int) -> list[str]:
 def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str]:
     """What the trainings took, in the mean of their run seeds, by part.
 
+    Shares are of the trainings that tell all parts, in a row that has any; one that died in between does not.
+
     Args:
         whole: whether a last line tells the sum of all units; evaluations have no critic, adversary or training.
     """
@@ -253,9 +255,12 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
         if units_of(plan, spot):
             name = plan.arms[spot.arm].told + ("" if spot.phase == "train" else f", {spot.phase}")
             done = records_of(plan, records, spot)
-            rows.append([name, *(_shares(done, len(done)) if done else [MISSING] * 7)])
+            telling = [record for record in done if _tells(record)] or done
+            of = "" if len(telling) == len(done) else f" (shares: {len(telling)} of {len(done)})"
+            rows.append([name + of, *([_minutes(done, len(done)), *_shares(telling)] if done else [MISSING] * 7)])
     if whole:
-        rows.append(["all units", *_shares(list(records.values()), 1)])
+        every = list(records.values())
+        rows.append(["all units", _minutes(every, 1), *_shares(every)])
     return table(_TIMES, rows)
 
 
@@ -263,14 +268,23 @@ _TIMES = ("", "minutes", "environment", "inference", "critic", "adversary", "tra
 _LEARNING = ("critic", "adversary", "training")
 
 
-def _shares(records: Sequence[UnitRecord], times: int) -> list[str]:
-    """Minutes of each of so many times, then the parts' shares."""
+def _minutes(records: Sequence[UnitRecord], times: int) -> str:
+    """Of each of so many times."""
+    return f"{sum(record.seconds.whole for record in records) / 60 / times:.0f}"
+
+
+def _shares(records: Sequence[UnitRecord]) -> list[str]:
+    """Of each part, and of the rest."""
     whole = sum(record.seconds.whole for record in records)
     sums = [_seconds(records, name) for name in _TIMES[2:-1]]
     told = [seconds for seconds in sums if seconds is not None]
     rest = f"{(whole - sum(told)) / whole:.0%}" if len(told) == len(sums) else "not told"
-    shares = ["not told" if seconds is None else f"{seconds / whole:.0%}" for seconds in sums]
-    return [f"{whole / 60 / times:.0f}", *shares, rest]
+    return [*("not told" if seconds is None else f"{seconds / whole:.0%}" for seconds in sums), rest]
+
+
+def _tells(record: UnitRecord) -> bool:
+    """Whether a unit tells all of its parts."""
+    return all(_seconds([record], name) is not None for name in _TIMES[2:-1])
 
 
 def _seconds(records: Sequence[UnitRecord], part: str) -> float | None:

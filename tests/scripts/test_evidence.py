@@ -327,6 +327,19 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
     assert not any("all units" in line for line in time_table(PLAN, known))
 
 
+def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
+    """One of 10 minutes that tells, and one of 20 that does not: 15 in the mean, shares of the first."""
+    telling = made("full", 0, "train", epochs=["10", "11"])
+    silent = telling.seconds.model_copy(update={"whole": 1200.0, "inference": None})
+    known = records(telling, made("full", 1, "train", epochs=["10", "11"], seconds=silent))
+    (line,) = (line for line in time_table(PLAN, known) if line.startswith("| full method ("))
+    assert line == "| full method (shares: 1 of 2) | 15 | 1% | 49% | 10% | 0% | 20% | 20% |"
+    (line,) = (
+        line for line in time_table(PLAN, records(known[Unit(arm="full", seed=1, phase="train")])) if "| 20" in line
+    )
+    assert line == "| full method | 20 | 0% | not told | 5% | 0% | 10% | not told |"
+
+
 def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
     """By hand: 600 s of training as above, and six times 100 s of playing, 10 of them in the environment."""
     training = made("full", 0, "train", epochs=["10", "11"])
