@@ -116,7 +116,9 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         return make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
     except ValidationError as error:
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
-    except CollabError:
+    except CollabError as error:
+        if type(error) is ConfigError and not str(error).startswith(where):
+            raise ConfigError(f"{where}: {error}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None

@@ -136,3 +136,11 @@ def test_who_speaks_does_not_judge_and_who_judges_does_not_speak() -> None:
     refuse_critic("openai", "agents/vllm")
     with pytest.raises(ConfigError, match=r"agents/x: a critic \(kind llm\) judges and does not speak"):
         refuse_critic("llm", "agents/x")
+
+
+def test_who_lacks_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    library = Library()
+    definition = load_critic(library, "critic-llm")
+    with pytest.raises(ConfigError, match="^agents/critic-llm: options.model: openai: the environment variable OPENAI"):
+        Bench.of("critic-llm", definition, critic_texts(library, definition))

@@ -130,7 +130,7 @@ def _check_free(directory: Path) -> None:
     """Make sure that a calibration can begin in a directory."""
     if (directory / FILE).exists():
         raise UsageError(
-            f"{directory}: holds another calibration; give another --out, e.g. {free_directory(directory)}, or go on "
+            f"{directory}: holds a calibration already; give another --out, e.g. {free_directory(directory)}, or go on "
             f"with that one, as it was begun: {resume_command(directory)}"
         )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,14 +121,17 @@ def go_on(path: Path, budget: Budget | None, *, device: str | None = None, as_js
     from collab.marl.layout import MarlFolder
     from collab.marl.loop import resume
 
+    folder = MarlFolder(path)
+    over = "summary" in folder.read()
+    finished = f"{path} is finished; to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
     result = work(
         lambda watch, stop: resume(path, budget=budget, device=device, tell=note, watch=watch, stop=stop),
         path,
-        opening=f"going on with {path}",
+        opening=finished if over else f"going on with {path}",
         tell=describe,
         below=below,
-        news=news,
-        resume=MarlFolder(path).resume,
+        news=(lambda progress: ()) if over else news,  # what is over is told once, in the end
+        resume=folder.resume,
     )
     _finish(result, as_json)
 

@@ -46,7 +46,8 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     Args:
         path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
         recipe: whose context it must bear.
-        settings: what settings of the recipe begin with where it is asked for, e.g. "dpo.".
+        settings: what settings of the recipe begin with where it is part of a method, e.g. "dpo."; the checkpoint is
+            no --base there, and is named by its path alone.
 
     Returns:
         Its tokenizer, and transformers' configuration of its text part.
@@ -55,11 +56,11 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         ConfigError: something of it is missing or does not fit; says what.
         MissingExtra: transformers is not installed.
     """
-    folder = Path(checkpoint(path))
+    folder, named = Path(checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
-        raise ConfigError(f"--base {path}: no such model directory; a model hub id must be downloaded first")
+        raise ConfigError(f"{named}: no such model directory; a model hub id must be downloaded first")
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
-        raise ConfigError(f"--base {path}: an adapter, not a whole checkpoint; train it with lora.merge: true")
+        raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = ChatTokenizer(str(folder))
     from transformers import AutoConfig
@@ -67,15 +68,15 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"--base {path}: config.json cannot be used: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{named}: config.json cannot be used: {str(error).splitlines()[0]}") from None
     if recipe.context > config.max_position_embeddings:
         raise ConfigError(
-            f"--base {path}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
+            f"{named}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
             f"--set {settings}context={config.max_position_embeddings}"
         )
     if chat.size > config.vocab_size:
         raise ConfigError(
-            f"--base {path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
+            f"{named}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
             "the tokenizer belongs to another model"
         )
     return chat, config

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collab.config import Budget
+from collab.config import AgentDefinition, Budget
 from collab.credit.calibration_record import CalibrationRecord
 from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
@@ -76,24 +76,27 @@ def _address(critic: Any) -> str:
         return "its usual address"
 
 
-async def check_parties(config: MarlConfig, budget: Budget) -> None:
+async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     """Open environment and team, and whom the method asks, and close them again.
 
     What is wrong with them is found before anything is written, played or paid for.
 
+    Returns:
+        What `worth_knowing` finds.
+
     Raises:
         ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
             team that is to explore as hot as at first has one whose last norm cannot be read.
-        UsageError: a limit is on something that one of them does not count; the oracle is to judge where no solution
-            is known; the environment cannot be opened because something is not installed.
+        UsageError: a limit is on something that one of them does not count; as of `worth_knowing`; the environment
+            cannot be opened because something is not installed.
         ModelFailure: the server of one does not answer.
         EnvironmentFailure: the environment does not open.
     """
     method, run = config.method, config.run
     first = first_policy(run, method)
     call_s = run.environment.limits.call_s
+    found = await worth_knowing(config)
     if method.is_judged:
-        await _check_known(config)
         async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
             pass
     if method.asks_an_adversary:
@@ -104,19 +107,57 @@ async def check_parties(config: MarlConfig, budget: Budget) -> None:
     check_suited(config)
     if method.grows_hotter:
         lengths_of(first)
+    return found
 
 
-async def _check_known(config: MarlConfig) -> None:
-    """UsageError where the oracle is to judge in an environment that knows no solutions: no cell would have a score."""
+async def worth_knowing(config: MarlConfig) -> list[str]:
+    """What somebody may not have meant, a line each; it stops nothing. Models and environments are not opened.
+
+    Raises:
+        UsageError: the oracle is to judge where it knows no solution: every score would be missing.
+    """
+    return [*_hotter(config), *(await _unsolved(config) if config.method.is_judged else [])]
+
+
+def _hotter(config: MarlConfig) -> list[str]:
+    """That replies are sampled hotter than they are learned from."""
+    learned = config.method.dpo.temperature
+    hottest = max(max(temperatures(agent)) for agent in config.run.agents.values())
+    if config.method.objective != "dpo" or hottest <= learned:
+        return []
+    return [
+        f"replies are sampled at temperature {hottest:g} and learned from at {learned:g}, as if they had been surer; "
+        f"what is played is trained by --set dpo.temperature={hottest:g}"
+    ]
+
+
+def temperatures(agent: AgentDefinition) -> list[float]:
+    """All that the slots of an agents file may sample at."""
+    declared = agent.sampling.temperature
+    return declared if isinstance(declared, list) else [declared]
+
+
+async def _unsolved(config: MarlConfig) -> list[str]:
+    """That the oracle is silent on some tasks."""
     if config.critic.kind != ORACLE:
-        return
+        return []
     suite = build_suite(config.run)
     try:
-        known = ORACLE in suite.capabilities
+        able = ORACLE in suite.capabilities
+        solved = {info.name for info in suite.tasks() if info.oracle}
     finally:
         await suite.close()
-    if not known:
+    tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
+    if not able or len(without) == len(tasks):
+        where = f"none of the {len(tasks)} chosen tasks of {suite.label} has" if able else f"{suite.label} knows no"
+        others = "choose with --tasks tag:oracle, or " if able else ""
         raise UsageError(
-            f"critic {config.method.critic}: {suite.label} knows no solutions, and every score would be missing; "
-            "name a critic that needs none, e.g. --set critic=critic-llm"
+            f"critic {config.method.critic}: {where}{' a known solution' if able else ' solutions'}, and every score "
+            f"would be missing; {others}name a critic that needs none, e.g. --set critic=critic-llm"
         )
+    if not without:
+        return []
+    return [
+        f"{len(without)} of {len(tasks)} tasks have no known solution, so nothing is learned from them; "
+        "leave them out: --tasks tag:oracle"
+    ]

@@ -67,7 +67,9 @@ class HeadFile:
         Raises:
             RunFormatError: it is not there, or another version wrote it.
         """
-        head = read_json(self.path, f"{self.path.parent}: no {self.path.name} in it, so it is no {self.noun}")
+        folder = self.path.parent
+        missing = f"no {self.path.name} in it, so it is no {self.noun}" if folder.exists() else "no such directory"
+        head = read_json(self.path, f"{folder}: {missing}; name the directory of a {self.noun}")
         if not isinstance(head, dict) or head.get("format") != self.format:
             found = head.get("format") if isinstance(head, dict) else None
             raise RunFormatError(

@@ -68,7 +68,8 @@ async def start(
         anyway: let the critic judge, whatever is known of it.
         budget: what may be spent; None for no limit. `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
-        tell: takes what is known of the critic, in a line, before anything is begun.
+        tell: takes what is known of the critic, and what somebody may not have meant, a line each, before anything is
+            begun.
 
     Raises:
         UsageError: something does not fit, the critic may not judge, a limit is on what nobody counts, or `out` already
@@ -84,8 +85,9 @@ async def start(
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
     folder = MarlFolder(out)
     folder.head.check_free()
-    await check_parties(config, grant.budget)
-    tell(f"critic {config.method.critic}: {calibration}")
+    known = await check_parties(config, grant.budget)
+    for line in (f"critic {config.method.critic}: {calibration}", *known):
+        tell(line)
     folder.create(
         {
             "created": now(),

@@ -10,7 +10,7 @@ computes. What cannot be known is told as unknown, and so is every sum that it b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from collab.config import RunConfig
@@ -19,9 +19,11 @@ from collab.learn.prepare import check_device
 from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.expense import NOTHING, Questions, Range
+from collab.marl.gate import worth_knowing
 from collab.marl.play import draw, rollout_config
 from collab.marl.policy import first_policy
 from collab.marl.probe import Probe, probe
+from collab.marl.suited import check_suited
 from collab.resolve import build_suite, plan_episodes
 
 BYTES_PER_CALL = 3000
@@ -75,6 +77,8 @@ class Plan:
     usd: Range | None
     """None where a price is not known."""
     probe: Probe
+    notes: tuple[str, ...] = ()
+    """What `collab.marl.gate.worth_knowing` finds."""
 
 
 async def plan(config: MarlConfig, library: Library, device: str = "auto") -> Plan:
@@ -87,9 +91,12 @@ async def plan(config: MarlConfig, library: Library, device: str = "auto") -> Pl
         UsageError, RunError: as the first epoch would.
     """
     check_device(device)
+    check_suited(config)
+    notes = tuple(await worth_knowing(config))
     policy = first_policy(config.run, config.method)
     run = await rollout_config(config, 1, policy, draw(config, 1), {})
-    return planned(config, await _steps(config, run), await probe(config, run, library, policy, device))
+    found = planned(config, await _steps(config, run), await probe(config, run, library, policy, device))
+    return replace(found, notes=notes)
 
 
 def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:
@@ -167,6 +174,7 @@ def told(plan: Plan, objective: str = "dpo") -> str:
             f"at a time; training by {how}, in one process{many}",
             "ranges    from one step per episode to the whole budget of each; from no pair to one per cell; prompts "
             "as long as in a first step, later ones tell a history, too",
+            *(f"note      {note}" for note in plan.notes),
         ]
     )
 

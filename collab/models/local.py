@@ -237,11 +237,11 @@ def check_files(path: str) -> None:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{path}: no config.json; a Hugging Face model directory has one")
+        check_layout(folder)
         if not any(folder.glob("*.safetensors")):
             raise ConfigError(f"{path}: no *.safetensors weights; other formats can hold code and are not loaded")
         if not any((folder / name).is_file() for name in _TOKENIZERS):
             raise ConfigError(f"{path}: no tokenizer ({', '.join(_TOKENIZERS)}); copy the one of its base model")
-        check_layout(folder)
     elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
         raise ConfigError(f"{path}: no such model directory")
 

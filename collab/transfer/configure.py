@@ -51,10 +51,11 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
     training, first = None, list[RunConfig]()
     if source is not None:
         _check_elsewhere(source, transferred)
+        _check_unseen(wish, source.config, "first training", "measure on others")
     if source is not None and wish.mode == "continual":
         training = await _training(library, wish)
         _check_elsewhere(source, [training.run])
-        _check_unseen(wish, source.config, training)
+        _check_unseen(wish, training, "second training", "measure on others, or set held_out.seeds")
         first = await _first(wish, source)
     return TransferConfig(
         mode=wish.mode,
@@ -197,7 +198,9 @@ def _check_wish(wish: Wish) -> None:
             raise UsageError(f"--set {name}: say it with {option}")
     method = sorted(name for name in told if not name.startswith(RUN))
     if wish.mode == "direct" and method:
-        raise UsageError(f"--set {method[0]}: direct trains nothing; of what is played, write run.{method[0]}")
+        played = method[0].partition(".")[0] in RunConfig.model_fields
+        instead = f"of what is played, write run.{method[0]}" if played else "leave it out, or add --mode continual"
+        raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
     if wish.mode == "continual" and parse_policy(wish.agents) is None:
         raise UsageError(
             f"--agents {wish.agents}: continual goes on from a training, in whose environment forgetting is measured: "
@@ -217,12 +220,8 @@ def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:
             )
 
 
-def _check_unseen(wish: Wish, source: MarlConfig, training: MarlConfig) -> None:
-    """Refuse to measure on seeds by which an epoch was chosen, or will be."""
-    for config, which in ((source, "first"), (training, "second")):
-        chosen = [seed for seed in wish.seeds if seed in config.method.held_out.seeds]
-        if chosen:
-            raise UsageError(
-                f"--seeds: an epoch of the {which} training is chosen on seed {chosen[0]}; measure on others, "
-                "or set held_out.seeds"
-            )
+def _check_unseen(wish: Wish, training: MarlConfig, which: str, next_move: str) -> None:
+    """Refuse to measure on seeds by which an epoch of a training was chosen, or will be."""
+    chosen = [seed for seed in wish.seeds if seed in training.method.held_out.seeds]
+    if chosen:
+        raise UsageError(f"--seeds: an epoch of the {which} is chosen on seed {chosen[0]}; {next_move}")

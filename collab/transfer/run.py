@@ -69,7 +69,8 @@ async def start(
         tell(f"critic {config.training.method.critic}: {known}")
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
     folder.head.check_free()
-    await _check(config, grant.budget)
+    for line in await _check(config, grant.budget):
+        tell(line)
     folder.head.create(
         {
             "created": now(),
@@ -119,13 +120,18 @@ async def resume(
         return await _run(config, folder, grant, watch, stop)
 
 
-async def _check(config: TransferConfig, budget: Budget) -> None:
-    """Open once whatever the parts will open: both environments, base and team, and whom a training asks."""
+async def _check(config: TransferConfig, budget: Budget) -> list[str]:
+    """Open once whatever the parts will open: both environments, base and team, and whom a training asks.
+
+    Returns:
+        What `collab.marl.gate.worth_knowing` finds.
+    """
     transferred = config.transferred if config.training is None else []
     for run in (*config.base[:1], *transferred[:1], *config.first[:1]):
         await check(run.model_copy(update={"budget": budget}))
-    if config.training is not None:
-        await check_parties(config.training, budget)  # the team where it is transferred to, too
+    if config.training is None:
+        return []
+    return await check_parties(config.training, budget)  # the team where it is transferred to, too
 
 
 def stored_config(folder: TransferFolder) -> TransferConfig:

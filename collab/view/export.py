@@ -195,5 +195,5 @@ def _chosen(row: RunRow, known: Sequence[EpisodeRow], wanted: Sequence[str], mos
     ids = {one.id for one in known}
     for one in wanted:
         if one not in ids:
-            raise UnknownName.of("episode", one, ids, f"collab runs show {row.path} lists them")
+            raise UnknownName.of("episode", one, ids, f"collab view {row.path} shows all of them")
     return [one for one in known if one.id in set(wanted)] if wanted else list(known[:most])

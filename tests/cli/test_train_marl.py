@@ -50,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ((), "--agents is missing"),
         (("--agents", "rehearsal"), "a rehearsal and not a language model"),
         (("--agents", "vllm"), "kind: local"),
-        (("--agents", "nowhere@best"), "no marl.json"),
+        (("--agents", "nowhere@best"), "no such directory"),
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
         (("--agents", "scholar", "--set", "pairs.correction=0"), "weight above 0"),
         (("--agents", "scholar", "--graph", "pair", "--plan", "--device", "tpu"), "no device called 'tpu'"),
-        (("--resume", "nowhere"), "no marl.json"),
+        (("--resume", "nowhere"), "no such directory"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
         (("--resume", "nowhere", "--anyway"), "leave out --anyway"),
     ],
@@ -214,9 +214,14 @@ def test_a_team_is_planned_trained_and_played(
     told = json.loads(capsys.readouterr().out)
     assert [record["epoch"] for record in told["epochs"]] == [0, 1]
     assert main(["train-marl", "--resume", out, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["summary"] == told["summary"]
+    again = capsys.readouterr()
+    assert json.loads(again.out)["summary"] == told["summary"]
+    assert f"{out} is finished; to train on, begin another training with --agents {out}@last" in again.err
     play = ["eval", "--env", "corridor", "--library", str(library), "--agents", f"{out}@best", "--json"]
     assert main([*play, "--graph", "pair", "--out", str(tmp_path / "eval")]) == 0
     capsys.readouterr()
     assert main([*play, "--graph", "others", "--out", str(tmp_path / "other")]) == 2
     assert "was trained as ada, ben" in capsys.readouterr().err
+    next(Path(out).rglob("training/final/model.safetensors")).unlink()
+    assert main([*play, "--graph", "pair", "--out", str(tmp_path / "gone")]) == 2
+    assert "not the weights that this checkpoint was written with (SHA-256 no file" in capsys.readouterr().err

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collab.cli.main import main
-from collab.config import Budget
+from collab.config import Budget, override
 from collab.credit.calibrate import Known, reliability
 from collab.credit.calibration import Calibration
 from collab.credit.calibration_record import CalibrationRecord, write_record
@@ -19,7 +20,7 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.config import MarlConfig
-from collab.marl.gate import _check_known, admitted, check_parties
+from collab.marl.gate import admitted, check_parties, worth_knowing
 from collab.marl.school import small_training
 
 
@@ -136,7 +137,39 @@ def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
 def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere each score would be missing, and each epoch played for nothing."""
     config = configured()
-    asyncio.run(_check_known(config))
+    assert asyncio.run(worth_knowing(config)) == []
     monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"oracle"})
     with pytest.raises(UsageError, match=r"critic critic-oracle: .* knows no solutions, .*--set critic=critic-llm"):
         asyncio.run(check_parties(config, Budget()))
+
+
+def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others(
+    configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, both = CorridorSuite.tasks, ["run.tasks=[PressButton, TypeWord]"]
+    config = override(configured(), both)
+
+    def without(*unsolved: str) -> None:
+        monkeypatch.setattr(
+            CorridorSuite,
+            "tasks",
+            lambda suite: [replace(info, oracle=info.name not in unsolved) for info in tasks(suite)],
+        )
+
+    without("TypeWord")
+    (told,) = asyncio.run(worth_knowing(config))
+    assert told.startswith("1 of 2 tasks have no known solution")
+    assert told.endswith("leave them out: --tasks tag:oracle")
+    assert asyncio.run(worth_knowing(override(configured("critic=critic-outcome"), both))) == []
+    without("PressButton", "TypeWord")
+    with pytest.raises(UsageError, match=r"none of the 2 chosen tasks .* has a known solution.*--tasks tag:oracle"):
+        asyncio.run(worth_knowing(config))
+
+
+def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
+    hot = "run.agents.*.sampling.temperature=1.5"
+    (told,) = asyncio.run(worth_knowing(configured(hot)))
+    assert "sampled at temperature 1.5 and learned from at 1, " in told
+    assert told.endswith("--set dpo.temperature=1.5")
+    assert asyncio.run(worth_knowing(configured(hot, "dpo.temperature=1.5"))) == []
+    assert asyncio.run(worth_knowing(configured("run.agents.*.sampling.temperature=0.3"))) == []

@@ -20,7 +20,7 @@ LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (("dpo.context=100000",), r"reads \d+ tokens, the recipe has context 100000; --set dpo\.context=\d+"),
+        (("dpo.context=100000",), r"^[^-].*: reads \d+ tokens, the recipe has context 100000; --set dpo\.context=\d+"),
         ((*LORA, "dpo.lora.targets=[q_proj, nowhere]"), "lora.targets nowhere: no linear layer"),
     ],
 )

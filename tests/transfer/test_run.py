@@ -290,7 +290,7 @@ def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_p
     folder.head.create({"config": told, "weights": {}, **Grant().head})
     with pytest.raises(UsageError, match="prompts/default is not what it was when the transfer began"):
         asyncio.run(resume(folder.path))
-    with pytest.raises(RunFormatError, match=r"no transfer\.json in it, so it is no transfer"):
+    with pytest.raises(RunFormatError, match="nowhere: no such directory; name the directory of a transfer"):
         asyncio.run(resume(tmp_path / "nowhere"))
 
 
