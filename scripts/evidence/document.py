@@ -165,7 +165,8 @@ def _units(plan: Plan, records: Records) -> list[str]:
         "the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and",
         "with them the hash. `collab verify-resume` proves exact repetition. Code is the SHA-256 of the package's",
         f"sources. Minutes are of one processor core while the other one was busy; a unit is meant to take {MOST:g} at",
-        "most.",
+        "most. Units were computed on several machines, AMD's and Intel's, some trained ones with a library that makes",
+        "products faster ([benchmarks](benchmarks.md)): minutes of different units say little about methods.",
         "",
     ]
     rows = [

@@ -9,7 +9,7 @@ import pytest
 from collab.cli.main import main
 
 README = Path(__file__).parents[2] / "README.md"
-TEXT = README.read_text(encoding="utf-8")
+TEXT = README.read_text(encoding="utf-8").replace("\\\n", "")
 COMMANDS = sorted(set(re.findall(r"^\$ collab (.+?)(?:\s+#.*)?$", TEXT, flags=re.MULTILINE)))
 
 
