@@ -10,7 +10,7 @@ import pytest
 from collab.errors import ConfigError
 from collab.models import layout
 from collab.models.layout import CARD, FILE, check_layout, check_over, played_digest, weights_digest, write_layout
-from collab.models.local import LocalModel
+from collab.models.local import LocalModel, check_files
 from collab.models.tiny import make_tiny_checkpoint
 
 
@@ -58,6 +58,19 @@ def test_a_local_model_checks_its_checkpoint(tmp_path: Path) -> None:
     (checkpoint / FILE).write_text('{"prompt_layout": "99"}')
     with pytest.raises(ConfigError, match="trained on prompt layout '99'"):
         LocalModel(path=str(checkpoint))
+
+
+def test_weights_that_are_gone_are_told_as_such(tmp_path: Path) -> None:
+    """And not as weights of another format."""
+    pytest.importorskip("torch")
+    checkpoint = make_tiny_checkpoint(tmp_path)
+    write_layout(checkpoint)
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"not the weights that .* was written with .*no file.*; copy the whole"):
+        check_files(str(checkpoint))
+    (checkpoint / FILE).unlink()
+    with pytest.raises(ConfigError, match=r"no \*\.safetensors weights"):
+        check_files(str(checkpoint))
 
 
 def test_an_adapter_speaks_together_with_its_base(tmp_path: Path) -> None:
