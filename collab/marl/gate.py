@@ -17,7 +17,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.heat import lengths_of
 from collab.marl.policy import first_policy, playing
 from collab.marl.suited import check_suited
-from collab.preferences.adversaries import opened_adversary
+from collab.preferences.adversaries import SAMPLER, opened_adversary
 from collab.preferences.parties import opened_critic
 from collab.preferences.wish import ORACLE
 from collab.resolve import build_suite
@@ -116,7 +116,7 @@ async def worth_knowing(config: MarlConfig) -> list[str]:
     Raises:
         UsageError: the oracle is to judge where it knows no solution: every score would be missing.
     """
-    return [*_hotter(config), *(await _unsolved(config) if config.method.is_judged else [])]
+    return [*_hotter(config), *_unasked(config), *(await _unsolved(config) if config.method.is_judged else [])]
 
 
 def _hotter(config: MarlConfig) -> list[str]:
@@ -129,6 +129,15 @@ def _hotter(config: MarlConfig) -> list[str]:
         f"replies are sampled at temperature {hottest:g} and learned from at {learned:g}, as if they had been surer; "
         f"what is played is trained by --set dpo.temperature={hottest:g}"
     ]
+
+
+def _unasked(config: MarlConfig) -> list[str]:
+    """That somebody else than the sampler was named as adversary, of whose replies no pairs are made."""
+    method = config.method
+    if method.asks_an_adversary or method.adversary.kind == SAMPLER:
+        return []
+    name = method.adversary.agent or method.adversary.kind
+    return [f"adversary {name} is not asked: no pairs are made of what it says; --set pairs.adversary=1 makes them"]
 
 
 def temperatures(agent: AgentDefinition) -> list[float]:

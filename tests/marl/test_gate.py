@@ -166,6 +166,15 @@ def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others
         asyncio.run(worth_knowing(config))
 
 
+def test_an_adversary_that_is_never_asked_is_told(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+    none, one = "pairs={correction: 1, contrast: 0, adversary: 0}", "pairs={correction: 0, contrast: 0, adversary: 1}"
+    (told,) = asyncio.run(worth_knowing(configured("adversary=openai", none)))
+    assert told.startswith("adversary openai is not asked")
+    assert asyncio.run(worth_knowing(configured("adversary=openai", one))) == []
+    assert asyncio.run(worth_knowing(configured("adversary=sampler", none))) == []
+
+
 def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
     hot = "run.agents.*.sampling.temperature=1.5"
     (told,) = asyncio.run(worth_knowing(configured(hot)))
