@@ -45,7 +45,7 @@ class Commands:
         self.stopping = False
         """Whether this process was told to end: what runs was asked to stop in good order, nothing more is begun."""
         self._jobs = jobs
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._before: dict[signal.Signals, Any] = {}
         self._threads = os.environ.get(_THREADS)
@@ -84,6 +84,8 @@ class Commands:
             print(f"{head}$ {shlex.join(['collab', *words])}", flush=True)
             process = self._begun(words)
             self._running.append(process)
+            if self.stopping:  # told while this one was begun, by the same thread
+                process.send_signal(signal.SIGINT)
         with process:
             try:
                 for line in process.stdout or ():
@@ -110,7 +112,7 @@ class Commands:
             ) from None
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        self.stopping = True
-        with self._lock:  # of other threads, for a moment each: none is begun unseen
+        with self._lock:  # waits for other threads, so that none of theirs is begun unseen
+            self.stopping = True
             for process in self._running:
                 process.send_signal(signal.SIGINT)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -88,6 +89,26 @@ def test_programs_stop_in_good_order_when_the_queue_is_ended(
         with pytest.raises(Stopped, match="stopped on request; give the same command again"):
             run("unit", ["third"])
     assert capfd.readouterr().out.count("stopping\n") == jobs
+
+
+def test_what_is_just_being_begun_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the thread that begins it is the one that hears the signal."""
+    text = "trap 'echo told >> told; exit 1' INT\ntouch ready\nsleep 20 & wait"
+    monkeypatch.chdir(tmp_path)
+    program(tmp_path / "collab", text, monkeypatch)
+    begun = Commands._begun
+
+    def told_meanwhile(commands: Commands, words: list[str]) -> subprocess.Popen[bytes]:
+        process = begun(commands, words)
+        while not Path("ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(Commands, "_begun", told_meanwhile)
+    with Commands() as run:
+        assert run("unit", []) == 1
+    assert Path("told").read_text() == "told\n"
 
 
 def test_what_is_told_to_end_is_told_once_by_a_terminal(tmp_path: Path) -> None:
