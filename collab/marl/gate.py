@@ -122,7 +122,7 @@ async def worth_knowing(config: MarlConfig) -> list[str]:
 def _hotter(config: MarlConfig) -> list[str]:
     """That replies are sampled hotter than they are learned from."""
     learned = config.method.dpo.temperature
-    hottest = max(max(temperatures(agent)) for agent in config.run.agents.values())
+    hottest = max(max(_temperatures(agent)) for agent in config.run.agents.values())
     if config.method.objective != "dpo" or hottest <= learned:
         return []
     return [
@@ -140,7 +140,7 @@ def _unasked(config: MarlConfig) -> list[str]:
     return [f"adversary {name} is not asked: no pairs are made of what it says; --set pairs.adversary=1 makes them"]
 
 
-def temperatures(agent: AgentDefinition) -> list[float]:
+def _temperatures(agent: AgentDefinition) -> list[float]:
     """All that the slots of an agents file may sample at."""
     declared = agent.sampling.temperature
     return declared if isinstance(declared, list) else [declared]
@@ -157,12 +157,14 @@ async def _unsolved(config: MarlConfig) -> list[str]:
     finally:
         await suite.close()
     tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
-    if not able or len(without) == len(tasks):
-        where = f"none of the {len(tasks)} chosen tasks of {suite.label} has" if able else f"{suite.label} knows no"
-        others = "choose with --tasks tag:oracle, or " if able else ""
+    critic, lost = f"critic {config.method.critic}", "and every score would be missing"
+    other = "name a critic that needs none, e.g. --set critic=critic-llm"
+    if not able:
+        raise UsageError(f"{critic}: {suite.label} knows no solutions, {lost}; {other}")
+    if len(without) == len(tasks):
         raise UsageError(
-            f"critic {config.method.critic}: {where}{' a known solution' if able else ' solutions'}, and every score "
-            f"would be missing; {others}name a critic that needs none, e.g. --set critic=critic-llm"
+            f"{critic}: none of the {len(tasks)} chosen tasks of {suite.label} has a known solution, {lost}; "
+            f"choose with --tasks tag:oracle, or {other}"
         )
     if not without:
         return []

@@ -217,9 +217,7 @@ PLAN = Plan(
 """What matters most comes first: the full method against the untrained team, its transfer, then what it is made of."""
 
 _SMALL = settings(epochs=1, steps=1200, held_out__episodes=12, held_out__before="false", dpo__temperature=_HOT)
-
-
-_QUICK_SEEDS = ("30", "31", "32")
+_QUICK_PARTS = {f"new-seeds-{seed}": seed for seed in ("30", "31", "32")}
 
 QUICK = Plan(
     agents="pocket",
@@ -227,18 +225,18 @@ QUICK = Plan(
     phases={
         "train": Phase(kind="train-marl", options=(*_PHONE, *_SMALL), minutes=9),
         **{
-            f"new-seeds-{seed}": Phase(
+            name: Phase(
                 kind="eval",
                 options=(*_PHONE, "--split", "new-seeds", "--episodes", "120", "--seeds", seed),
                 minutes=4,
                 after="train",
             )
-            for seed in _QUICK_SEEDS
+            for name, seed in _QUICK_PARTS.items()
         },
     },
     stages=(
-        Stage(arms=("full",), phases=("train", *(f"new-seeds-{seed}" for seed in _QUICK_SEEDS))),
-        Stage(arms=("untrained-team",), phases=tuple(f"new-seeds-{seed}" for seed in _QUICK_SEEDS)),
+        Stage(arms=("full",), phases=("train", *_QUICK_PARTS)),
+        Stage(arms=("untrained-team",), phases=tuple(_QUICK_PARTS)),
     ),
     seeds=(0,),
     played="last",
