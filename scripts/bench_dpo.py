@@ -4,8 +4,9 @@
     python scripts/bench_dpo.py --out dpo.json           # all cells; called again, it does the missing ones
     python scripts/bench_dpo.py --shape 0.5b --device cuda --dtype bfloat16 --out dpo-gpu.json
 
-A cell is one state: K pairs with a common prompt of P tokens and replies of C tokens, all different. A step is
-collation, policy and frozen reference, sigmoid loss with an anchor, backward pass and AdamW on all weights.
+A cell is one state: K pairs with a common prompt of P tokens and replies of C tokens, all different. The model has
+random weights and the shape of the base agent that comes with Collab, or of a published one. A step is collation,
+policy and frozen reference, sigmoid loss with an anchor, backward pass and AdamW on all weights.
 
 trl      TRL's DPOTrainer, fair: nothing cut, no checkpointing, the fastest number of pairs per forward pass of all
          that divide K (TRL takes the mean of the passes' means, another loss where they are unequal).
@@ -40,7 +41,7 @@ from typing import Any
 import torch
 from datasets import Dataset  # type: ignore[import-untyped]
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import DPOConfig, DPOTrainer
 
 from collab.learn.base import quiet
@@ -51,12 +52,22 @@ from collab.learn.prefix import token_ratio
 from collab.learn.shared_dpo import SharedPrefixDPOTrainer
 from collab.models.tiny import make_tiny_checkpoint
 
+_PUBLISHED = {"num_key_value_heads": 2, "vocab_size": 151_936}
 SHAPES: dict[str, dict[str, int]] = {
-    "0.5b": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
-    "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+    "pocket": {
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 2048,
+    },
+    "0.5b": _PUBLISHED
+    | {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
+    "1.5b": _PUBLISHED
+    | {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
 }
-"""Sizes of published Qwen2 models; both have two key-value heads and the same vocabulary."""
-VOCABULARY = 151_936
+"""Sizes of the base agent in `agents/pocket`, and of published Qwen2 models."""
 CELLS = ((500, 40), (2000, 80), (8000, 100))
 CLOSE = {"logp": 1e-4, "loss": 1e-5}
 """Differences between arms that rounding explains in float32."""
@@ -122,7 +133,7 @@ class Arm:
         labels = batch["input_ids"].masked_fill(batch.pop("completion_mask") == 0, -100)
         with self.trainer.accelerator.autocast():
             output = self.trainer.model(**batch, labels=labels, fused_lm_head=True, use_cache=False)
-        logps: Tensor = output.log_probs.sum(1).double().cpu()
+        logps: Tensor = output.log_probs.double().sum(1).cpu()
         return logps
 
 
@@ -140,13 +151,16 @@ def make_pairs(prefix: int, reply: int, pairs: int, seed: int, vocabulary: int) 
 def make_model(folder: Path, options: argparse.Namespace) -> Any:
     """A random Qwen2; weights of attention are enlarged, so that what a token sees matters."""
     context = max(prefix + reply for prefix, reply in options.cells) + 8
-    make_tiny_checkpoint(folder, hidden=options.hidden, layers=options.layers, context=context)
-    kind = {"dtype": torch.float32, "attn_implementation": "sdpa"}
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, **kind)
-    if options.shape is not None:
-        sizes = {"vocab_size": VOCABULARY, "num_key_value_heads": 2, "max_position_embeddings": context}
-        torch.manual_seed(0)
-        model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[options.shape] | sizes, tie_word_embeddings=True, **kind))
+    make_tiny_checkpoint(folder)  # for its tokenizer, which TRL wants
+    config = Qwen2Config(
+        **SHAPES[options.shape],
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight *= 4 if ".self_attn." in name and weight.dim() == 2 else 1
@@ -357,8 +371,8 @@ def _memory(cell: dict[str, Any], name: str) -> str:
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """What decides a cell's figures, and the version of their meaning; others do not count."""
-    names = ("shape", "hidden", "layers", "device", "dtype", "repeat", "direct", "quick")
-    return {"version": 2, **{name: getattr(options, name) for name in names}}
+    names = ("shape", "device", "dtype", "repeat", "direct", "quick")
+    return {"version": 3, **{name: getattr(options, name) for name in names}}
 
 
 def known(options: argparse.Namespace, here: dict[str, Any]) -> list[dict[str, Any]]:
@@ -397,9 +411,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, nargs="+", default=[1, 3, 12], help="K")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--direct", type=int, default=100_000, help="tokens up to which baselines compute all pairs")
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--shape", choices=sorted(SHAPES), help="of a published Qwen2, instead of hidden and layers")
+    parser.add_argument("--shape", choices=SHAPES, default="pocket", help="of the base agent, or of a published Qwen2")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--out", type=Path, help="also write the JSON here after every cell, and go on from it")

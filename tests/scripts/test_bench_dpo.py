@@ -11,7 +11,15 @@ import torch
 from collab.learn.packed import packed_batch
 
 HERE = {"device": "this", "threads": 1, "load": 0.5, "gemm_gflops": 100.0}
-SMALL = ["bench_dpo.py", "--repeat", "1", "--hidden", "32", "--layers", "1", "--device", "cpu"]
+SMALL = ["bench_dpo.py", "--repeat", "1", "--device", "cpu"]
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+}
 
 
 @pytest.fixture
@@ -21,7 +29,17 @@ def bench(monkeypatch: pytest.MonkeyPatch):
     import bench_dpo
 
     monkeypatch.setattr(bench_dpo, "CELLS", ((60, 6),))
+    monkeypatch.setitem(bench_dpo.SHAPES, "pocket", SHAPE)
     return bench_dpo
+
+
+def test_the_shape_is_that_of_the_base_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    import bench_dpo
+
+    config = json.loads((root / "agents" / "pocket" / "config.json").read_text())
+    assert bench_dpo.SHAPES["pocket"] == {name: config[name] for name in SHAPE}
 
 
 def run(bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
@@ -59,7 +77,7 @@ def test_figures_of_another_meaning_are_not_mixed_in(bench, monkeypatch, tmp_pat
     older = bench.settings(options)
     del older["version"]
     out.write_text(json.dumps({"settings": older, "cells": [{"prefix_tokens": 60, "pairs": 1}]}))
-    with pytest.raises(SystemExit, match=r"other settings \(version None, now 2\)"):
+    with pytest.raises(SystemExit, match=r"other settings \(version None, now 3\)"):
         bench.known(options, HERE)
 
 
@@ -151,7 +169,7 @@ def test_one_difference_ends_it_badly(bench, monkeypatch, capsys) -> None:
 
 def test_operations_by_hand(bench, tmp_path) -> None:
     """Two rows of a 3-token prompt and one token each: 5 tokens that see 1, 2, 3, 4 and 4; two are scored."""
-    model = bench.make_model(tmp_path, Namespace(cells=[(60, 6)], hidden=32, layers=1, shape=None))
+    model = bench.make_model(tmp_path, Namespace(cells=[(60, 6)], shape="pocket"))
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
     every = torch.ones_like(ids)
     completion = torch.tensor([[0, 0, 0, 1]] * 2)
