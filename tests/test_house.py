@@ -360,7 +360,7 @@ def test_torch_is_pinned_for_every_kind_of_machine() -> None:
 def test_the_core_needs_no_extra() -> None:
     core = {Requirement(line).name for line in PROJECT["dependencies"]}
     assert not core & {"torch", "transformers", "playwright", "ray", "uiautomator2", "pyarrow", "fastapi"}
-    assert {"train", "web", "android", "ray", "view", "track"} <= set(PROJECT["optional-dependencies"])
+    assert {"train", "web", "android", "view", "track"} <= set(PROJECT["optional-dependencies"])
 
 
 def test_the_citation_names_this_version() -> None:

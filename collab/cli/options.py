@@ -37,7 +37,7 @@ Agents = Annotated[
         "--agents",
         metavar="NAME|a=X,b=Y|DIR@best",
         help="Who speaks: one name for all slots of the graph, or one per slot (see collab agents list); or an epoch "
-        "of a trained team: DIR@best, DIR@epoch3.",
+        "of a trained team: DIR@best, DIR@last, DIR@epoch3.",
         rich_help_panel=PLAY,
     ),
 ]

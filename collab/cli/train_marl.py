@@ -45,7 +45,7 @@ Agents = Annotated[
         "--agents",
         metavar="NAME|a=X,b=Y|DIR@best",
         help="The policy to begin with: agents files of kind local, or openai over a vLLM server here; or an epoch "
-        "of a training (DIR@best, DIR@epoch3).",
+        "of a training (DIR@best, DIR@last, DIR@epoch3).",
         rich_help_panel=options.PLAY,
     ),
 ]

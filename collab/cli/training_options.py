@@ -24,13 +24,24 @@ Preset = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+_OTHER_ABLATIONS = "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, all-steps, anchor or no-anchor"
 AblationName = Annotated[
     str | None,
     typer.Option(
         "--ablation",
         metavar="NAME",
         help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
-        "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, all-steps, anchor or no-anchor.",
+        f"{_OTHER_ABLATIONS}.",
+        rich_help_panel=HOW,
+    ),
+]
+ContinualAblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        metavar="NAME",
+        help="Change one thing of how training goes on, for a comparison: no-cr, rft, no-edge-update, "
+        f"{_OTHER_ABLATIONS}.",
         rich_help_panel=HOW,
     ),
 ]

@@ -110,7 +110,7 @@ def transfer(
     seeds: Seeds = None,
     episodes: Episodes = None,
     preset: training.Preset = "collab",
-    ablation: training.AblationName = None,
+    ablation: training.ContinualAblationName = None,
     settings: training.Settings = None,
     seed: Seed = 0,
     calibrations: training.Calibrations = None,

@@ -34,7 +34,7 @@ _OTHERS = {
 }
 """File at the head of another directory that runs may lie beneath → the command that made it."""
 
-PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "miniwob", "uiautomator2", "ray")
+PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "miniwob", "uiautomator2")
 """Packages whose version can change what a run does."""
 
 

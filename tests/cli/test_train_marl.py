@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.cli.training_options import AblationName, Preset
+from collab.cli.training_options import AblationName, ContinualAblationName, Preset
 from collab.envs.fake import CorridorSuite
 from collab.errors import MissingExtra
 from collab.marl.ablation import ABLATIONS
@@ -84,6 +84,9 @@ def test_the_help_names_all_presets_and_ablations() -> None:
     (option,) = AblationName.__metadata__
     *names, last = ABLATIONS
     assert option.help.endswith(f": {', '.join(names)} or {last}.")
+    (option,) = ContinualAblationName.__metadata__
+    elsewhere = [name for name in names if ABLATIONS[name].graph is None]  # a team goes as it is
+    assert option.help.endswith(f": {', '.join(elsewhere)} or {last}.")
 
 
 def test_a_critic_that_nobody_calibrated_is_refused(
