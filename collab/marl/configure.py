@@ -23,6 +23,14 @@ from collab.splits.split import NEW_SEEDS, TRAIN
 
 RUN = "run."
 """Begins settings of the run; the others are of the method."""
+_ELSEWHERE = {
+    "seed": "say it with --seed",
+    "split": "say it with --split",
+    "budget": "say it with --budget",
+    "episodes": "an epoch has --set episodes=N of them, a held-out seed --set held_out.episodes=N",
+    "purpose": "leave it out: each run of a training has its own",
+}
+"""Settings of a run that a training decides → what to do instead."""
 
 
 async def configure(
@@ -60,6 +68,7 @@ async def configure(
     if ablation is not None:
         method, graph = ablated(method, ablation, graph=graph)
         check_settings(ablation, settings)
+    refuse_run_settings(settings, _ELSEWHERE)
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     method = override(method, [_of_method(one) for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
@@ -96,11 +105,29 @@ async def configure(
     return config
 
 
+def refuse_run_settings(settings: Sequence[str], elsewhere: Mapping[str, str]) -> None:
+    """ConfigError for a setting of the run that is decided elsewhere.
+
+    Args:
+        settings: overrides, those of the run beginning with `RUN`.
+        elsewhere: name → what to do instead.
+    """
+    for setting in settings:
+        name = _name(setting.removeprefix(RUN))
+        if setting.startswith(RUN) and name in elsewhere:
+            raise ConfigError(f"--set {RUN}{name}: {elsewhere[name]}")
+
+
+def _name(setting: str) -> str:
+    return re.split("[.=]", setting, maxsplit=1)[0]
+
+
 def _of_method(setting: str) -> str:
     """The same; ConfigError for one that only a run has."""
-    name = re.split("[.=]", setting, maxsplit=1)[0]
+    name = _name(setting)
     if name in RunConfig.model_fields and name not in Method.model_fields:
-        raise ConfigError(f"--set {setting!r}: {name!r} is a setting of the run; write it as {RUN}{setting}")
+        instead = _ELSEWHERE.get(name, f"write it as {RUN}{setting}")
+        raise ConfigError(f"--set {setting!r}: {name!r} is a setting of the run; {instead}")
     return setting
 
 

@@ -1,7 +1,8 @@
 """One step of a training, really tried: played, judged and paired, and what is learned of it really trained.
 
-It happens in a temporary directory, with the policy and the environment of the training. A model behind critic or
-adversary is not asked; what it would be asked is put together and counted.
+It happens in a temporary directory, with the policy and the environment of the training, and the episode is left
+there: its task has as many steps as in the training. A model behind critic or adversary is not asked; what it would be
+asked is put together and counted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collab.collector import Progress as Playing
 from collab.config import Budget, RunConfig
 from collab.credit.case import Case, cases
-from collab.errors import ModelFailure
+from collab.errors import ModelFailure, RunError
 from collab.learn.examples import Example, Ids, Pair, turn_end
 from collab.learn.prepare import Task
 from collab.library import Library, checkpoint
@@ -25,8 +27,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.expense import NONE_ASKED, Questions, adversary_questions, critic_questions
 from collab.marl.judge import judge, pair
 from collab.marl.layout import MarlFolder
-from collab.marl.loop_state import Loop, Progress
-from collab.marl.play import trajectories_of
+from collab.marl.loop_state import Halted, Loop, Progress
 from collab.marl.policy import Policy
 from collab.marl.train import rewarded_recipe
 from collab.models.chat import ChatTokenizer
@@ -34,7 +35,7 @@ from collab.prompts.render import rebuild
 from collab.resolve import build_suite
 from collab.runs import start
 from collab.store.run import RunStore
-from collab.types import Prompt, Step, Trajectory, Utterance
+from collab.types import Outcome, Prompt, Step, Trajectory, Utterance
 
 if TYPE_CHECKING:
     from collab.learn.forecast import Forecast
@@ -72,18 +73,13 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         UsageError, RunError: as the parts of the training would.
         ModelFailure: the step did not come about.
     """
-    limits = run.environment.limits.model_copy(update={"max_steps": 1})
-    environment = run.environment.model_copy(update={"limits": limits})
-    short = run.model_copy(update={"environment": environment, "episodes": 1, "concurrency": 1})
+    short = run.model_copy(update={"episodes": 1, "concurrency": 1})
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         out = Path(place) / "run"
-        await start(short, library, out)
-        played = trajectories_of(out)
-        if not played or not played[0].steps:
-            raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
-        step, case = played[0].steps[0], await _case(short, played[0])
+        played = await _played(short, library, out)
+        step, case = played.steps[0], await _case(short, played)
         prompts = prompts_of(out, step)
-        judge_s, pair_s = await _judged(config, short, library, Path(place), played)
+        judge_s, pair_s = await _judged(config, short, library, Path(place), [played])
     return Probe(
         calls=len(prompts),
         seconds=step.deliberation_s + step.environment_s,
@@ -98,6 +94,35 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         usd=_cost(step),
         training=_trained(config, policy, step, prompts, device),
     )
+
+
+async def _played(run: RunConfig, library: Library, out: Path) -> Trajectory:
+    """The first step of an episode.
+
+    Its end is taken for a success, so that a critic that knows nothing else has something to tell.
+
+    Raises:
+        ModelFailure: there is none.
+        UsageError, RunError: as of `start`.
+    """
+    stop = asyncio.Event()
+    so_far: Playing | None = None
+
+    def watch(progress: Playing) -> None:
+        nonlocal so_far
+        so_far = progress
+
+    async def admit(episode: str) -> None:
+        if so_far is not None and so_far.steps:
+            stop.set()
+            await asyncio.Event().wait()  # the run ends meanwhile
+
+    await start(run, library, out, watch=watch, stop=stop, admit=admit)
+    with RunStore.open(out).reader() as reader:
+        played = next((one for one in (*reader.trajectories(), *reader.unfinished()) if one.steps), None)
+    if played is None:
+        raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
+    return replace(played, outcome=played.outcome or Outcome(success=True, score=1.0))
 
 
 def prompts_of(out: Path, step: Step) -> list[Prompt]:
@@ -144,7 +169,11 @@ async def _case(run: RunConfig, played: Trajectory) -> Case:
 async def _judged(
     config: MarlConfig, run: RunConfig, library: Library, place: Path, played: Sequence[Trajectory]
 ) -> tuple[float | None, float | None]:
-    """Seconds of judging and of pairing, where these ask no model; pairing needs judgements."""
+    """Seconds of judging and of pairing, where these ask no model; pairing needs judgements.
+
+    Raises:
+        RunError: the step can be neither judged nor paired.
+    """
     if not config.method.is_judged:
         return 0.0, 0.0
     if not config.judging("plan", run.seed).free:
@@ -158,12 +187,15 @@ async def _judged(
         device="cpu",
         progress=Progress(epochs=config.method.epochs),
     )
-    labels = await judge(loop, run, place / "run", played)
-    if config.method.objective != "dpo":
-        return loop.seconds["critic"], 0.0
-    if not config.erring.free:
-        return loop.seconds["critic"], None
-    await pair(loop, run, place / "run", played, labels)
+    try:
+        labels = await judge(loop, run, place / "run", played)
+        if config.method.objective != "dpo":
+            return loop.seconds["critic"], 0.0
+        if not config.erring.free:
+            return loop.seconds["critic"], None
+        await pair(loop, run, place / "run", played, labels)
+    except Halted as why:
+        raise RunError(f"the one step that is tried: {why}") from None
     return loop.seconds["critic"], loop.seconds["adversary"]
 
 

@@ -12,7 +12,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ABLATIONS
 from collab.marl.config import MarlConfig, load_method, read_training
-from collab.marl.configure import RUN
+from collab.marl.configure import RUN, refuse_run_settings
 from collab.marl.configure import configure as configure_training
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import base_digests, changed_prompt
@@ -21,6 +21,15 @@ from collab.resolve import with_prompts
 from collab.splits.choose import whole
 from collab.splits.split import EVALUATION_SEEDS, TRAIN
 from collab.transfer.config import TransferConfig, Wish
+
+_ELSEWHERE = {
+    "seed": "say it with --seeds",
+    "tasks": "say it with --tasks",
+    "episodes": "say it with --episodes",
+    "split": "say it with --split",
+    "budget": "say it with --budget",
+}
+"""Settings of what is measured that options decide → what to do instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +201,8 @@ def _check_wish(wish: Wish) -> None:
             f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
             f"like that (collab train-marl --ablation {wish.ablation}) and name it with --agents"
         )
+    refuse_run_settings(wish.settings, _ELSEWHERE)
     told = {one.partition("=")[0] for one in wish.settings}
-    for name, option in (("run.seed", "--seeds"), ("run.tasks", "--tasks"), ("run.episodes", "--episodes")):
-        if name in told:
-            raise UsageError(f"--set {name}: say it with {option}")
     method = sorted(name for name in told if not name.startswith(RUN))
     if wish.mode == "direct" and method:
         played = method[0].partition(".")[0] in RunConfig.model_fields

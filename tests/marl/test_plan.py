@@ -9,8 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.config import AgentDefinition, Part, SamplingDefinition
+from collab.config import AgentDefinition, Part, SamplingDefinition, run_config
+from collab.credit.case import cases
 from collab.credit.known import known_cases
+from collab.credit.rebuild import Rebuilder
+from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorSuite
 from collab.learn.examples import Example, turn_end
 from collab.learn.forecast import Forecast
@@ -20,10 +23,11 @@ from collab.library import Library
 from collab.marl.expense import NONE_ASKED, Questions, Range, adversary_questions, cost, critic_questions, prices
 from collab.marl.plan import Plan, _until, plan, planned, told
 from collab.marl.policy import Policy
-from collab.marl.probe import Probe, _cost, _trained
+from collab.marl.probe import Probe, _cost, _played, _trained
 from collab.marl.train import rewarded_recipe
 from collab.models.chat import ChatTokenizer
 from collab.preferences.adversaries import AdversaryChoice
+from collab.resolve import build_suite
 from collab.types import Prompt, Segment
 
 GIB = 1 << 30
@@ -220,6 +224,20 @@ def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkey
     read, said = chat.prompt_ids(prompt).ids, chat.encode("Action: 1")
     assert example.ids.tolist() == [*read, *said, turn_end(chat)]
     assert (example.group, example.scored_from) == ("demonstration", len(read))
+
+
+def test_the_step_that_is_tried_is_one_of_a_whole_episode(tmp_path: Path) -> None:
+    """Its task keeps its steps: with one alone no action leads on, and nobody is rewarded."""
+    library = Library()
+    names = {"env": "androidworld", "graph": "single", "agents": "rehearsal", "tasks": ["ContactsAddContact"]}
+    run = run_config(purpose="rollout", library=library, episodes=1, seed=1, **names)
+    played = asyncio.run(_played(run, library, tmp_path / "run"))
+    suite = build_suite(run)
+    assert len(played.steps) == 1
+    assert played.task.max_steps == suite.instance(played.task.name, played.task.seed).max_steps > 1
+    (case,) = cases(played, suite.space, Rebuilder(suite))
+    rewards = asyncio.run(SolutionCritic().judge(case)).rewards.rewards
+    assert all(one.score is not None for one in rewards)
 
 
 @pytest.mark.slow

@@ -107,6 +107,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"settings": ("held_out.seeds=[31]",)}, "an epoch of the second training is chosen on seed 31"),
         ({"split": "train"}, "--split train: is learned from"),
         ({"settings": ("run.seed=3",)}, "--set run.seed: say it with --seeds"),
+        ({"mode": "direct", "settings": ("run.budget.tokens=3",)}, "--set run.budget: say it with --budget"),
         ({"mode": "direct", "settings": ("epochs=2",)}, "direct trains nothing; leave it out, or add --mode continual"),
         ({"mode": "direct", "settings": ("graph.rounds=2",)}, "direct trains nothing; .* write run.graph.rounds"),
         ({"agents": "scholar"}, "continual goes on from a training"),
