@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.marl.head import HeadFile
+from collab.store.log import segments
 
 FILE = "marl.json"
 FORMAT = 2
@@ -124,6 +125,18 @@ def refuse_part(path: Path) -> None:
 
 
 def clear_unbegun(folder: Path, head: str) -> None:
-    """Remove a directory of a part that was killed before its head was written: nothing of it counts yet."""
-    if folder.is_dir() and not (folder / head).exists():
-        shutil.rmtree(folder)
+    """Remove a directory of a part that was killed before its head was written: nothing lies deeper in it yet.
+
+    A run whose head is lost is left, for its log holds a copy.
+
+    Raises:
+        RunFormatError: the head of another part is lost, and nobody knows what lies in it.
+    """
+    if not folder.is_dir() or (folder / head).exists() or segments(folder):
+        return
+    if any(part.is_file() for part in folder.rglob("*") if part.parent != folder):
+        raise RunFormatError(
+            f"{folder}: {head}, which says what lies in it, is gone; put it back, or remove the directory to have all "
+            "of it made again"
+        )
+    shutil.rmtree(folder)
