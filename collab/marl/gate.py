@@ -94,20 +94,26 @@ async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     """
     method, run = config.method, config.run
     first = first_policy(run, method)
-    call_s = run.environment.limits.call_s
     found = await worth_knowing(config)
-    if method.is_judged:
-        async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
-            pass
-    if method.asks_an_adversary:
-        async with opened_adversary(config.erring, budget, call_s):
-            pass
+    await check_asked(config, budget)
     team = playing(run, first, method.determinism)
     await check(team.model_copy(update={"budget": budget}))
     check_suited(config)
     if method.grows_hotter:
         lengths_of(first)
     return found
+
+
+async def check_asked(config: MarlConfig, budget: Budget) -> None:
+    """Open critic and adversary, as far as the method asks them, and close them again; raises as `check_parties`."""
+    method, run = config.method, config.run
+    call_s = run.environment.limits.call_s
+    if method.is_judged:
+        async with opened_critic(config.judging(method.critic, run.seed), budget, call_s):
+            pass
+    if method.asks_an_adversary:
+        async with opened_adversary(config.erring, budget, call_s):
+            pass
 
 
 async def worth_knowing(config: MarlConfig) -> list[str]:

@@ -17,7 +17,7 @@ from collab.learn.threads import as_begun, threads_head
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.epoch import measure_start, run_epoch
-from collab.marl.gate import admitted, check_parties
+from collab.marl.gate import admitted, check_asked, check_parties
 from collab.marl.grant import Grant, granted
 from collab.marl.hashing import run_hash
 from collab.marl.layout import MarlFolder
@@ -122,7 +122,8 @@ async def resume(
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
-        UsageError: another process trains it.
+        UsageError: another process trains it, or a limit of `budget` is on what critic or adversary do not count.
+        ModelFailure: one of these does not answer when there is a `budget`; nothing was played.
     """
     check_installed()
     folder = MarlFolder(path)
@@ -132,6 +133,8 @@ async def resume(
     config = validate(MarlConfig, head["config"], str(folder.file))
     check_processes(config.method.processes, grant.device, config.method.parallelism)
     _check_base(path, config, head["base"])
+    if budget is not None and "summary" not in head:
+        await check_asked(config, budget)
     if other := _other_versions(head):
         tell(other)
     with as_begun(head, str(folder.file), tell):

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import collab.marl.loop as training
-from collab.config import Budget
-from collab.errors import RunFormatError
+from collab.config import Budget, Part
+from collab.errors import RunFormatError, UsageError
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import resume, start
 from collab.marl.loop_state import Halted, Loop
+from collab.models.fake_server import FakeServer
 from collab.types import Spent
 
 
@@ -31,6 +32,29 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
     asyncio.run(resume(out, budget=Budget(minutes=1), device="auto"))
     asyncio.run(resume(out))
     assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
+
+
+def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_played(
+    configured, tiny: Path, tmp_path: Path, monkeypatch
+) -> None:
+    async def played(loop: Loop, records: object) -> None:
+        raise Halted("something was played")
+
+    monkeypatch.setattr(training, "_epochs", played)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
+    out, config = (
+        tmp_path / "run",
+        configured(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "least_auc=null"),
+    )
+    with FakeServer() as server:
+        asked = Part(kind="openai", options={"model": "fake", "base_url": server.url})
+        critic = config.critic.model_copy(update={"options": {"model": asked.model_dump()}})
+        config = config.model_copy(update={"critic": critic})
+        asyncio.run(start(config, out, device="cpu"))
+        asyncio.run(resume(out, budget=Budget(tokens=5)))
+        with pytest.raises(UsageError, match=r"--budget usd: .* does not say what it costs"):
+            asyncio.run(resume(out, budget=Budget(usd=2)))
+        assert asyncio.run(resume(out)).stopped == "something was played"
 
 
 def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
