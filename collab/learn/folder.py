@@ -163,10 +163,15 @@ class RunFolder:
     # --------------------------------------------------------------------------------------------------- metrics
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop lines of steps that will be trained again, and half a line at the end."""
+        """Drop lines of steps that will be trained again, and half a line at the end.
+
+        Raises:
+            StoreFailure: it cannot be written.
+        """
         if self.metrics.is_file():
             lines = [line for line in _lines(self.metrics) if line["step"] <= step]
-            write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in lines).encode())
+            with writing(self.metrics, self.resume):
+                write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line."""

@@ -58,13 +58,14 @@ def launch(
         parallelism: what each process holds; see `collab.learn.sharded`.
 
     Raises:
-        UsageError: there are fewer GPUs than processes, or the run cannot be trained.
+        UsageError: there are fewer GPUs than processes.
         Diverged: loss, gradient or weights are no longer numbers.
-        TrainingFailure: the processes failed; their reason is the message.
+        TrainingFailure: the processes failed, or refuse to train the run; their reason is the message.
         StoreFailure: nothing can be written.
     """
     check_processes(prepared.world, device, parallelism)
     folder.place(prepared.manifest())
+    folder.forget_metrics_after(_resumed_at(folder))  # or what is trained again would be told as done
     _give_back_gpus()
     started = _started(command(prepared.world, folder.path, device, parallelism, folder.resume), folder, device)
     try:
@@ -118,7 +119,8 @@ def _watched(
     while True:
         code = started.poll()
         if stopping():
-            (folder.path / STOP).touch()
+            with writing(folder.path, folder.resume):
+                (folder.path / STOP).touch()
         lines = folder.read_metrics()
         if lines and lines[-1]["step"] > told:
             told = lines[-1]["step"]

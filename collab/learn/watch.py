@@ -151,6 +151,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             control.should_log = True
         elif self._gather(self._stopping()):
             self.stopped = control.should_save = control.should_training_stop = True
+            control.should_log = True  # what was not logged yet would be lost with this process
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""

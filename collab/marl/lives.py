@@ -226,7 +226,11 @@ def _leave(life: Callable[[], None], log: Path) -> NoReturn:
 
 
 def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str], object], threads: int) -> None:
-    """Train to the end and tell every call of this package's functions, in all threads."""
+    """Train to the end and tell every call of this package's functions, in all threads.
+
+    Raises:
+        TrainingFailure: the training stopped before its end.
+    """
     import torch
 
     progress: list[Progress | None] = [None]
@@ -236,11 +240,13 @@ def _train(config: MarlConfig, out: Path, seen: Callable[[Progress | None, str],
 
     _tell(lambda function: seen(progress[0], function))
     if MarlFolder(out).file.exists():
-        asyncio.run(resume(out, device="cpu", watch=watch))
+        result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
         torch.set_num_threads(threads)
-        asyncio.run(start(config, out, anyway=True, device="cpu", watch=watch))
+        result = asyncio.run(start(config, out, anyway=True, device="cpu", watch=watch))
     sys.settrace(None)
+    if result.stopped is not None:
+        raise TrainingFailure(result.stopped)
 
 
 def _tell(seen: Callable[[str], object]) -> None:

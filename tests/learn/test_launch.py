@@ -11,7 +11,7 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
-from collab.errors import Diverged, TrainingFailure, UsageError
+from collab.errors import Diverged, StoreFailure, TrainingFailure, UsageError
 from collab.learn import launch as launching
 from collab.learn.finetune import begin, train
 from collab.learn.folder import RunFolder
@@ -64,6 +64,29 @@ def test_processes_read_where_things_lie_now(samples, base: Path, tmp_path: Path
     written = folder.manifest_path.stat().st_mtime_ns
     folder.place(prepared.manifest())
     assert folder.manifest_path.stat().st_mtime_ns == written
+
+
+def test_what_is_trained_again_is_not_told_as_done(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    """Lines of steps behind the newest checkpoint are gone before anybody looks at them."""
+    monkeypatch.setattr(launching, "command", lambda *asked: [sys.executable, "-S", "-c", ""])
+    prepared = samples.states(base, tmp_path / "data", 2)
+    folder, seen = begin(prepared, tmp_path / "out"), []
+    folder.add_metrics({"step": 390, "loss": 0.5, "group": "preference", "seconds": 9.0})
+    result = launch(prepared, folder, device="cpu", watch=seen.append)
+    assert (result.step, result.loss, seen, folder.read_metrics()) == (0, None, [], [])
+
+
+def test_a_full_disk_before_the_first_step_is_one_line(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    prepared = samples.states(base, tmp_path / "data", 2)
+    folder = begin(prepared, tmp_path / "out")
+    folder.add_metrics({"step": 1})
+    monkeypatch.setattr("collab.learn.folder.write_atomic", full)
+    with pytest.raises(StoreFailure, match="No space left on device"):
+        folder.forget_metrics_after(0)
+    assert folder.read_metrics() == [{"step": 1}]
 
 
 def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) -> None:

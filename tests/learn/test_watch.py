@@ -98,16 +98,19 @@ def test_what_is_told_of_pairs_changes_no_weight(sharing, samples, base: Path, t
 
 
 def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path, tmp_path: Path) -> None:
-    """Stopped behind its third of eight steps of one row, with one line at the first and one at the last."""
+    """Stopped behind its third of eight steps of one row, of which the first and the last have lines."""
     pairs = samples.rows(8, ["preference"])
     rows = [row if number % 2 else replace(row, rejected=row.reply) for number, row in enumerate(pairs)]
     task = samples.task(base, "dpo", "epochs=1", "batch_rows=1", "rows_at_once=1", "log_every=100")
     prepared = prepare(task, rows)
     folder, asked = begin(prepared, tmp_path / "out"), iter([False, False, True])
     train(prepared, folder, device="cpu", stopping=lambda: next(asked))
+    assert prepared.step_pairs is not None
+    first, third = folder.read_metrics()
+    assert (first["step"], third["step"]) == (1, 3), "a stop loses nothing that was not logged yet"
+    assert third.get("compared", 0) == sum(prepared.step_pairs[1:3]) > 0
     seen: list[Progress] = []
     train(prepared, folder, device="cpu", watch=seen.append)
-    assert prepared.step_pairs is not None
     last = folder.read_metrics()[-1]
     assert (seen[-1].margin, seen[-1].accuracy) == (last["margin"], last["preference_accuracy"])
     assert last.get("compared", 0) == sum(prepared.step_pairs[3:]) > 0
