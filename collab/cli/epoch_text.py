@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collab.cli.count_text import cause_lines, count_lines
-from collab.cli.output import plain, table_lines
+from collab.cli.output import amount, plain, table_lines
 from collab.cli.watch import clock, short
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _rewards(record: Record) -> list[str]:
 
 
 def _rows(name: str, rows: RowCounts) -> list[str]:
-    lines = [f"left out {name}: {count} pairs: {why}" for why, count in rows.refused.items()]
+    lines = [f"left out {name}: {amount(count, 'example')}: {why}" for why, count in rows.refused.items()]
     if rows.anchors:
         lines.append(f"anchors  {name}: {rows.anchors} rewarded replies without a pair of their own are held on to")
     if rows.older:
@@ -121,7 +121,9 @@ def _rows(name: str, rows: RowCounts) -> list[str]:
     if rows.unjudged:
         lines.append(f"unjudged {name}: {rows.unjudged} steps that nobody could judge")
     if rows.retokenised:
-        lines.append(f"tokens   {name}: {rows.retokenised} pairs with a sampled reply whose tokens are not known")
+        lines.append(
+            f"tokens   {name}: {amount(rows.retokenised, 'example')} with a sampled reply whose tokens are not known"
+        )
     return lines
 
 
@@ -136,7 +138,7 @@ def _trained(name: str, one: Trained) -> list[str]:
         parts.append(f"log p(chosen) {one.logp_chosen:.1f}{gain}")
     parts.append(f"{one.steps} steps, {short(one.tokens)} tokens")
     if one.dropped:
-        parts.append(f"{one.dropped} pairs longer than the context")
+        parts.append(f"{amount(one.dropped, 'example')} longer than the context")
     lines = [f"trained  {name}: {', '.join(parts)}"]
     return lines if one.alarm is None else [*lines, f"alarm    {name}: {one.alarm}"]
 

@@ -50,9 +50,11 @@ class Labelling:
     """Judgements without a score since the last that had one; those of critics that ask no model do not count."""
     missing: Counter[str] = field(default_factory=Counter)
     """Cells judged now that have no score, by cause."""
+    threshold: float = 0.5
+    """A score above it is a reward."""
     rewarded: int = 0
     cells: int = 0
-    """Cells judged now, those without a score included."""
+    """Cells judged now that have a score."""
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -76,8 +78,9 @@ class Labelling:
         """Add one judgement."""
         self.judged += 1
         self.missing += judgement.missing
-        self.cells += len(judgement.rewards.rewards)
-        self.rewarded += sum(one.reward == 1 for one in judgement.rewards.rewards)
+        scores = [one.score for one in judgement.rewards.rewards if one.score is not None]
+        self.cells += len(scores)
+        self.rewarded += sum(score > self.threshold for score in scores)
         self.pay(spent_on(judgement.calls))
 
     def pay(self, spent: Spent) -> None:

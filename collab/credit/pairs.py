@@ -82,13 +82,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """Pairs, and what became of the rewarded cells that have none."""
+    """Pairs, and why there are no others."""
 
     pairs: tuple[PreferencePair, ...]
     """By epoch, task, episode, step, agent and round."""
     counts: Counter[str] = field(default_factory=Counter)
-    """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, or a negative
-    no use."""
+    """"adversary", "contrast", "correction": pairs by source; the rest: why a rewarded cell has no pair, a negative no
+    use, or cells that erred no correction."""
     off_context: int = 0
     """Pairs of two cells that heard other messages than each other."""
 

@@ -63,7 +63,8 @@ async def judging_ahead(loop: Loop, run: RunConfig, out: Path) -> AsyncIterator[
     if not is_waited_for(loop):
         yield
         return
-    whole, over, told = NAME not in labellings(out), asyncio.Event(), Labelling()
+    whole, over = NAME not in labellings(out), asyncio.Event()
+    told = Labelling(threshold=loop.config.method.pairs.threshold)
     judging = asyncio.create_task(_judge(loop, run, out, over, told))
     failed: BaseException | None = None
     try:

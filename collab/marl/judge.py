@@ -28,7 +28,7 @@ from collab.envs.base import Suite
 from collab.errors import RunFormatError
 from collab.marl.config import MarlConfig
 from collab.marl.layout import PAIRS, EpochFolder
-from collab.marl.loop_state import Halted, Loop
+from collab.marl.loop_state import Loop
 from collab.marl.row_store import stored
 from collab.preferences.adversaries import SAMPLER, AdversaryChoice, adversary_of, deciding, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
@@ -162,6 +162,7 @@ async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Traject
             budget=loop.left(),
             stop=loop.stop,
             watch=loop.inner,
+            so_far=Labelling(threshold=loop.config.method.pairs.threshold),
         )
 
 
@@ -206,6 +207,7 @@ async def _pair(
                 adversary=adversary, budget=budget, meter=meter, stop=loop.stop, at_once=run.concurrency
             )
             remembering = RememberingAdversary(allowed, memory, options=deciding(choice.told))
+            stopped = None
             try:
                 made = await pair_up(
                     played,
@@ -218,9 +220,10 @@ async def _pair(
                     concurrency=run.concurrency,
                 )
             except (Exhausted, OutOfPatience) as reached:
-                raise Halted(str(reached)) from None
+                stopped = str(reached)
             finally:
                 loop.spend(meter)
+            loop.halt(stopped)
             who = label_of(adversary) if asks else None
         loop.halt(_mostly_unasked(made))  # before its pairs are there: who goes on asks again
         made = replace(made, spent=total([made.spent, *remembering.recalled]))  # by processes that died, too

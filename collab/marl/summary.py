@@ -75,7 +75,7 @@ class Trained(Definition):
     digest: str
     """SHA-256 over its weights."""
     dropped: int
-    """Pairs longer than the context."""
+    """Examples longer than the context: pairs, anchors and older rows; replies where nothing is compared."""
     steps: int
     tokens: int
     loss: float
@@ -96,7 +96,7 @@ class Trained(Definition):
 
 
 class RowCounts(Definition):
-    """What became of pairs on their way to rows."""
+    """What became of examples, pairs and rewarded replies, on their way to rows."""
 
     pairs: int = 0
     """Of this epoch; where nothing is compared, its rewarded replies."""
@@ -108,7 +108,7 @@ class RowCounts(Definition):
     older: int = 0
     """Rows of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
-    """Pairs that became no row, by cause."""
+    """Pairs, and replies that were to be held on to beside them, that became no row, by cause; see `pairs`."""
     repeated: int = 0
     """Rows, older ones included, with prompt and replies of one before them, in the same tokens: each is learned once.
     0 for whole trajectories, of which none is left out."""
@@ -117,12 +117,12 @@ class RowCounts(Definition):
     digest: str | None = None
     """SHA-256 over all that is learned, older rows included; None in records that were written without it."""
     retokenised: int = 0
-    """Pairs, kept or refused, with a sampled reply whose tokens are not known in the policy's tokenizer: it is learned
-    in those of its text."""
+    """Of all of these, kept or refused, those with a sampled reply whose tokens are not known in the policy's
+    tokenizer: it is learned in those of its text."""
 
 
 class PairCounts(Definition):
-    """What became of rewarded cells; see `collab.credit.pair_store.PairHead`."""
+    """What became of cells that pairs might have been made of; see `collab.credit.pair_store.PairHead`."""
 
     counts: dict[str, int] = Field(default_factory=dict)
     off_context: int = 0

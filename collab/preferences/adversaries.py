@@ -63,6 +63,8 @@ class Asked(Part):
             raise ValueError("kind llm asks a model: name its agents file, e.g. agent: openai")
         if self.kind == SAMPLER and (self.agent is not None or self.sampling is not None):
             raise ValueError("kind sampler asks no model: leave out agent and sampling")
+        if self.sampling is not None and self.agent is None:
+            raise ValueError(f"kind {self.kind} has sampling and asks no model: name its agents file, or leave it out")
         return self
 
     def _fits_as_mixture(self) -> None:

@@ -77,7 +77,7 @@ TOLD = [
     "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
     "agreed   71% of what was proposed was done",
     "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (+0.25 against the reference), "
-    "12 steps, 120.0k tokens, 2 pairs longer than the context",
+    "12 steps, 120.0k tokens, 2 examples longer than the context",
     "alarm    shared: the chosen replies fall",
     "trained  ben stays as it was: no valid pair in this epoch",
     "pairs    40: 30 adversary, 10 contrast",
@@ -87,7 +87,7 @@ TOLD = [
     "context  3 pairs are off-context",
     "unjudged 6 steps",
     "untried  8 made-up sides: their state cannot be brought back",
-    "left out shared: 1 pairs: longer than the context",
+    "left out shared: 1 example: longer than the context",
     "no score 4: 4 the critic gave no score",
     "unasked  5: 5 ModelFailure, the last: bad answered 500",
     "spent    rollout 1:00 600 calls 60.0k tokens; critic 0:20 300 calls 25.0k tokens 0.25 USD; "

@@ -82,13 +82,23 @@ def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[Case]) -> 
     assert (first.judged, first.known, first.failed, first.stopped) == (len(found), 0, 0, None)
     labels = read_labels(run, "one")
     rewards = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards]
-    assert first.cells == len(rewards) == 6 * len(found)
+    assert len(rewards) == 6 * len(found)
+    assert first.cells == sum(one.score is not None for one in rewards)
     assert first.rewarded == sum(one.reward == 1 for one in rewards) > 0
     assert first.missing == labels.missing
     assert set(first.missing) <= {UNREAD}
     critic = Wrapped()
     again = labelled(run, found, critic)
     assert (again.known, again.judged, critic.asked) == (len(found), 0, [])
+
+
+def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[Case]) -> None:
+    """The oracle says 0, one half or 1."""
+    low, usual, high = (
+        labelled(run, found, SolutionCritic(), f"at{at}", so_far=Labelling(threshold=at)) for at in (0.4, 0.5, 1)
+    )
+    assert low.rewarded > usual.rewarded > high.rewarded == 0
+    assert low.cells == high.cells
 
 
 def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[Case]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from collab.api import resolved
-from collab.config import RunConfig, run_config
-from collab.credit.adversary import Occasion
+from collab.config import Budget, RunConfig, run_config
+from collab.credit.adversary import Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
 from collab.credit.critic import Word, judgement_of
@@ -271,6 +271,34 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
             asyncio.run(pair(loop, run, out, played, labels))
     assert pair_names(out) == []
     assert asyncio.run(pair(loop, run, out, played, labels)).pairs
+
+
+def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
+    configured,
+    process,
+    rehearsed: tuple[RunConfig, Path],
+    epoch: EpochFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
+    labels = asyncio.run(judge(loop, run, out, played))
+    loop.budget, loop.tokens = Budget(tokens=1000), 990
+    propose = SamplerAdversary.propose
+
+    async def paid(self: SamplerAdversary, occasion: Occasion) -> Proposal | None:
+        said = await propose(self, occasion)
+        return (
+            None
+            if said is None
+            else replace(said, spent=Spent(calls=1, prompt_tokens=20, completion_tokens=0, cost_usd=0.0))
+        )
+
+    monkeypatch.setattr(SamplerAdversary, "propose", paid)
+    with pytest.raises(Halted, match=r"^budget used up: tokens=1000$"):
+        asyncio.run(pair(loop, run, out, played, labels))
+    assert loop.tokens >= 1010
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(

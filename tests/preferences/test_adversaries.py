@@ -128,6 +128,7 @@ def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
         ("{kind: mixture, agent: clumsy, parts: [{kind: sampler}]}", "stand in each part"),
         ("{kind: sampler, parts: [{kind: sampler}]}", "write kind: mixture"),
         ("{kind: sampler, sampling: {temperature: 1}}", "leave out agent and sampling"),
+        ("{kind: somebody, sampling: {temperature: 1}}", "kind somebody has sampling and asks no model"),
         ("{kind: sampler, options: {weights: {undoo: 1}}}", "undo"),
         ("{kind: llm}", "agent: openai"),
         ("{kind: smapler}", "did you mean sampler"),
