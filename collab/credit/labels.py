@@ -44,7 +44,8 @@ FILE = "label.json"
 FORMAT = 1
 """Version of the folder that this code reads and writes."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What labels and pairs may be called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +109,13 @@ class Labels:
 
 def check_name(name: str) -> None:
     """Refuse what labels cannot be called; UsageError."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"labels called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+    check_called("labels", name)
+
+
+def check_called(what: str, name: str) -> None:
+    """UsageError for a name that `NAME` does not allow."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{what} called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
 
 
 def labellings(run: Path) -> list[str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from collab.credit.adversary import FREE
-from collab.credit.labels import LabelHead, Labels
+from collab.credit.labels import NAME, LabelHead, Labels, check_called
 from collab.credit.pairing import Paired, Recipe
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
 from collab.redact import hide, known_secrets
@@ -43,7 +42,6 @@ FILE = "pairs.jsonl"
 FORMAT = 1
 """Version of the folder that this code reads and writes."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = "lock"
 _NEXT_MOVE = "make the pairs again: what was judged and answered is not asked again"
 
@@ -120,7 +118,7 @@ def critic_digest(head: LabelHead) -> str:
 def pair_names(run: Path) -> list[str]:
     """Names of all sets of pairs of a run, the oldest first, before them those that do not tell when they were made."""
     folder = run / FOLDER
-    names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if _NAME.fullmatch(path.parent.name)]
+    names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if NAME.fullmatch(path.parent.name)]
     return sorted(names, key=lambda name: (_created(run, name), name))
 
 
@@ -226,8 +224,9 @@ def write_pairs(
 
 def check_name(name: str) -> None:
     """Refuse what pairs cannot be called; UsageError."""
-    if not _NAME.fullmatch(name) or name == _RESERVED:
-        raise UsageError(f"pairs called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
+    check_called("pairs", name)
+    if name == _RESERVED:
+        raise UsageError(f"pairs called {name!r}: a file of that name lies beside pairs; choose another")
 
 
 # ------------------------------------------------------------------------------------------------------ inside

@@ -134,11 +134,6 @@ def scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
     return Scored(predictors=found[:, 0], wanted=found[:, 1], which=which.reshape(-1), cells=np.concatenate(cells))
 
 
-def unshared_tokens(rows: Sequence[Sequence[int]]) -> int:
-    """Tokens that are computed when each row is computed alone."""
-    return sum(map(len, rows))
-
-
 def packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
     """Tokens that are computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
     return len(pack(rows, shortest=shortest))

@@ -174,7 +174,9 @@ def test_wrong_names_and_places_are_refused(run: Path, tmp_path: Path) -> None:
     write(run, "first", paired())
     with pytest.raises(UnknownName, match=r"no pairs of .*called 'frist'; did you mean first\?"):
         read_pairs(run, "frist")
-    for name in ("../x", "", ".hidden", "a" * 65, "lock"):
+    with pytest.raises(UsageError, match="a file of that name lies beside pairs"):
+        write(run, "lock", paired())
+    for name in ("../x", "", ".hidden", "a" * 65):
         with pytest.raises(UsageError, match="a name has letters"):
             write(run, name, paired())
     with pytest.raises(RunFormatError, match="not a run directory"):
