@@ -165,7 +165,8 @@ def test_five_steps_are_those_of_trl(way: str, device: str, base: Path, tmp_path
     for one, other in zip(ours, theirs, strict=True):
         assert one.keys() == other.keys()
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-6)
-        for name in one.keys() - {"loss"}:
+        equal = abs(other["rewards/margins"]) < 1e-5  # the policy is the reference: rounding says which side is better
+        for name in one.keys() - {"loss"} - ({"rewards/accuracies"} if equal else set()):
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-4), name
     assert {weight.device.type for weight in (*expected.values(), *found.values())} == {device}
     for name, weight in expected.items():

@@ -8,10 +8,12 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from collab.config import Budget
+from collab.credit.pairs import Source
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.learn.folder import RunFolder
 from collab.marl.config import MarlConfig
@@ -99,7 +101,7 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: MarlResult) -
     assert [record.epoch for record in whole.records] == [0, 1, 2]
     for record in whole.records[1:]:
         trained, rows = record.trained["shared"], record.rows["shared"]
-        assert rows.pairs == sum(record.pairs.counts.values()) > 0
+        assert rows.pairs == sum(record.pairs.counts.get(source, 0) for source in get_args(Source)) > 0
         assert trained.steps > 0
         assert record.weights == dict.fromkeys(("ada", "ben"), f"./epochs/{record.epoch}/training/final")
         assert record.spent["rollout"].calls == 2 * 3 * 4
