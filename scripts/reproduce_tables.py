@@ -5,7 +5,7 @@
     python scripts/reproduce_tables.py --only 'full/*' --limit-minutes 90
     python scripts/reproduce_tables.py --jobs 2                  # two units at a time
     python scripts/reproduce_tables.py --render                  # writes the page, does nothing else
-    python scripts/reproduce_tables.py --quick                   # twenty minutes or so: is a trained team better?
+    python scripts/reproduce_tables.py --quick                   # under twenty minutes: is a trained team better?
 
 A unit is an arm, a run seed and a phase, e.g. full/seed-0/train, and is meant to take at most 40 minutes on one core of
 two; one that took longer is named. A finished one leaves a file in `docs/results/units`, and is done when that file is

@@ -133,11 +133,13 @@ def _head(plan: Plan, records: Records) -> str:
 
 
 def _pictures(plan: Plan, records: Records) -> list[str]:
-    return [
+    drawn = {name: bool(curves(plan, records)) for name, (_, _, curves) in _PICTURES.items()}
+    shown = [
         line
-        for name, (title, unit, curves) in _PICTURES.items()
-        for line in (f"![{title}](results/{name})" if curves(plan, records) else f"{title}, {unit}: {MISSING}.", "")
-    ][:-1]
+        for name, (title, unit, _) in _PICTURES.items()
+        for line in (f"![{title}](results/{name})" if drawn[name] else f"{title}, {unit}: {MISSING}.", "")
+    ]
+    return [*shown, "A point is a training, a line the mean of an arm's."] if any(drawn.values()) else shown[:-1]
 
 
 def _likelihood(plan: Plan, records: Records) -> list[str]:

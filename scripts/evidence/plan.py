@@ -245,9 +245,9 @@ QUICK = Plan(
 )
 """Two units side by side: the untrained team is played while the other one is trained, then the trained one by both
 processes, a run seed at a time. One training of one epoch with all tasks twice, and 360 of the 432 episodes of
-`new-seeds` above: with all of them it took 20.5 minutes on two cores, and may take 20. With 600 steps and 216 episodes,
-as it was before, a gain of some 4 points met a standard error of 3.3, and chance hid it two times of two. The last
-epoch is played, because a dozen held-out episodes choose no best one."""
+`new-seeds` above: that took 18.5 minutes on two cores, with all of them 20.5, and may take 20. With 600 steps and 216
+episodes, as it was before, a gain of some 4 points met a standard error of 3.3, and chance hid it two times of two. The
+last epoch is played, because a dozen held-out episodes choose no best one."""
 
 
 def phases_of(plan: Plan, arm: str, chosen: Sequence[str]) -> list[str]:

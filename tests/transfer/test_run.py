@@ -319,7 +319,7 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
 
 @pytest.fixture(scope="module")
 def wish(home: Path) -> Wish:
-    """Train on in the street for an epoch, whatever it is good for."""
+    """Train on in the street for an epoch, whatever it is good for; with so many episodes some have pairs."""
     return Wish(
         mode="continual",
         agents=f"{home}@epoch1",
@@ -327,7 +327,7 @@ def wish(home: Path) -> Wish:
         graph="pair",
         seeds=(30, 31),
         episodes=2,
-        settings=(*school.SMALL, "epochs=1", "held_out.before=false"),
+        settings=(*school.SMALL, "epochs=1", "episodes=8", "held_out.before=false"),
     )
 
 
