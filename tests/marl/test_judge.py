@@ -8,6 +8,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -27,7 +28,7 @@ from collab.library import Library
 from collab.marl.hashing import epoch_hash
 from collab.marl.judge import NAME, compared, judge, judged, pair
 from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
-from collab.marl.loop_state import Halted
+from collab.marl.loop_state import Halted, Loop
 from collab.marl.play import paid_for, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
@@ -36,7 +37,7 @@ from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
 from collab.resolve import with_prompts
 from collab.runs import build_suite, start
-from collab.types import Spent
+from collab.types import Spent, Trajectory
 
 EVERY = list(range(60))
 OTHER_SAMPLER = "collab.credit.adversary_sampler:SamplerAdversary"
@@ -247,18 +248,23 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     assert asyncio.run(compared(loop, run, out, played, read_labels(out, NAME))) == made
 
 
-def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(
-    configured,
-    process,
-    rehearsed: tuple[RunConfig, Path],
-    epoch: EpochFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Fewer steps than ten failures in a row; what answers half of the time is enough."""
+Asked: TypeAlias = tuple[Loop, RunConfig, Path, list[Trajectory], Labels]
+
+
+@pytest.fixture
+def asked(configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path) -> Asked:
+    """A judged rollout whose pairs an adversary alone is asked for."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
+    return loop, run, out, played, labels
+
+
+def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer steps than ten failures in a row; what answers half of the time is enough."""
+    loop, run, out, played, labels = asked
 
     async def refuse(self: SamplerAdversary, occasion: Occasion) -> None:
         raise ModelFailure("the server is gone")
@@ -274,16 +280,9 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
 
 
 def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
-    configured,
-    process,
-    rehearsed: tuple[RunConfig, Path],
-    epoch: EpochFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
-    loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
-    labels = asyncio.run(judge(loop, run, out, played))
+    loop, run, out, played, labels = asked
     loop.budget, loop.tokens = Budget(tokens=1000), 990
     propose = SamplerAdversary.propose
 
