@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -190,11 +189,9 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
 def test_after_a_little_training_the_team_is_better_than_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Under twenty minutes on two cores, by the policy that comes with the package."""
-    begun = time.monotonic()
+    """By the policy that comes with the package; docs/benchmarks.md tells how long it takes on quiet cores."""
     assert reproduce_tables.main(["--quick", "--work", str(tmp_path)]) == 0, capsys.readouterr().out
     told = capsys.readouterr().out
     assert "with 90%: better" in told
     assert "| full method |" in told
     assert "| all units |" in told
-    assert time.monotonic() - begun < 1200
