@@ -194,7 +194,7 @@ class Bench:
 
     @property
     def label(self) -> str:
-        """Name and version of its critics, e.g. "llm-2"."""
+        """Name and version of its critics, e.g. "llm-3"."""
         return label_of(self.critic())
 
     @property

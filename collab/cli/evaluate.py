@@ -165,7 +165,7 @@ def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None
             return result.stopped
         left = left_of(budget, result.progress)
         if left is None and run is not runs[-1]:
-            return "budget used up"
+            return result.progress.exceeded(budget)
         budget = left or budget
     return None
 

@@ -47,7 +47,7 @@ class Labelling:
     failed_in_a_row: int = 0
     """Since the last that was judged, in whatever call of `label` counts on in this object."""
     silent_in_a_row: int = 0
-    """Judgements without a score since the last that had one; those of critics that ask no model do not count."""
+    """Judgements without a score since the last that had one; those for which no model was asked do not count."""
     missing: Counter[str] = field(default_factory=Counter)
     """Cells judged now that have no score, by cause."""
     threshold: float = 0.5
@@ -195,7 +195,10 @@ class _Worker:
 
     def _heard(self, judgement: Judgement) -> None:
         told = self.labelling
-        told.silent_in_a_row = told.silent_in_a_row + 1 if judgement.silent else 0
+        if judgement.silent:
+            told.silent_in_a_row += 1
+        elif judgement.calls:
+            told.silent_in_a_row = 0
         if told.silent_in_a_row == self.most_silent and told.stopped is None:
             told.stopped = (
                 f"no score in {told.silent_in_a_row} judgements in a row; {last_reply(judgement)}; they are kept: "

@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+from collab.agents.agent import prefix_limit
 from collab.credit.asking import PartlyAnswered, ask, first_failure, prompt_hash
 from collab.credit.case import Case
 from collab.credit.critic import CriticCall, Judgement, Word, judgement_of, spent_on
@@ -41,7 +42,7 @@ class LanguageCritic:
         score: "distinct" sends equal actions once, "all" sends every cell.
         permute: show agents under permuted names.
         history: steps that are told, the last ones; fewer where they do not fit.
-        context_tokens: of prompt and reply together.
+        context_tokens: of prompt, reply and a chat's frame together.
         call_s: limit of one call in seconds, retries included and waiting in line not.
         seed: decides names and the seeds of calls, with the names of episode and step.
         attempt: another one asks the very same questions with other seeds.
@@ -51,7 +52,7 @@ class LanguageCritic:
     """
 
     name = "llm"
-    version = "2"
+    version = "3"
 
     def __init__(
         self,
@@ -70,14 +71,15 @@ class LanguageCritic:
     ) -> None:
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
-        if context_tokens <= sampling.max_tokens or history < 0:
+        room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
+        if room < 1 or history < 0:
             raise ConfigError(
-                f"critic llm: context_tokens {context_tokens} must be above max_tokens {sampling.max_tokens}, "
-                f"history {history} at least 0"
+                f"critic llm: context_tokens {context_tokens} must leave room for a prompt beside max_tokens "
+                f"{sampling.max_tokens} and a chat's frame (48 tokens), history {history} be at least 0"
             )
         self._model, self._prompts, self._sampling = model, CriticPrompts(texts), sampling
         self._per, self._scored, self._permute = per, score, permute
-        self._history, self._room, self._call_s = history, context_tokens - sampling.max_tokens, call_s
+        self._history, self._room, self._call_s = history, room, call_s
         self._seed, self._attempt = seed, attempt
 
     async def judge(self, case: Case) -> Judgement:

@@ -7,8 +7,11 @@
     equals the chosen action          canonically, on this screen
     equals a rewarded action          of any cell of the step
     leads to the same state           as the chosen one, where the state can be copied and both be tried
+    leads where a rewarded one does   likewise: the same thing said in other words than any cell used
 
-(CollabUIAgents has no such check; a pair whose sides do the same teaches nothing, or the wrong thing.)
+(CollabUIAgents has no such check; a pair whose sides do the same teaches nothing, or the wrong thing.) What cells said
+by themselves is not tried: the critic judged it. Nor is a made-up action judged: another way to the goal, that leads to
+a state of its own and that nobody proposed, passes for worse.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collab.types import Action, Observation
 EQUALS_CHOSEN = "equals the chosen action"
 EQUALS_REWARDED = "equals a rewarded action"
 SAME_STATE = "leads to the same state"
+REWARDED_STATE = "leads where a rewarded action does"
 
 
 def refusal(action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
@@ -58,6 +62,17 @@ async def lint(
         kind = "empty" if parsed.failure is None else parsed.failure.kind
         return f"does not parse: {kind}"
     why = refusal(parsed.action, chosen, rewarded)
-    if why is None and reach is not None and await reach(parsed.action) == await reach(chosen):
-        why = SAME_STATE
+    if why is None and reach is not None:
+        why = await _same(reach, parsed.action, chosen, rewarded)
     return why or parsed.action
+
+
+async def _same(reach: Reach, action: Action, chosen: Action, rewarded: Collection[Action]) -> str | None:
+    """Whether it leads where it must not, as a cause; each action is tried once."""
+    found = await reach(action)
+    if found == await reach(chosen):
+        return SAME_STATE
+    for other in rewarded:
+        if found == await reach(other):
+            return REWARDED_STATE
+    return None

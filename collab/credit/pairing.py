@@ -111,6 +111,8 @@ async def pair_up(
             tasks = [group.create_task(asking.ask(case, step)) for case, step in judged]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    if asking.ended is not None:
+        raise asking.ended
     found = [task.result() for task in tasks]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
     pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
@@ -166,12 +168,16 @@ class _Asking:
     failed: Counter[str] = field(default_factory=Counter)
     in_a_row: int = 0
     steps: int = 0
+    ended: OutOfPatience | None = None
+    """Why no further step is begun; what was asked before is still waited for, for it is paid."""
 
     async def ask(self, case: Case, step: JudgedStep) -> Negatives:
         """The negatives of a step; none where nobody could be asked."""
         cells, paid = wanted(step, self.recipe.sources, self.recipe.seed), list[Spent]()
         self.steps += bool(cells)
         async with self.gate:
+            if self.ended is not None:
+                return Negatives(negatives={})
             try:
                 found = await negatives(
                     case,
@@ -187,9 +193,9 @@ class _Asking:
                 self.failed[type(failure).__name__] += 1
                 self.in_a_row += 1
                 if self.in_a_row == PATIENCE:
-                    raise OutOfPatience(
-                        f"{PATIENCE} steps in a row had nobody to make up worse sides, the last: {redact(str(failure))}"
-                    ) from None
+                    self.ended = OutOfPatience(
+                        f"{PATIENCE} steps in a row got no worse sides, the last: {redact(str(failure))}"
+                    )
                 return Negatives(negatives={}, spent=total(paid))
         if cells:
             self.in_a_row = 0

@@ -108,25 +108,34 @@ async def judge(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajecto
 def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
-    It may not have been reached, or have answered without a score: that is kept, as all that was paid for is.
+    It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
+    their sum, and the message says most about what most of them have in common.
     """
-    failed, silent = list(labels.failed.values()), [one for one in labels.judged.values() if one.silent]
-    steps, long = len(failed) + len(labels.judged), sum(map(_is_too_long, labels.judged.values()))
-    if 2 * long > steps:
-        return (
-            f"{long} of {steps} steps do not fit into the critic's context; begin another training with a larger "
-            "context_tokens in the critic's agents file, or with a smaller history there"
+    judged, failed = list(labels.judged.values()), list(labels.failed.values())
+    silent = [one for one in judged if one.silent]
+    long = [one for one in judged if _is_too_long(one) and not one.silent]
+    steps = len(failed) + len(judged)
+    if 2 * (len(failed) + len(silent) + len(long)) <= steps:
+        return None
+    causes = {
+        f"{len(long)} of {steps} steps do not fit into the critic's context": len(long),
+        f"the critic gave no score about {len(silent)} of {steps} steps": len(silent),
+        f"the critic could not be asked about {len(failed)} of {steps} steps": len(failed),
+    }
+    first, *others = sorted((cause for cause, count in causes.items() if count), key=causes.__getitem__, reverse=True)
+    if causes[first] == len(long):
+        more = (
+            "begin another training with a larger context_tokens in the critic's agents file, or with a smaller "
+            "history there"
         )
-    if 2 * len(silent) > steps:
-        return (
-            f"the critic gave no score about {len(silent)} of {steps} steps; {last_reply(silent[-1])}; begin another "
-            f"training with another critic, or remove {out / LABELS / NAME} to have this one asked again"
+    elif causes[first] == len(silent):
+        more = (
+            f"{last_reply(silent[-1])}; begin another training with another critic, or remove {out / LABELS / NAME} to "
+            "have this one asked again"
         )
-    if failed and 2 * (len(failed) + len(silent)) > steps:
-        beside = f", and gave no score about {len(silent)}" if silent else ""
-        told = f"the critic could not be asked about {len(failed)} of {steps} steps{beside}"
-        return f"{told}, the last: {failed[-1].message}"
-    return None
+    else:
+        more = f"the last: {failed[-1].message}"
+    return "; ".join([", ".join([first, *others]), more])
 
 
 def _is_too_long(one: Judgement) -> bool:
@@ -135,12 +144,12 @@ def _is_too_long(one: Judgement) -> bool:
 
 
 def _mostly_unasked(made: Paired) -> str | None:
-    """Why pairs are not learned from, where the adversary could be asked about less than half of the steps, or None."""
+    """Why pairs are not learned from, where less than half of the steps got worse sides; None where more did."""
     failed = sum(made.failed.values())
     if 2 * failed <= made.asked:
         return None
     causes = ", ".join(f"{count} {name}" for name, count in made.failed.items())
-    return f"the adversary could not be asked about {failed} of {made.asked} steps ({causes})"
+    return f"worse sides could not be made up, or not be tried, for {failed} of {made.asked} steps ({causes})"
 
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:

@@ -76,7 +76,7 @@ class Work:
         """Why nothing more may be begun; None when it may."""
         if self.stop.is_set():
             return "stopped on request"
-        return "budget used up" if self.left() is None else None
+        return self.meter.exceeded(self.budget)
 
     def spend(self, tokens: int, cost_usd: float) -> None:
         """Count in what this process has spent on a part."""

@@ -187,7 +187,7 @@ def test_what_is_not_as_it_was_is_not_mixed(wanted: Wanted, tmp_path: Path) -> N
     asyncio.run(start(wanted(budget=Budget(tokens=1)), out))
     text = (out / FILE).read_text()
     (out / FILE).write_text(text.replace('"digest": "', '"digest": "0', 1))
-    with pytest.raises(RunFormatError, match="judged otherwise than llm-2 does now"):
+    with pytest.raises(RunFormatError, match="judged otherwise than llm-3 does now"):
         asyncio.run(resume(out))
     (out / FILE).write_text(text.replace('"environment_version": "1"', '"environment_version": "0"'))
     with pytest.raises(RunFormatError, match="version 0, this is version 1"):

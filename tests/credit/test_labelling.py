@@ -19,11 +19,11 @@ import pytest
 
 from collab.config import Budget
 from collab.credit.case import Case, cases
-from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement
+from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement, Word, judgement_of
 from collab.credit.labelling import PATIENCE, Labelling, label
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.credit.language import LanguageCritic
-from collab.credit.language_prompt import read_critic_prompts
+from collab.credit.language_prompt import TOO_LONG, read_critic_prompts
 from collab.credit.rebuild import Rebuilder
 from collab.credit.solution import SolutionCritic
 from collab.envs.fake import CorridorEnvironment, CorridorSuite
@@ -225,6 +225,24 @@ def test_what_is_no_score_is_missing_whoever_made_it(run: Path, found: list[Case
     assert told.missing == {cause: len(found[0].matrix.utterances)}
     (judgement,) = read_labels(run, "one").judged.values()
     assert {one.score for one in judgement.rewards.rewards} == {None}
+
+
+def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(run: Path, found: list[Case]) -> None:
+    """It is too long, say: nothing was said about it, neither a score nor prose."""
+    many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
+    texts = read_critic_prompts(root() / "prompts" / "critic")
+    talks = LanguageCritic(model=ScriptedModel(replies=["I like all of these."]), texts=texts, seed=0)
+
+    class Narrow:
+        name, version = talks.name, talks.version
+
+        async def judge(self, case: Case) -> Judgement:
+            too_long = {cell.cell: Word.none(TOO_LONG) for cell in case.matrix if cell.action is not None}
+            return await talks.judge(case) if case.step % 2 else judgement_of(case, self, too_long)
+
+    told = labelled(run, many, Narrow(), concurrency=1)
+    assert (told.silent_in_a_row, told.judged) == (PATIENCE, 2 * PATIENCE)
+    assert told.stopped is not None
 
 
 def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: list[Case]) -> None:

@@ -377,7 +377,7 @@ def test_a_half_character_is_not_sent(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"context_tokens": 2048}, "must be above max_tokens"), ({"history": -1}, "at least 0")],
+    [({"context_tokens": 2048}, "must leave room for a prompt"), ({"history": -1}, "at least 0")],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ConfigError, match=told):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from collab.credit.case import Case, cases
-from collab.credit.lint import EQUALS_CHOSEN, EQUALS_REWARDED, SAME_STATE, lint
+from collab.credit.lint import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
 from collab.credit.reached import reaching
 from collab.credit.rebuild import Rebuilder
 from collab.envs.actions import MOBILE
@@ -69,6 +69,14 @@ def test_another_way_to_the_same_state_is_dropped_where_it_can_be_tried(phone) -
     assert linted(home(phone), tapped) == SAME_STATE
     assert linted(home(phone, states=False), tapped) == tapped
     assert linted(home(phone), MOBILE.make("navigate_home"), chosen=MOBILE.make("wait")) == SAME_STATE
+
+
+def test_another_way_to_where_a_rewarded_action_leads_is_dropped(phone) -> None:  # type: ignore[no-untyped-def]
+    """Camera is chosen; somebody opened Contacts by name and was rewarded; its icon is no worse."""
+    case = home(phone)
+    tapped = icon(case, "Contacts")
+    assert linted(case, tapped, chosen=icon(case, "Camera")) == tapped
+    assert linted(case, tapped, chosen=icon(case, "Camera"), rewarded=(CONTACTS,)) == REWARDED_STATE
 
 
 class Unforked:

@@ -156,9 +156,36 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> N
         if id == f"{one.task.name}/0"
     }
     labels, gone = replace(judged(corridor), judged=judged_again), Gone(10**6)
-    with pytest.raises(OutOfPatience, match=r"10 steps in a row had nobody to make up worse sides, the last: .*gone"):
+    with pytest.raises(OutOfPatience, match=r"10 steps in a row got no worse sides, the last: .*gone"):
         made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
+
+
+def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_begun(corridor: Any) -> None:
+    """Twelve steps at once: ten fail, and two whose answers take longer come to their end."""
+    suite, directory, trajectories = corridor
+    again = [replace(one, id=f"{one.task.name}/{number}") for number in range(30) for one in trajectories]
+    judged_again = {
+        (one.id, step): replace(first, rewards=replace(first.rewards, trajectory=one.id))
+        for one in again
+        for (id, step), first in judged(corridor).judged.items()
+        if id == f"{one.task.name}/0"
+    }
+    steps, answered = dict[tuple[str, int], bool](), list[Occasion]()
+
+    class Slow(SamplerAdversary):
+        async def propose(self, occasion: Occasion) -> Proposal | None:
+            is_slow = steps.setdefault(occasion.case.key, len(steps) < 2)
+            await asyncio.sleep(0.2 if is_slow else 0)
+            if not is_slow:
+                raise ModelFailure("gone")
+            answered.append(occasion)
+            return await super().propose(occasion)
+
+    with pytest.raises(OutOfPatience, match=r"10 steps in a row got no worse sides, the last: .*gone"):
+        made((suite, directory, again), replace(judged(corridor), judged=judged_again), Recipe(), Slow(), concurrency=4)
+    assert {one.case.key for one in answered} == {key for key, is_slow in steps.items() if is_slow}
+    assert len(steps) <= 2 + 10 + 4 < len(again)
 
 
 def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corridor: Any, tmp_path: Path) -> None:

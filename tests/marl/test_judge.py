@@ -17,9 +17,10 @@ from collab.config import Budget, RunConfig, run_config
 from collab.credit.adversary import Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
 from collab.credit.case import cases
-from collab.credit.critic import Word, judgement_of
+from collab.credit.critic import CriticCall, Word, judgement_of
 from collab.credit.labelling import PATIENCE
 from collab.credit.labels import FOLDER, LabelHead, Labels, LabelWriter, labellings, read_labels
+from collab.credit.language_prompt import TOO_LONG
 from collab.credit.pair_store import pair_names, read_head
 from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
@@ -200,7 +201,7 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
         f"kind: llm\noptions: {{model: {{kind: scripted, options: {{replies: [x], fail_calls: {EVERY}}}}}}}\n"
     )
     loop = process(configured(f"critic={mute}"), tmp_path)
-    with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps, the last: .*scripted"):
+    with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps; the last: .*scripted"):
         asyncio.run(judge(loop, run, epoch.rollout, played))
 
 
@@ -232,6 +233,29 @@ def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
     loop = process(configured(f"critic={narrow}"), tmp_path)
     with pytest.raises(Halted, match=r"(\d+) of \1 steps do not fit into the critic's context; begin another training"):
         asyncio.run(judge(loop, run, epoch.rollout, played))
+
+
+def test_causes_for_which_steps_stay_unjudged_are_added_up(
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+) -> None:
+    """Too long for some, prose about others: neither is most, both together are."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    every = [case for one in played for case in cases(one, build_suite(run).space)]
+    third = (len(every) + 2) // 3
+    assert 2 * third <= len(every) < 2 * 2 * third
+    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+        for number, case in enumerate(every):
+            cells = [cell.cell for cell in case.matrix if cell.action is not None]
+            said = CriticCall(prompt="0", model="talks", seed=0, reply="All are fine.", cells=tuple(cells))
+            kind = number // third
+            word = (Word.none(TOO_LONG), Word.none("the reply is not JSON"), Word(score=1.0))[kind]
+            writer.record(judgement_of(case, SolutionCritic(), dict.fromkeys(cells, word), [said] if kind else []))
+    told = (
+        rf"{third} of {len(every)} steps do not fit into the critic's context, "
+        rf"the critic gave no score about {third} of {len(every)} steps; begin another training"
+    )
+    with pytest.raises(Halted, match=told):
+        asyncio.run(judge(process(configured(), tmp_path), run, out, played))
 
 
 def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
@@ -272,7 +296,8 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
     with monkeypatch.context() as patched:
         patched.setattr(SamplerAdversary, "propose", refuse)
         with pytest.raises(
-            Halted, match=r"the adversary could not be asked about (\d+) of \1 steps \(\1 ModelFailure\)"
+            Halted,
+            match=r"worse sides could not be made up, or not be tried, for (\d+) of \1 steps \(\1 ModelFailure\)",
         ):
             asyncio.run(pair(loop, run, out, played, labels))
     assert pair_names(out) == []

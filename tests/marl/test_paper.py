@@ -103,7 +103,7 @@ def test_a_team_is_trained_as_published_by_models_behind_a_server(
     stored = read_pairs(tmp_path / "run/epochs/1/rollout", "marl")
     assert len(stored.pairs) > 0
     assert {(pair.source, pair.critic, pair.adversary) for pair in stored.pairs} == {
-        ("adversary", "llm-2", "llm-1: fake")
+        ("adversary", "llm-3", "llm-1: fake")
     }
     assert {pair.synthetic for pair in stored.pairs} == {WRONG}
     assert voice.sampled == {("critic", 0.1), ("adversary", 0.1)}

@@ -230,7 +230,7 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
     by_ada = [case for case in cases_of(run) if case.matrix.utterances[0].action is not None]
     assert len(result.stored.pairs) == len(by_ada) - result.stored.head.counts.get(NOTHING, 0) > 0
     assert {(pair.critic, pair.chosen[0].cell.agent, len(pair.calls)) for pair in result.stored.pairs} == {
-        ("llm-2", "ada", 1)
+        ("llm-3", "ada", 1)
     }
     (log,) = (run / "labels" / "judge" / "events").glob("*.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
@@ -459,7 +459,7 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
     gone = made(run, library, adversary="gone")
     assert gone.stored is None
     assert gone.stopped is not None
-    assert re.match(r"10 steps in a row had nobody to make up worse sides, the last: .*scripted", gone.stopped)
+    assert re.match(r"10 steps in a row got no worse sides, the last: .*scripted", gone.stopped)
     assert pair_names(run) == []
 
 

@@ -24,7 +24,7 @@ def asking(**options: Any) -> CriticDefinition:
 def told(definition: CriticDefinition, **options: Any) -> LabelHead:
     """The head of labels that such a critic made."""
     critic = definition.model_dump(mode="json", exclude={"description"})
-    return LabelHead(critic="llm-2", options={"critic": critic, "texts": TEXTS, **options}, seed=7)
+    return LabelHead(critic="llm-3", options={"critic": critic, "texts": TEXTS, **options}, seed=7)
 
 
 def difference(stored: LabelHead, definition: CriticDefinition, texts: dict[str, str] = TEXTS) -> str | None:
@@ -41,7 +41,7 @@ def difference(stored: LabelHead, definition: CriticDefinition, texts: dict[str,
         (asking().model_copy(update={"history": 3}), TEXTS, "history 10, now it is 3"),
         (asking(), TEXTS | {"user.jinja": "Say."}, "texts.user.jinja 'Judge.', now it is 'Say.'"),
         (asking(), TEXTS | {"system.jinja": "Judge."}, "other texts.system.jinja"),
-        (CriticDefinition(kind="outcome"), {}, "critic 'llm-2', now it is 'outcome-1'"),
+        (CriticDefinition(kind="outcome"), {}, "critic 'llm-3', now it is 'outcome-1'"),
     ],
 )
 def test_what_decides_scores_is_compared(
@@ -52,7 +52,7 @@ def test_what_decides_scores_is_compared(
 
 def test_another_version_of_a_class_is_another_critic() -> None:
     older = replace(told(asking()), critic="llm-0")
-    assert difference(older, asking()) == "critic 'llm-0', now it is 'llm-2'"
+    assert difference(older, asking()) == "critic 'llm-0', now it is 'llm-3'"
 
 
 def test_weights_are_compared_where_they_lie(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_weights_are_compared_where_they_lie(tmp_path: Path) -> None:
     file.write_bytes(b"some")
     scorer = CriticDefinition(kind="model", options={"path": str(tmp_path)})
     asked = CriticDefinition(kind="llm", options={"model": {"kind": "local", "options": {"path": str(tmp_path)}}})
-    for definition, critic in ((scorer, "model-1"), (asked, "llm-2")):
+    for definition, critic in ((scorer, "model-1"), (asked, "llm-3")):
         file.write_bytes(b"some")
         stored = replace(told(definition, weights=played_digest(tmp_path, None)), critic=critic)
         assert difference(stored, definition) is None

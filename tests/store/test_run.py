@@ -182,10 +182,10 @@ def test_the_last_label_of_a_maker_counts(store: RunStore, made: SimpleNamespace
         made.play(writer, "B/0", 1)
         writer.label(made.label("A/0", score=0.2))
         writer.label(made.label("A/0", score=None, pairs=False))
-        writer.label(made.label("A/0", maker="llm-2"))
+        writer.label(made.label("A/0", maker="llm-3"))
         writer.label(made.label("B/0"))
     reader = store.reader()
-    assert reader.labels("A/0") == [made.label("A/0", maker="llm-2"), made.label("A/0", score=None, pairs=False)]
+    assert reader.labels("A/0") == [made.label("A/0", maker="llm-3"), made.label("A/0", score=None, pairs=False)]
     assert len(reader.labels()) == 3
     assert reader.query("SELECT count(*) FROM rewards") == [(6,)]
     assert reader.query("SELECT count(*) FROM pairs") == [(2,)]
