@@ -11,6 +11,7 @@ from collab.cli import options
 from collab.cli.output import data, emit, note, say, table
 
 if TYPE_CHECKING:
+    from collab.marl.lives import Point
     from collab.marl.verify import Proof
 
 _SHOWN = 16
@@ -47,11 +48,12 @@ def verify_resume(
 ) -> None:
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
 
-    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part. Both trainings have two
-    threads (with --quick one); whoever goes on starts with one, and has to find out.
+    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part. A life that makes fewer calls
+    than the first dies at the first call behind that part; both places are told. Both trainings have two threads (with
+    --quick one); whoever goes on starts with one, and has to find out.
 
     Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not, or when no
-    process came to one of the points.
+    process was killed at one of the points, or behind it.
     """
     import secrets
     import shutil
@@ -90,8 +92,10 @@ def verify_resume(
 def _show(proof: Proof) -> None:
     killed = [(number, one.epoch, one.part, one.function, one.call) for number, one in enumerate(proof.points, start=1)]
     table(["kill", "epoch", "part", "in", "call"], killed)
+    for number, one in proof.elsewhere.items():
+        say(f"kill {number} was planned at {_told(one)}, which that process did not come to")
     for one in proof.missed:
-        say(f"never came to call {one.call} of {one.function} in epoch {one.epoch}, {one.part}")
+        say(f"no process was killed at {_told(one)}, or behind it")
     say()
     parts = [
         (one.epoch, one.part, one.undisturbed[:_SHOWN], one.killed[:_SHOWN], "yes" if one.same else "NO")
@@ -104,6 +108,11 @@ def _show(proof: Proof) -> None:
         where = "the run hash" if first.epoch is None else f"epoch {first.epoch}, {first.part}"
         say(f"not the same: they first differ in {where}")
     elif not proof.same:
-        say("not proven: all parts are alike, but no process came where one was to be killed")
+        say("not proven: all parts are alike, but no process was killed where one was to be")
     else:
         say(f"the same: killed {len(proof.points)} times, every part and all weights alike")
+
+
+def _told(point: Point) -> str:
+    """A place in words."""
+    return f"call {point.call} of {point.function} in epoch {point.epoch}, {point.part}"

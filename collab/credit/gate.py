@@ -5,8 +5,8 @@
 
 A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
 measured of the first says nothing of it. An AUC is of the scores that were given, so it counts only where few are
-missing. The oracle needs none: it is exact by construction, for what it says is what
-the environment did, and the steps of a calibration have their worth from it.
+missing. The oracle needs none: the steps of a calibration have their worth from it, which is told against the
+environment's own solution, one way of several.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collab.errors import ConfigError, RunFormatError
 
 FOLDER = Path("calibrations")
 """Where calibrations are looked for, beneath the working directory."""
-EXACT = frozenset({"oracle"})
+EXEMPT = frozenset({"oracle"})
 """Kinds that need no calibration."""
 MOST_MISSING = 0.25
 """Share of a calibration's cells that may be without a score. Where a critic keeps silent is not drawn at random, so
@@ -80,7 +80,7 @@ def admit(
         found: its last calibration; None when there is none.
         least_auc: that it must reach, in [0, 1].
         critic: name of its agents file.
-        kind: of its definition; those in `EXACT` are let through.
+        kind: of its definition; those in `EXEMPT` are let through.
         folder: where was looked, for the message.
         library: folder of the user's own definitions, for the message; None when there is none.
         anyway: let it through whatever was found.
@@ -91,7 +91,7 @@ def admit(
     """
     if not 0 <= least_auc <= 1:
         raise ConfigError(f"least AUC {least_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
-    if anyway or kind in EXACT:
+    if anyway or kind in EXEMPT:
         return
     otherwise = "or let it judge all the same: --anyway"
     if found is None or found.numbers is None:
@@ -141,4 +141,5 @@ def told(found: CalibrationRecord) -> str:
     missing = sum(numbers.missing.values())
     if numbers.cells - missing < FEW:
         parts.append(f"of {numbers.cells - missing} scores only, which is a rough measure")
-    return ", ".join([*parts, f"{missing} of {numbers.cells} scores missing", f"on {found.environment}"])
+    steps = "1 step" if numbers.cases == 1 else f"{numbers.cases} steps"
+    return ", ".join([*parts, f"{missing} of {numbers.cells} scores missing", f"on {steps} of {found.environment}"])

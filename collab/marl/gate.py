@@ -10,7 +10,7 @@ from typing import Any
 
 from collab.config import AgentDefinition, Budget
 from collab.credit.calibration_record import CalibrationRecord
-from collab.credit.gate import EXACT, FOLDER, admit, last_calibration, told
+from collab.credit.gate import EXEMPT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
 from collab.errors import RunFormatError, UsageError
 from collab.marl.config import MarlConfig
@@ -32,7 +32,8 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
         anyway: let it judge, whatever is known of it.
 
     Raises:
-        ConfigError: it has no calibration, or one that does not reach the method's `least_auc`; or it cannot be built.
+        ConfigError: it has no calibration, or one that does not reach the method's `least_auc`; or it or the
+            environment cannot be built.
         RunFormatError: its calibration is needed and cannot be read.
     """
     if not config.method.is_judged:
@@ -40,14 +41,17 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
     name, kind, least = config.method.critic, config.critic.kind, config.method.least_auc
     bench = Bench.of(name, config.critic, config.critic_texts)
     try:
-        found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXACT)
+        found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
     finally:
         await bench.close()
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
-        return f"calibrated {found.created}: {told(found)}{_elsewhere(found, config)}"
-    return "exact by construction" if kind in EXACT else f"no finished calibration of it in {calibrations}"
+        cautions = await _other_world(found, config) + _elsewhere(found, config)
+        return f"calibrated {found.created}: {told(found)}{cautions}"
+    if kind in EXEMPT:
+        return "needs no calibration: it scores against the environment's own solution"
+    return f"no finished calibration of it in {calibrations}"
 
 
 def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
@@ -58,6 +62,18 @@ def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecor
         if needed:
             raise
         return None
+
+
+async def _other_world(found: CalibrationRecord, config: MarlConfig) -> str:
+    """What to know of a calibration in another environment than is trained in: it stops nobody."""
+    suite = build_suite(config.run)
+    try:
+        label = suite.label
+    finally:
+        await suite.close()
+    if label == found.environment:
+        return ""
+    return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
 
 
 def _elsewhere(found: CalibrationRecord, config: MarlConfig) -> str:

@@ -2,12 +2,12 @@
 
     trace = whole_life(config, out / "whole", log)
     for point in draw(trace, kills=7, seed=0):
-        killed = live(config, out / "killed", log, point)
+        died = live(config, out / "killed", log, point)
 
-A process kills itself with SIGKILL at a call of one of this package's functions, between any two lines of what it was
-doing. Where is drawn from what an undisturbed life went through: first the part of an epoch, every kind of work once
-before any other part (`KINDS`), so that short ones are not missed; then one of the functions called in it, so that hot
-ones do not hide the others; then one of its calls.
+A process kills itself with SIGKILL as one of this package's functions is called: never within torch or another library,
+nor between two lines that call none of them. Where is drawn from what an undisturbed life went through: first the part
+of an epoch, every kind of work once before any other part (`KINDS`), so that short ones are not missed; then one of the
+functions called in it, so that hot ones do not hide the others; then one of its calls.
 
 Processes are forked from one that has loaded what they need and computes nothing itself.
 """
@@ -24,7 +24,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NoReturn
@@ -59,7 +59,7 @@ _BEGINS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Where a process is killed."""
+    """Where a process is to be killed, or was."""
 
     epoch: int
     part: str
@@ -67,7 +67,7 @@ class Point:
     function: str
     """Of this package, e.g. "store.writer.RunWriter.step"."""
     call: int
-    """Which of its calls in that part, from 1; a life that makes fewer ends with the part."""
+    """Which of its calls in that part, from 1, as one process counts them."""
 
 
 @dataclass(slots=True)
@@ -94,6 +94,10 @@ class Trace:
         if now == part:
             return function == point.function and self.parts[part][function] == point.call
         return part in self.parts and _whole(now) != _whole(part)
+
+    def place(self, now: tuple[int, str], function: str) -> Point:
+        """The call that was seen last, as a point."""
+        return Point(epoch=now[0], part=now[1], function=function, call=self.parts[now][function])
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
@@ -152,34 +156,43 @@ def whole_life(config: MarlConfig, out: Path, log: Path, *, threads: int) -> Tra
     return Trace({(epoch, part): Counter(calls) for epoch, part, calls in parts})
 
 
-def live(config: MarlConfig, out: Path, log: Path, point: Point | None, *, threads: int) -> bool:
-    """Begin a training, or go on with it, in a process of its own; returns whether it was killed.
+def live(config: MarlConfig, out: Path, log: Path, point: Point | None, *, threads: int) -> Point | None:
+    """Begin a training, or go on with it, in a process of its own.
 
     What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
     is over: it would come to its end else, and there were nothing left for later points.
 
     Args:
-        point: where; None to come to the end.
+        point: where it is to be killed; None to come to the end.
         threads: that a training is begun with; one that goes on has to know them itself.
 
+    Returns:
+        Where it was killed: at the point, or at the first call behind its part; None when it came to the end.
+
     Raises:
-        TrainingFailure: it failed by itself.
+        TrainingFailure: it failed by itself, or something else killed it.
     """
+    told = log.with_suffix(".killed.json")
+    told.unlink(missing_ok=True)
 
     def life() -> None:
-        trace = Trace()
+        trace, dying = Trace(), threading.Lock()
 
         def seen(progress: Progress | None, function: str) -> None:
             now = trace.seen(progress, function)
             if point is not None and trace.has_come_to(point, now, function):
+                dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
+                told.write_text(json.dumps(asdict(trace.place(now, function))), encoding="utf-8")
                 os.kill(os.getpid(), signal.SIGKILL)
 
         _train(config, out, seen, threads)
 
     code = _born(life, log)
-    if code not in (0, -signal.SIGKILL) or (point is None and code):
+    if code == 0:
+        return None
+    if code != -signal.SIGKILL or not told.exists():
         raise _failed(log)
-    return code != 0
+    return Point(**json.loads(told.read_text(encoding="utf-8")))
 
 
 def in_full(life: Callable[[], None], log: Path) -> None:

@@ -4,9 +4,10 @@
     proof.same, proof.points, proof.first_difference
 
 What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, a pair per optimizer
-step (`STEPS`) or a few (`SPLIT`), and each pair three times, so that optimizers have a state to lose. Processes that go
-on start with one thread, however many the training began with, and find that number where it was written down. The
-directory keeps both trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
+step (`STEPS`) or a few (`SPLIT`), and each pair three times, so that optimizers have a state to lose. Processes are
+killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
+however many the training began with, and find that number where it was written down. The directory keeps both
+trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ class Proof:
     path: Path
     points: tuple[Point, ...]
     """Where a process was killed, in the order of time."""
+    planned: tuple[Point, ...]
+    """Where each of them was to be killed: not quite there where its life made fewer calls than the undisturbed one."""
     missed: tuple[Point, ...] = ()
-    """Where one was to be killed and never came, not even into that part."""
+    """Where one was to be killed and none was: it came to neither the point nor anything behind the part."""
     parts: tuple[Compared, ...]
     """In the order of time; the run hash is the last."""
 
@@ -74,6 +77,12 @@ class Proof:
     def same(self) -> bool:
         """Whether all parts came out alike, and a process was killed wherever one was to be."""
         return bool(self.points) and not self.missed and self.first_difference is None
+
+    @property
+    def elsewhere(self) -> dict[int, Point]:
+        """Number of a kill, from 1 → where it was planned; only those that were killed elsewhere."""
+        both = enumerate(zip(self.points, self.planned, strict=True), start=1)
+        return {number: planned for number, (point, planned) in both if point != planned}
 
 
 def verify(
@@ -116,12 +125,13 @@ def verify(
     trace = whole_life(config, whole.path, log, threads=threads)
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
-    died = {point for point in points if live(config, killed.path, log, point, threads=threads)}
+    died = [live(config, killed.path, log, point, threads=threads) for point in points]
     live(config, killed.path, log, None, threads=threads)
     return Proof(
         path=out,
-        points=tuple(point for point in points if point in died),
-        missed=tuple(point for point in points if point not in died),
+        points=tuple(place for place in died if place is not None),
+        planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
+        missed=tuple(point for point, place in zip(points, died, strict=True) if place is None),
         parts=tuple(compared(whole, killed)),
     )
 

@@ -136,7 +136,10 @@ def test_one_that_tells_nothing_apart_is_refused() -> None:
 
 def test_one_line_tells_it() -> None:
     assert told(RECORD).startswith("AUC 1.000, accuracy 0.857, calibration error 0.219")
-    assert told(RECORD).endswith(", 2 of 9 scores missing, on androidworld[simphone] <&>")
+    assert told(RECORD).endswith(", 2 of 9 scores missing, on 3 steps of androidworld[simphone] <&>")
+    assert told(replace(RECORD, numbers=replace(NUMBERS, cases=1))).endswith(
+        ", on 1 step of androidworld[simphone] <&>"
+    )
     assert told(replace(RECORD, numbers=None)) == "not finished"
     assert "of 7 scores only, which is a rough measure" in told(RECORD)
     assert "rough" not in told(replace(RECORD, numbers=replace(NUMBERS, cells=52)))

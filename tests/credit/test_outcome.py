@@ -89,6 +89,22 @@ def test_a_replay_tells_of_other_actions_what_they_would_have_ended_in(right) ->
     assert judge(last, replay=True).of(last.matrix.utterances[0].cell).missing == NO_END
 
 
+def test_a_replay_gives_1_to_what_would_have_solved_a_task_that_failed(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Some cell proposed the right button at each step; the team pressed others until its steps were used up."""
+    suite = CorridorSuite(declared=False, max_steps=2)
+    (episode,) = recording(suite, ["PressButton"], tmp_path / "run", errors=0.7)
+    assert (episode.success, len(episode.steps)) == (False, 2)
+    (room,) = episode.task.params["rooms"]
+    right = MOBILE.make("click", index=1 + room["buttons"].index(room["want"]))
+    for case in cases(episode, suite.space, Rebuilder(suite)):
+        proposals, judgement = case.proposals(), judge(case, replay=True)
+        assert case.executed != right
+        assert len(proposals.keys() - {right, case.executed}) > 0, "one was wrong and was not executed either"
+        assert {action: judgement.of(cell.cell).score for action, (cell, *_) in proposals.items()} == {
+            action: float(action == right) for action in [right, *proposals]
+        }
+
+
 def test_a_replay_agrees_with_the_record_about_what_was_executed(phone) -> None:  # type: ignore[no-untyped-def]
     """The same instance played again as it was ends as it did: the replay is of this very episode."""
     suite, _, (episode, *_) = phone

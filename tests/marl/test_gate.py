@@ -23,8 +23,10 @@ from collab.marl.config import MarlConfig
 from collab.marl.gate import admitted, check_parties, worth_knowing
 from collab.marl.school import small_training
 
+NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
 
-def calibrate(folder: Path, config: MarlConfig, auc: float) -> Path:
+
+def calibrate(folder: Path, config: MarlConfig, auc: float, environment: str = "fake[corridor]") -> Path:
     """Write down that the critic of a training was measured with this AUC; returns the folder of calibrations."""
     bench = Bench.of(config.method.critic, config.critic, config.critic_texts)
     numbers = Calibration(
@@ -47,7 +49,7 @@ def calibrate(folder: Path, config: MarlConfig, auc: float) -> Path:
         label=bench.label,
         digest=bench.digest,
         config={"critic": config.critic.model_dump(mode="json")},
-        environment="fake[corridor]",
+        environment=environment,
         environment_version="1",
         created="2026-01-01T00:00:00.000Z",
         numbers=numbers,
@@ -81,7 +83,7 @@ def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Pa
 
 def test_what_was_measured_of_another_critic_says_nothing(configured, tmp_path: Path) -> None:
     folder = calibrate(tmp_path, configured("critic=critic-outcome"), 1.0)
-    assert known(configured(), folder) == "exact by construction"
+    assert known(configured(), folder) == NEEDS_NONE
 
 
 def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configured, tmp_path: 
     with pytest.raises(RunFormatError, match="spoilt"):
         known(configured("critic=critic-outcome"), tmp_path)
     assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
-    assert known(configured(), tmp_path) == "exact by construction"
+    assert known(configured(), tmp_path) == NEEDS_NONE
 
 
 def test_a_model_at_another_address_is_told_beside_its_calibration(
@@ -130,8 +132,19 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
     )
 
 
+def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configured, tmp_path: Path) -> None:
+    config = configured("critic=critic-outcome")
+    here = known(config, calibrate(tmp_path / "here", config, 0.9))
+    assert here.endswith(", 0 of 9 scores missing, on 3 steps of fake[corridor]")
+    there = known(config, calibrate(tmp_path / "there", config, 0.9, "mobile-miniwob"))
+    assert there.endswith(
+        ", on 3 steps of mobile-miniwob; warning: that is not fake[corridor], which is trained in: how well it judges "
+        "there was not measured"
+    )
+
+
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
-    assert known(configured("least_auc=1"), tmp_path) == "exact by construction"
+    assert known(configured("least_auc=1"), tmp_path) == NEEDS_NONE
 
 
 def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:

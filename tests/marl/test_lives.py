@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from collab.errors import TrainingFailure
-from collab.marl.lives import KINDS, Point, Trace, draw, in_full
+from collab.marl import lives
+from collab.marl.lives import KINDS, Point, Trace, draw, in_full, live
 from collab.marl.loop_state import Progress
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
@@ -93,6 +95,52 @@ def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
     assert killed_at(["read", step, "look", save, "look", "look", step, "look", "look", "play"]) == 9
     assert killed_at(["read", step, "look", "look", save, "look", "look", "play"]) == 8
     assert killed_at(["look", "look", "look", "play"]) is None, "it had no such part"
+
+
+Calls = list[tuple[int, str, str]]
+"""(epoch, part, function), in the order of time."""
+READ = ("critic", "read")
+JUDGED: Calls = [(1, "rollout", "play"), *((1, *READ) for _ in range(3)), (1, "rows", "read"), (1, "rows", "write")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "planned", "died"),
+    [
+        (JUDGED, 2, (*READ, 2)),
+        (JUDGED, 9, ("rows", "read", 1)),
+        (JUDGED[:4], 9, None),
+        (JUDGED[:1], 1, None),
+    ],
+)
+def test_the_place_that_is_told_is_the_one_where_the_process_died(
+    calls: Calls, planned: int, died: tuple[str, str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A life may make fewer calls than planned, or end before anything comes behind that part."""
+    kept = tmp_path / "lived"
+
+    def train(config: object, out: Path, seen: Callable[[Progress, str], object], threads: int) -> None:
+        for epoch, part, function in calls:
+            kept.write_text(f"{part} {function}")
+            seen(Progress(epochs=1, epoch=epoch, part=part), function)
+        kept.write_text("all of it")
+
+    monkeypatch.setattr(lives, "_train", train)
+    log = tmp_path / "log.txt"
+    log.with_suffix(".killed.json").write_text("{}")  # of a life before
+    point = Point(epoch=1, part="critic", function="read", call=planned)
+    found = live(None, tmp_path / "out", log, point, threads=1)
+    assert found == (died and Point(epoch=1, part=died[0], function=died[1], call=died[2]))
+    assert kept.read_text() == ("all of it" if died is None else f"{died[0]} {died[1]}")
+
+
+def test_a_process_that_something_else_kills_is_no_kill_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "_train", lambda *asked: os.kill(os.getpid(), signal.SIGKILL))
+    point = Point(epoch=1, part="critic", function="read", call=1)
+    (tmp_path / "log.txt").touch()
+    with pytest.raises(TrainingFailure):
+        live(None, tmp_path / "out", tmp_path / "log.txt", point, threads=1)
 
 
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:

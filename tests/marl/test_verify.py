@@ -8,12 +8,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from collab.cli.main import main
 from collab.learn.folder import RunFolder
+from collab.marl import verify as verifying
 from collab.marl.layout import MarlFolder
 from collab.marl.lives import KINDS, Point
 from collab.marl.loop import resume, start
@@ -26,19 +28,51 @@ POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", ca
 
 def test_the_first_difference_in_time_is_named() -> None:
     parts = [Compared(epoch=1, part=part, undisturbed="a", killed="a") for part in ("rollout", "critic")]
-    assert Proof(path=Path("x"), points=(POINT,), parts=tuple(parts)).same
-    assert not Proof(path=Path("x"), points=(), parts=tuple(parts)).same
+    assert Proof(path=Path("x"), points=(POINT,), planned=(POINT,), parts=tuple(parts)).same
+    assert not Proof(path=Path("x"), points=(), planned=(), parts=tuple(parts)).same
     others = [Compared(epoch=number, part="pairs", undisturbed="a", killed="b") for number in (1, 2)]
-    proof = Proof(path=Path("x"), points=(POINT,), parts=(*parts, *others))
+    proof = Proof(path=Path("x"), points=(POINT,), planned=(POINT,), parts=(*parts, *others))
     assert proof.first_difference == others[0]
     assert not proof.same
 
 
 def test_a_place_where_nobody_was_killed_proves_nothing() -> None:
     alike = (Compared(epoch=1, part="critic", undisturbed="a", killed="a"),)
-    proof = Proof(path=Path("x"), points=(POINT,), missed=(replace(POINT, part="rows"),), parts=alike)
+    proof = Proof(path=Path("x"), points=(POINT,), planned=(POINT,), missed=(replace(POINT, part="rows"),), parts=alike)
     assert proof.first_difference is None
     assert not proof.same
+
+
+def test_where_a_process_died_is_told_and_where_it_was_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three lives: one comes to its point, one dies behind the part, one comes to its end."""
+    planned = [POINT, replace(POINT, part="rows", call=9), replace(POINT, epoch=2)]
+    behind = replace(POINT, part="training", function="marl.train.learn", call=1)
+    died = iter([POINT, behind, None, None])
+    alike = (Compared(epoch=None, part="run", undisturbed="a", killed="a"),)
+    method = SimpleNamespace(epochs=2)
+    for name, made in {
+        "_check": None,
+        "_load": None,
+        "_found": SimpleNamespace(method=method),
+        "whole_life": None,
+        "draw": planned,
+        "compared": alike,
+    }.items():
+        monkeypatch.setattr(verifying, name, lambda *asked, made=made, **named: made)
+    monkeypatch.setattr(verifying, "live", lambda *asked, **named: next(died))
+    assert main(["verify-resume", "--seed", "1", "--out", str(tmp_path / "proof")]) == 1
+    said = capsys.readouterr().out
+    first, second = (" ".join(line.split()) for line in said.splitlines()[1:3])
+    assert first.endswith("1 1 critic store.writer.RunWriter.step 2")
+    assert second.endswith("2 1 training marl.train.learn 1")
+    assert (
+        "kill 2 was planned at call 9 of store.writer.RunWriter.step in epoch 1, rows, which that process did not "
+        "come to" in said
+    )
+    assert "no process was killed at call 2 of store.writer.RunWriter.step in epoch 2, critic" in said
+    assert said.count("planned") == 1
 
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
