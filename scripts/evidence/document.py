@@ -5,7 +5,6 @@ Made from the files of finished units alone; the same files give the same docume
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,16 +13,18 @@ from evidence.curves import likelihood_curves, success_curves, to_svg
 from evidence.figures import (
     MISSING,
     ablation_table,
+    learned_table,
     likelihood_table,
     main_table,
     seed_table,
-    table,
-    time_table,
     transfer_table,
 )
-from evidence.goals import goal_table
-from evidence.plan import MOST, Plan
+from evidence.goals import beside, goal_table
+from evidence.listing import filled, unit_lines
+from evidence.plan import Plan
+from evidence.reasons import reasons
 from evidence.record import Records, UnitRecord
+from evidence.times import time_table, time_words
 from evidence.units import queue
 
 _HEAD = """# Results
@@ -68,6 +69,11 @@ _GAINS = """Nats by which a chosen reply became likelier than under the referenc
 logged steps; "alarm" where at some logged step chosen replies had lost two nats or more while the margin grew. Then the
 margin came from rejected replies, and what was learned may have cost what was known.
 """
+_LEARNS = """What trainings learned from, and how much of it there was in an epoch, with older epochs' rows where there
+are any and without replies that are only held on to. Sources of pairs can be mixed (`pairs` of a method; the ablation
+`mixed-pairs`); that is an option of the method and no arm of this page. """
+_STEPS = """An optimizer step takes {rows} of them, or as many pairs of whole episodes as have so many chosen replies;
+how many steps there were is not noted."""
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
     "likelihood.svg": ("What training does to chosen replies", "nats above the reference", likelihood_curves),
@@ -104,14 +110,16 @@ def document(plan: Plan, records: Records) -> str:
     """The page as Markdown; UsageError where results cannot be compared."""
     parts = [
         _head(plan, records),
-        _section("What was aimed at", goal_table(plan, records)),
+        _section(
+            "What was aimed at", [*goal_table(plan, records), "", *beside(plan, records), *reasons(plan, records)]
+        ),
         _section("Teams, trained and untrained", main_table(plan, records)),
-        _section("What the method is made of", ablation_table(plan, records)),
+        _section("What the method is made of", [*ablation_table(plan, records), "", *_learned(plan, records)]),
         _section("Another environment", [_TRANSFER, *_judged(records), *transfer_table(plan, records)]),
         _section("Each training by itself", [*seed_table(plan, records), "", "Success on new seeds."]),
         _section("Over the epochs", [*_pictures(plan, records), *_likelihood(plan, records)]),
-        _section("What a training takes", time_table(plan, records)),
-        _section("Every unit", _units(plan, records)),
+        _section("What a training takes", [*filled(time_words(records)), "", *time_table(plan, records)]),
+        _section("Every unit", unit_lines(records)),
     ]
     return "\n".join(parts)
 
@@ -148,6 +156,19 @@ def _likelihood(plan: Plan, records: Records) -> list[str]:
     return ["", *_GAINS.rstrip().splitlines(), "", *lines] if lines else []
 
 
+def _learned(plan: Plan, records: Records) -> list[str]:
+    """What each arm learned from, and how much there was of it."""
+    sizes = {_step_of(record) for record in records.values() if record.epochs} - {None}
+    step = _STEPS.format(rows=sizes.pop()) if len(sizes) == 1 else ""
+    return [*filled(_LEARNS + step), "", *learned_table(plan, records)]
+
+
+def _step_of(record: UnitRecord) -> int | None:
+    """Rows that an optimizer step of a training takes."""
+    rows: int | None = record.config.get("method", {}).get("dpo", {}).get("batch_rows")
+    return rows
+
+
 def _judged(records: Records) -> list[str]:
     """By which critics trainings were judged on the pages: each version says something else of some of them."""
     judged: dict[tuple[str, ...], list[str]] = {}
@@ -158,67 +179,3 @@ def _judged(records: Records) -> list[str]:
         _JUDGED.format(trainings=", ".join(trainings), critics=" and ".join(f"`{one}`" for one in critics))
         for critics, trainings in judged.items()
     ]
-
-
-def _units(plan: Plan, records: Records) -> list[str]:
-    """The commands that were given, in their order, and the hashes that came of them."""
-    lines = [
-        "`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again plays",
-        "the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and",
-        "with them the hash. `collab verify-resume` proves exact repetition. Code is the SHA-256 of the package's",
-        f"sources. Minutes are of one processor core while the other one was busy; a unit is meant to take {MOST:g} at",
-        "most. Units were computed on several machines, AMD's and Intel's, some trained ones with a library that makes",
-        "products faster ([benchmarks](benchmarks.md)): minutes of different units say little about methods.",
-        "",
-    ]
-    rows = [
-        [
-            f"[{unit}](results/units/{unit}.json)",
-            _minutes(record),
-            _hashes(record),
-            ", ".join(f"`{one[:12]}`" for one in record.code),
-        ]
-        for unit, record in records.items()
-    ]
-    lines += table(["unit", "minutes", "run hash", "code"], rows) if rows else [f"Run hashes: {MISSING}.", ""]
-    machines = dict.fromkeys(_machine(record) for record in records.values())
-    if machines:
-        lines += ["", *(f"- {told}" for told in machines), "", "```console"]
-        lines += [*_commands(records), "```"]
-    return [*lines, ""] if lines[-1] else lines
-
-
-def _commands(records: Records) -> list[str]:
-    """What was given, once for trainings that differ in their run seed alone."""
-    alike: dict[str, list[tuple[int | None, str]]] = {}
-    for unit, record in records.items():
-        alike.setdefault(_any_seed(record.command, unit.seed), []).append((unit.seed, record.command))
-    return [
-        f"$ {given[0][1]}" if len(given) == 1 else f"$ for seed in {_words(given)}; do {command}; done"
-        for command, given in alike.items()
-    ]
-
-
-def _words(given: Iterable[tuple[int | None, str]]) -> str:
-    return " ".join(sorted(str(seed) for seed, _ in given))
-
-
-def _any_seed(command: str, seed: int | None) -> str:
-    """The command with the shell's `$seed` where it names its run seed; unchanged where it has none."""
-    return command if seed is None else re.sub(rf"(--seed |/seed-){seed}\b", r"\1$seed", command)
-
-
-def _minutes(record: UnitRecord) -> str:
-    """What it took, in bold where that is more than a unit is meant to take."""
-    minutes = record.seconds.whole / 60
-    return f"**{minutes:.0f}**" if minutes > MOST else f"{minutes:.0f}"
-
-
-def _hashes(record: UnitRecord) -> str:
-    return ", ".join(f"{name} `{digest[:12]}`" for name, digest in record.hashes.items())
-
-
-def _machine(record: UnitRecord) -> str:
-    told = record.machine
-    threads = "" if told["threads"] is None else f", {told['threads']} threads"
-    return f"{told['processors']} processors{threads}, {told['system']}, Python {told['python']}, torch {told['torch']}"

@@ -221,6 +221,40 @@ def _training(plan: Plan, records: Records, arm: str, seed: int) -> str:
     return f"{told}: {MISSING if played is None else rate_of([played])}"
 
 
+def learned_table(plan: Plan, records: Records) -> list[str]:
+    """What trainings learned from, how much of it there was in an epoch, and what it changed at which rate."""
+    rows = []
+    for arm, phase in [*((name, "train") for name, arm in plan.arms.items() if arm.method is not None), _CONTINUED]:
+        done = records_of(plan, records, Spot(arm=arm, phase=phase))
+        name = plan.arms[arm].told + ("" if phase == "train" else f", {phase}")
+        if units_of(plan, Spot(arm=arm, phase=phase)):
+            rows.append([name, *(_learned(done) if done else [MISSING] * 4)])
+    return table(["", "learns from", "an epoch, mean (least to most)", "changes", "rate"], rows)
+
+
+_CONTINUED = ("full", "continual")
+_LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
+"""Objective → what a row of it is; pairs of replies otherwise."""
+
+
+def _learned(trainings: Sequence[UnitRecord]) -> list[str]:
+    """Cells of trainings of one method, at least one."""
+    counts = [epoch.pairs for training in trainings for epoch in training.epochs if epoch.epoch]
+    many = f"{sum(counts) / len(counts):,.0f} ({min(counts):,} to {max(counts):,})" if counts else NOT_PLANNED
+    method = trainings[0].config.get("method")
+    if method is None:
+        return ["not told", many, "not told", "not told"]
+    pairs, recipe = method["pairs"], method["dpo"]
+    sources = " and ".join(source for source in ("adversary", "contrast", "correction") if pairs[source])
+    lora, norm = recipe["lora"], recipe["final_norm_learning_rate"]
+    return [
+        _LEARNED.get(method["objective"], f"pairs: {sources}"),
+        many,
+        "all weights" if lora is None else f"LoRA of rank {lora['rank']}",
+        f"{recipe['learning_rate']:g}" + ("" if norm is None else f", last norm {norm:g}"),
+    ]
+
+
 def likelihood_table(plan: Plan, records: Records) -> list[str]:
     """What every training did to chosen replies, epoch by epoch; empty where none compares with a reference."""
     done = {unit: one for unit, one in records.items() if any(epoch.chosen_gain is not None for epoch in one.epochs)}
@@ -239,56 +273,3 @@ def _gains(record: UnitRecord, last: int) -> list[str]:
         if one.chosen_gain is not None
     }
     return [told.get(number, NOT_PLANNED) for number in range(1, last + 1)]
-
-
-def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str]:
-    """What the trainings took, in the mean of their run seeds, by part.
-
-    Shares are of the trainings that tell all parts, in a row that has any; one that died in between does not.
-
-    Args:
-        whole: whether a last line tells the sum of all units; evaluations have no critic, adversary or training.
-    """
-    rows = []
-    spots = [Spot(arm=arm, phase=phase) for phase in ("train", "continual") for arm in plan.arms]
-    for spot in spots:
-        if units_of(plan, spot):
-            name = plan.arms[spot.arm].told + ("" if spot.phase == "train" else f", {spot.phase}")
-            done = records_of(plan, records, spot)
-            telling = [record for record in done if _tells(record)] or done
-            of = "" if len(telling) == len(done) else f" (shares: {len(telling)} of {len(done)})"
-            rows.append([name + of, *([_minutes(done, len(done)), *_shares(telling)] if done else [MISSING] * 7)])
-    if whole:
-        every = list(records.values())
-        rows.append(["all units", _minutes(every, 1), *_shares(every)])
-    return table(_TIMES, rows)
-
-
-_TIMES = ("", "minutes", "environment", "inference", "critic", "adversary", "training", "other")
-_LEARNING = ("critic", "adversary", "training")
-
-
-def _minutes(records: Sequence[UnitRecord], times: int) -> str:
-    """Of each of so many times."""
-    return f"{sum(record.seconds.whole for record in records) / 60 / times:.0f}"
-
-
-def _shares(records: Sequence[UnitRecord]) -> list[str]:
-    """Of each part, and of the rest."""
-    whole = sum(record.seconds.whole for record in records)
-    sums = [_seconds(records, name) for name in _TIMES[2:-1]]
-    told = [seconds for seconds in sums if seconds is not None]
-    rest = f"{(whole - sum(told)) / whole:.0%}" if len(told) == len(sums) else "not told"
-    return [*("not told" if seconds is None else f"{seconds / whole:.0%}" for seconds in sums), rest]
-
-
-def _tells(record: UnitRecord) -> bool:
-    """Whether a unit tells all of its parts."""
-    return all(_seconds([record], name) is not None for name in _TIMES[2:-1])
-
-
-def _seconds(records: Sequence[UnitRecord], part: str) -> float | None:
-    """Of one part; None where a unit that has it does not tell."""
-    having = [record for record in records if record.measured is None or part not in _LEARNING]
-    parts = [getattr(record.seconds, part) for record in having]
-    return None if None in parts else sum(parts)

@@ -26,6 +26,7 @@ from collab.report import RecordedRun, recorded_run, runs_in
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
 from evidence.plan import Plan
+from evidence.playing import played_in
 from evidence.record import EpochNumbers, Measured, Row, Seconds, UnitRecord
 from evidence.units import SHOWN, Unit, phase_of, shown_command
 
@@ -62,14 +63,37 @@ def commit() -> str | None:
 
 
 def machine() -> dict[str, str | int | None]:
-    """The machine in words."""
+    """The machine in words, and what else decides how fast products are and how they are rounded."""
     return {
         "processors": os.cpu_count(),
+        "model": processor_model(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
+        "preloaded": preloaded(os.environ.get("LD_PRELOAD", "")),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }
+
+
+def processor_model(told: Path = Path("/proc/cpuinfo")) -> str | None:
+    """What the processor calls itself; None where nobody tells.
+
+    Args:
+        told: where Linux tells it.
+    """
+    try:
+        lines = told.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (
+        value.strip() for name, _, value in (line.partition(":") for line in lines) if name.strip() == "model name"
+    )
+    return next(named, "") or platform.processor() or None
+
+
+def preloaded(told: str) -> str | None:
+    """File names of the libraries that LD_PRELOAD loads before all others, without their places; None for none."""
+    return " ".join(Path(one).name for one in told.replace(":", " ").split()) or None
 
 
 def is_over(plan: Plan, unit: Unit, work: Path) -> bool:
@@ -112,14 +136,13 @@ def gathered(plan: Plan, unit: Unit, work: Path, *, base: str, code: Sequence[st
 def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     runs = [recorded_run(path) for path in runs_in(folder)]
     results = [result for run in runs for result in run.report.results]
-    share = _environment_share(runs_in(folder))
     first = runs[0]
     return {
         "policy": _policy(runs),
         "config": placeless(_config(first.path), work),
         "seeds": sorted(run.seed for run in runs),
         "steps": sum(result.steps for result in results),
-        "seconds": Seconds(whole=seconds, environment=seconds * share, inference=seconds * (1 - share)),
+        "seconds": Seconds(whole=seconds, **_playing(runs_in(folder))),
         "hashes": {str(run.seed): run_hash(RunStore.open(run.path)) for run in runs},
         "measured": Measured(
             environment=first.setting.environment,
@@ -216,28 +239,20 @@ def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float, w
     """By part, where the processes that ended the parts told; 0 for parts that the method is without."""
     rollouts = [training.epoch(record.epoch).rollout for record in records]
     measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
-    share = _environment_share([*(path for path in rollouts if path.exists()), *measured])
-    played = _sum(records, "rollout", "evaluation")
     return Seconds(
         whole=whole,
-        environment=None if played is None else played * share,
-        inference=None if played is None else played * (1 - share),
+        **_playing([*(path for path in rollouts if path.exists()), *measured]),
         critic=0.0 if "critic" in without else _sum(records, "critic"),
         adversary=0.0 if "adversary" in without else _sum(records, "adversary"),
         training=_sum(records, "training"),
     )
 
 
-def _sum(records: Iterable[Record], *parts: str) -> float | None:
-    """Seconds of some parts over all epochs; None where one of them is not told."""
-    told = [record.spent[part].seconds for record in records for part in parts if _has(record, part)]
+def _sum(records: Iterable[Record], part: str) -> float | None:
+    """Seconds of a part over all epochs; None where one of them does not tell."""
+    told = [record.spent[part].seconds for record in records if part in record.spent]
     known = [seconds for seconds in told if seconds is not None]
     return sum(known) if len(known) == len(told) else None
-
-
-def _has(record: Record, part: str) -> bool:
-    """Whether an epoch had such a part; the team is not always measured before it is trained."""
-    return part in record.spent and (part != "evaluation" or record.success is not None)
 
 
 # --------------------------------------------------------------------------------------------------------- both
@@ -251,14 +266,14 @@ def _rows(results: Iterable[EpisodeResult]) -> list[Row]:
     ]
 
 
-def _environment_share(runs: Iterable[Path]) -> float:
-    """Share of the recorded steps' time that environments took; the rest is what agents took to speak."""
-    environment = speaking = 0.0
-    for path in runs:
-        with RunStore.open(path).reader() as reader:
-            ((acted, spoke),) = reader.query("SELECT total(environment_s), total(deliberation_s) FROM steps")
-        environment, speaking = environment + acted, speaking + spoke
-    return environment / (environment + speaking) if environment + speaking else 0.0
+def _playing(runs: Iterable[Path]) -> dict[str, float]:
+    """What playing took, and of it environments and the rest; see `playing`."""
+    found = played_in(runs)
+    return {
+        "playing": found.whole,
+        "environment": found.environment,
+        "inference": found.whole - found.environment,
+    }
 
 
 def placeless(value: Any, work: Path) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collab.comparison import Comparison
 from collab.tables import show_difference
-from evidence.figures import MISSING, Spot, difference, partly, table
+from evidence.figures import MISSING, PLACES, Spot, difference, difference_cell, partly, table
 from evidence.plan import Plan
 from evidence.record import Records
 
@@ -77,6 +77,25 @@ def _transfer() -> list[Goal]:
 def goal_table(plan: Plan, records: Records) -> list[str]:
     """A line per goal; UsageError where results cannot be compared."""
     return table(["wanted", "measured", ""], [_line(goal, plan, records) for goal in goals(plan)])
+
+
+def is_missed(goal: Goal, plan: Plan, records: Records) -> bool:
+    """Whether it was measured and not reached; UsageError where results cannot be compared."""
+    found = difference(plan, records, goal.first, goal.second)
+    return found is not None and not goal.reached(found)
+
+
+def beside(plan: Plan, records: Records) -> list[str]:
+    """Comparisons with one agent that were not aimed at: where the full method may be the worse one."""
+    lines = []
+    for phase in BESIDE:
+        one, full = (Spot(arm=arm, phase=phase) for arm in ("single-agent", "full"))
+        lines.append(f"- {PLACES[phase]}: {difference_cell(plan, records, one, full)}")
+    return ["Not among what was aimed at: full method over “one agent, trained”, where both play, too.", "", *lines]
+
+
+BESIDE = ("unseen-tasks", "pages")
+"""Phases that both play beside `new-seeds`, which is a goal."""
 
 
 def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:

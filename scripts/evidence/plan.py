@@ -12,10 +12,11 @@ those below an untrained team solves 71 % as it comes and 56 % at 1.5), so the t
 
 Budgets, and why. A unit should take at most 40 minutes on one core of two. A team of four with three rounds asks its
 policy 12 times a step, and with 48 episodes at once a core answers 25 to 45 times a second, the less the busier the
-other one is: 1,200 environment steps, some 150 episodes, take 9 to 12 minutes. Their rows take 3, and 36 episodes of
-the held-out seed, half of the tasks once, 2. Two epochs are 29 minutes. Steps are what is equal for all arms, because
-episodes differ in length. The last epoch is what is measured: 36 episodes tell how training goes, and choose no best
-one.
+other one is: 1,200 environment steps, some 150 episodes, take 5 to 10 minutes. Their rows take 3, and 36 episodes of
+the held-out seed, half of the tasks once, 2. Two epochs of the full method took 22 to 25 minutes. Arms with more rows,
+and all of them on busier machines, take longer: 5 of 27 trainings on the phone took more than 40 minutes, and 2 of 3 on
+the pages. Steps are what is equal for all arms, because episodes differ in length. The last epoch is what is measured:
+36 episodes tell how training goes, and choose no best one.
 
 Each epoch plays all 72 tasks, each about twice, so that whole trajectories (`no-cr`) can be compared within a task.
 With three epochs of 800 steps on 48 of the tasks, as this plan had it at first, the full method solved 39 more of the
@@ -28,7 +29,8 @@ times 372. Held-out seed 39 is none of them, nor are those on which learning rat
 
 The pages are those of `scripts/evaluate_pocket.sh`, chosen before any training. Training goes on on those of them that
 belong to the training split and have a scripted solution, without which the oracle has nothing to say: 23 of 31.
-Each proposed action is tried on a page that is rebuilt by replay, so 800 steps there take as long as 1,200 on a phone.
+Each proposed action is tried on a page that is rebuilt by replay, so two epochs of 800 steps there took 33 to 57
+minutes.
 What pages ask for is new to a team that comes from the phone, and it comes surer than it was: in two of three states no
 cell was right, and few cells differed. So it explores hotter by what it has become surer (`heat`), learns at five times
 the rate, and has four pairs of the phone among ten, so that it does not forget these meanwhile (docs/recipe.md).

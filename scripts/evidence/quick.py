@@ -5,9 +5,11 @@ from __future__ import annotations
 from collab.comparison import compare
 from collab.evaluation import Report, wilson
 from collab.tables import show_difference, show_share
-from evidence.figures import report, table, time_table
+from evidence.figures import report, table
+from evidence.listing import filled
 from evidence.plan import Plan
 from evidence.record import Records
+from evidence.times import time_table, time_words
 from evidence.units import phase_of, queue
 
 SURE = 0.9
@@ -36,6 +38,8 @@ def verdict(plan: Plan, records: Records) -> tuple[str, bool]:
         f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {shown}",
         "",
         *time_table(plan, records, whole=True),
+        "",
+        *filled(time_words(records)),
     ]
     return "\n".join(lines), better
 

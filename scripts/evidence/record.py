@@ -90,9 +90,13 @@ class Seconds(Definition):
 
     whole: float
     """Of all commands that worked on it, loading included."""
+    playing: float | None = None
+    """From the first reset of a run to its last step, over all runs. In files that do not tell the next two, loading
+    is in it: a training's rollouts and evaluations from end to end, an evaluation's whole time."""
     environment: float | None = None
+    """Of playing, the time in which at least one environment was at work; see `playing`."""
     inference: float | None = None
-    """Of playing, in the proportion of the recorded steps; an evaluation's whole time is so divided, loading too."""
+    """The rest of playing: agents alone."""
     critic: float | None = None
     adversary: float | None = None
     training: float | None = None
@@ -116,6 +120,8 @@ class UnitRecord(Definition):
     command: str
     """As it was given, in one line."""
     machine: dict[str, str | int | None]
+    """In words; the processor's "model" and what was "preloaded" are missing in files that were written before they
+    were told."""
     config: dict[str, Any]
     """Resolved: of a training, or of the first run of an evaluation."""
     seeds: list[int]

@@ -44,7 +44,9 @@ def made() -> Made:
             "config": {},
             "seeds": [39] if trains else [30],
             "steps": 16 if trains else 4 * len(solved),
-            "seconds": Seconds(whole=600.0, environment=6, inference=294, critic=60, adversary=0, training=120),
+            "seconds": Seconds(
+                whole=600.0, playing=300, environment=6, inference=294, critic=60, adversary=0, training=120
+            ),
             "hashes": {"training": "h" * 64} if trains else {"30": "h" * 64},
             "measured": None
             if trains

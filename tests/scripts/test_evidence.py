@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,18 +19,21 @@ from evidence.figures import (
     Spot,
     difference,
     difference_cell,
+    learned_table,
     likelihood_table,
     rate_cell,
     seed_table,
-    time_table,
     transfer_table,
 )
-from evidence.gather import placeless
-from evidence.goals import Goal, goal_table
+from evidence.gather import machine, placeless, preloaded, processor_model
+from evidence.goals import Goal, beside, goal_table
 from evidence.goals import verdict as goal_verdict
+from evidence.listing import unit_lines
 from evidence.plan import PLAN, QUICK, TRAINED_PAGES
 from evidence.quick import verdict
+from evidence.reasons import reasons
 from evidence.record import LARGEST, UnitRecord, check_base, file_of, read, read_all, write
+from evidence.times import time_table
 from evidence.units import Unit, queue
 
 from collab.comparison import Comparison
@@ -323,35 +327,241 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
     line = next(line for line in seed_table(PLAN, known) if "full method" in line)
     assert line.startswith(f"| full method | {MISSING} | epoch 1, 16 steps: 75.0 [")
     times = next(line for line in time_table(PLAN, known) if "full method" in line)
-    assert times == "| full method | 10 | 1% | 49% | 10% | 0% | 20% | 20% |"
+    assert times == "| full method | 10 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |"
     assert not any("all units" in line for line in time_table(PLAN, known))
 
 
 def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
     """One of 10 minutes that tells, and one of 20 that does not: 15 in the mean, shares of the first."""
     telling = made("full", 0, "train", epochs=["10", "11"])
-    silent = telling.seconds.model_copy(update={"whole": 1200.0, "inference": None})
+    silent = telling.seconds.model_copy(update={"whole": 1200.0, "critic": None})
     known = records(telling, made("full", 1, "train", epochs=["10", "11"], seconds=silent))
     (line,) = (line for line in time_table(PLAN, known) if line.startswith("| full method ("))
-    assert line == "| full method (shares: 1 of 2) | 15 | 1% | 49% | 10% | 0% | 20% | 20% |"
+    assert line == "| full method (shares: 1 of 2) | 15 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |"
     (line,) = (
         line for line in time_table(PLAN, records(known[Unit(arm="full", seed=1, phase="train")])) if "| 20" in line
     )
-    assert line == "| full method | 20 | 0% | not told | 5% | 0% | 10% | not told |"
+    assert line == "| full method | 20 | 25% | 0.5% | 24% | not told | 0% | 10% | not told |"
+
+
+def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> None:
+    """The columns that no unit fills are left out; one that only some fill is not told of the others."""
+    known = made("full", 0, "train", epochs=["10", "11"])
+    older = made(
+        "rft",
+        0,
+        "train",
+        epochs=["10", "11"],
+        seconds=known.seconds.model_copy(update={"environment": None, "inference": None}),
+    )
+    alone, both = (time_table(PLAN, records(*those)) for those in ((older,), (older, known)))
+    assert alone[0] == "|  | minutes | playing | critic | adversary | training | other |"
+    assert next(line for line in alone if "rejective" in line).endswith(" | 10 | 50% | 10% | 0% | 20% | 20% |")
+    assert both[0] == "|  | minutes | playing | environment | inference | critic | adversary | training | other |"
+    assert next(line for line in both if "rejective" in line).endswith(
+        " | 10 | 50% | not told | not told | 10% | 0% | 20% | 20% |"
+    )
+    assert "these files do not tell" in document(PLAN, records(older))
+    assert "inference is the rest of playing" in document(PLAN, records(older, known))
+
+
+def test_what_is_there_and_small_is_not_told_as_nothing(made: Made) -> None:
+    took = made("full", 0, "train", epochs=["1"]).seconds.model_copy(
+        update={"environment": 0.1, "critic": 2.9, "adversary": 3.1}
+    )
+    (line,) = (
+        line
+        for line in time_table(PLAN, records(made("full", 0, "train", epochs=["1"], seconds=took)))
+        if line.startswith("| full method | 10 ")
+    )
+    assert line == "| full method | 10 | 50% | <0.1% | 49% | 0.5% | 1% | 20% | 29% |"
 
 
 def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
-    """By hand: 600 s of training as above, and six times 100 s of playing, 10 of them in the environment."""
+    """By hand: 600 s of training as above, and six times 100 s, 95 of them playing and 10 in the environment."""
     training = made("full", 0, "train", epochs=["10", "11"])
     took = training.seconds.model_copy(
-        update={"whole": 100.0, "environment": 10.0, "inference": 90.0, "critic": None, "training": None}
+        update={"whole": 100.0, "playing": 95.0, "environment": 10.0, "inference": 85.0, "critic": None}
     )
     played = [part for seed in (0, None) for part in in_parts(made, seed, "111", seconds=took)]
     lines = verdict(QUICK, records(training, *played))[0].splitlines()
-    assert lines[-1] == "| all units | 20 | 6% | 70% | 5% | 0% | 10% | 10% |"
+    assert "| all units | 20 | 72% | 6% | 67% | 5% | 0% | 10% | 12% |" in lines
+    assert "inference is the rest of playing." in lines[-1]
     silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})
     lines = verdict(QUICK, records(silent, *played))[0].splitlines()
-    assert lines[-1] == "| all units | 20 | 6% | 70% | not told | 0% | 10% | not told |"
+    assert "| all units | 20 | 72% | 6% | 67% | not told | 0% | 10% | not told |" in lines
+
+
+# ---------------------------------------------------------------------------------------------------- in words
+
+
+def trained(made: Made, arm: str, seed: int, *gains: float, phase: str = "train", **more: Any) -> UnitRecord:
+    """A training of so many epochs, with the change of chosen replies in each."""
+    record = made(arm, seed, phase, epochs=["10"] * (1 + len(gains)), **more)
+    first, *epochs = record.epochs
+    told = [one.model_copy(update={"chosen_gain": gain}) for one, gain in zip(epochs, gains, strict=True)]
+    return record.model_copy(update={"epochs": [first, *told]})
+
+
+def test_a_goal_that_was_missed_is_told_with_what_the_records_say(made: Made) -> None:
+    """By hand, of eight instances: untrained 5 hot and 6 cold, full 6 and 6; w/o credit re-assignment 4, 3 and 4."""
+    known = [
+        made("untrained-team", None, "new-seeds", "11111000"),
+        made("untrained-team", None, "new-seeds-cold", "11111100"),
+        *(made("full", seed, "new-seeds", told) for seed, told in enumerate(("11101100", "11111000", "11110100"))),
+        *(made("full", seed, "new-seeds-cold", "11111100") for seed in range(3)),
+        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
+        *(made("no-cr", seed, "new-seeds", told) for seed, told in enumerate(("11110000", "01110000", "11110000"))),
+        *(trained(made, "rft", seed, -0.02, 0.5) for seed in range(3)),
+        *(made("rft", seed, "new-seeds", "11111000") for seed in range(3)),
+    ]
+    text = " ".join(" ".join(reasons(PLAN, records(*known))).split())
+    assert text.startswith("Missed: full method over the untrained team, new seeds: 8 points or more")
+    assert "they solve 62.5, 62.5 and 62.5 %, and two of them differ in 2 of 8 instances." in text
+    assert "“w/o credit re-assignment” hardly moved their chosen replies (by 0.05 nats at most), and" in text
+    assert "two trainings of one of these arms differ in 0 to 1 of 8 instances." in text
+    assert (
+        "Their 3 trainings solve 37.5 to 50.0 %, by arm 45.8 in the mean, where the untrained team solves 62.5." in text
+    )
+    assert "Cold, the untrained team solves 75.0 %, +12.5 points over itself hot;" in text
+    assert "the full method solves 62.5 hot and 75.0 cold, +0.0 over the untrained team there." in text
+    assert "Of 8 instances 2 are solved by neither team, hot or cold, in any training; of 4 tasks 1 not once." in text
+    assert "Missed: training on the pages" not in text
+    method = {"objective": "dpo", "dpo": {"beta": 0.5, "batch_rows": 4}}
+    of_pairs = [
+        one.model_copy(
+            update={
+                "config": {"method": method},
+                "epochs": [epoch.model_copy(update={"margin": 1.0}) for epoch in one.epochs],
+            }
+        )
+        if (one.arm, one.phase) == ("no-cr", "train")
+        else one
+        for one in known
+    ]
+    assert "at most; rejected ones of “w/o credit re-assignment” by 2.0), and" in " ".join(
+        " ".join(reasons(PLAN, records(*of_pairs))).split()
+    )
+    fewer = [one for one in known if (one.arm, one.seed, one.phase) != ("full", 2, "new-seeds")]
+    assert reasons(PLAN, records(*fewer)) == [], "not all that was wanted is measured"
+
+
+def test_nothing_is_said_of_a_goal_that_was_reached(made: Made) -> None:
+    before, after = "0110" * 4, "1111" * 4
+    known = [
+        made("untrained-team", None, "new-seeds", before),
+        *(made("full", s, "new-seeds", after) for s in range(3)),
+    ]
+    assert reasons(PLAN, records(*known)) == []
+    assert reasons(PLAN, {}) == []
+
+
+def test_pages_that_gained_and_pages_that_were_never_solved_are_told(made: Made) -> None:
+    """By hand, of four tasks with two instances: the first gains one in two trainings, the last is never solved."""
+    known = [
+        *(made("full", seed, "pages", "10111100") for seed in range(3)),
+        *(
+            made("full", seed, "pages-continued", told)
+            for seed, told in enumerate(("11111100", "11011100", "10111100"))
+        ),
+        *(trained(made, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
+    ]
+    text = " ".join(" ".join(reasons(PLAN, records(*known))).split())
+    assert "The trainings gain +12.5, +0.0 and +0.0 points, which lie 12.5 apart" in text
+    assert (
+        "Of 4 pages 1 are not solved once, before or after; 200% of what is gained is on 3 pages (`Task0` +33, "
+        "`Task2` +0, `Task3` +0 points there), and 1 pages are solved less often than before."
+    ) in text
+    assert "raise the alarm" not in text
+    alarmed = known[-1].model_copy(
+        update={
+            "epochs": [one.model_copy(update={"alarm": "!" if one.epoch == 1 else None}) for one in known[-1].epochs]
+        }
+    )
+    text = " ".join(" ".join(reasons(PLAN, records(*known[:-1], alarmed))).split())
+    assert "1 of 3 trainings raise the alarm" in text
+    assert "end at -1.00 to -0.00 nats from the reference, after the last epoch at +2.00 to +2.00." in text
+
+
+def test_what_one_agent_does_better_is_told_beside_the_goals(made: Made) -> None:
+    known = [
+        *(made("single-agent", seed, "unseen-tasks", "11110000") for seed in range(3)),
+        *(made("full", seed, "unseen-tasks", "11100000") for seed in range(3)),
+    ]
+    head, _, tasks, pages = beside(PLAN, records(*known))
+    assert head.startswith("Not among what was aimed at: full method over “one agent, trained”")
+    assert tasks.startswith("- phone, unseen tasks: -12.5 [")
+    assert pages == f"- mobile-miniwob: {MISSING}"
+
+
+def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made) -> None:
+    def with_pairs(arm: str, seed: int, objective: str, lora: Any, norm: float | None, *pairs: int) -> UnitRecord:
+        method = {
+            "objective": objective,
+            "pairs": {"adversary": 0.0, "contrast": 0.5, "correction": 1.0},
+            "dpo": {"learning_rate": 2e-5, "final_norm_learning_rate": norm, "lora": lora, "batch_rows": 32},
+        }
+        record = made(arm, seed, "train", epochs=["1"] * 3, config={"method": method})
+        first, *epochs = record.epochs
+        told = [one.model_copy(update={"pairs": many}) for one, many in zip(epochs, pairs, strict=True)]
+        return record.model_copy(update={"epochs": [first, *told]})
+
+    known = records(
+        with_pairs("full", 0, "dpo", None, 0.1, 700, 900),
+        with_pairs("full", 1, "dpo", None, 0.1, 800, 1200),
+        with_pairs("paper", 0, "trajectory-dpo", {"rank": 4}, None, 8, 8),
+    )
+    lines = learned_table(PLAN, known)
+    row = "| full method | pairs: contrast and correction | 900 (700 to 1,200) | all weights | 2e-05, last norm 0.1 |"
+    assert row in lines
+    assert "| the paper's recipe | pairs of whole episodes | 8 (8 to 8) | LoRA of rank 4 | 2e-05 |" in lines
+    assert f"| w/o anchor |{f' {MISSING} |' * 4}" in lines
+    assert "An optimizer step takes 32 of them" in " ".join(document(PLAN, known).split())
+    silent = made("full", 0, "train", epochs=["1"])
+    assert "An optimizer step" not in document(PLAN, records(silent))
+
+
+def test_units_that_took_long_and_what_files_do_not_tell_are_told(made: Made) -> None:
+    long = made("full", 0, "train", epochs=["1"]).seconds.model_copy(update={"whole": 2460.0})
+    told: dict[str, Any] = {
+        **made("full", 0, "new-seeds", "1").machine,
+        "model": "A Processor",
+        "threads": "1",
+        "preloaded": "fast.so",
+    }
+    known = records(
+        made("full", 0, "train", epochs=["1"], seconds=long, critics=["oracle-2"], code=["a" * 64, "b" * 64]),
+        made("full", 1, "train", epochs=["1"]),
+        made("full", 0, "new-seeds", "1", machine=told),
+    )
+    text = " ".join("\n".join(unit_lines(known)).split())
+    assert "1 of 3 took longer: `full/seed-0/train`." in text
+    assert "3 digests below" in text
+    assert "2 of 3 files name neither the processor's model nor libraries that were preloaded" in text
+    assert "1 of 2 trainings do not name the version of their critic" in text
+    assert "- 2 processors, Linux, Python 3.12, torch 2.13" in text
+    assert "- 2 processors, A Processor, 1 thread a process, preloaded fast.so, Linux, Python 3.12, torch 2.13" in text
+    new = unit_lines(records(made("full", 0, "new-seeds", "1", machine=told)))
+    assert "0 of 1 took longer." in " ".join(new)
+    assert "noted" not in " ".join(new)
+
+
+def test_a_machine_is_told_by_its_processor_and_by_what_was_preloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nmodel name\t: A Processor @ 2.20GHz\nprocessor\t: 1\nmodel name\t: B\n")
+    assert processor_model(told) == "A Processor @ 2.20GHz"
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert processor_model(tmp_path / "nothing") is None
+    assert [preloaded(one) for one in ("", " ", "/a/b/fast.so", "fast.so:/c/d.so /e.so")] == [
+        None,
+        None,
+        "fast.so",
+        "fast.so d.so e.so",
+    ]
+    monkeypatch.setenv("LD_PRELOAD", "")
+    assert {"model", "preloaded", "processors", "threads"} <= machine().keys()
 
 
 # ------------------------------------------------------------------------------------------------------ pictures

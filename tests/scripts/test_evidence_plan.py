@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from evidence.plan import ARMS, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
+from evidence import plan as planning
+from evidence.plan import ARMS, MOST, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
+from evidence.record import read_all
 from evidence.units import Unit, command, needs, phase_of, queue
 
 from collab.config import override
@@ -120,3 +122,16 @@ def test_all_teams_sample_alike_and_are_trained_as_what_sampled() -> None:
     assert {"run.agents.*.sampling.temperature=1.5", "dpo.temperature=1.5"} <= set(given(trained, "--set"))
     cold = given(command(PLAN, Unit(arm="full", seed=0, phase="new-seeds-cold"), WORK), "--set")
     assert cold == [*given(played, "--set"), "agents.*.sampling.temperature=0.3"]
+
+
+def test_what_the_plan_says_of_minutes_is_what_the_committed_units_took() -> None:
+    known = read_all(root() / "docs" / "results" / "units", PLAN)
+    took = {unit: record.seconds.whole / 60 for unit, record in known.items() if record.epochs}
+    phone, pages = ({unit: took[unit] for unit in took if unit.phase == phase} for phase in ("train", "continual"))
+    full = [minutes for unit, minutes in phone.items() if unit.arm == "full"]
+    long, long_on_pages = (sum(minutes > MOST for minutes in those.values()) for those in (phone, pages))
+    text = " ".join((planning.__doc__ or "").split())
+    assert f"Two epochs of the full method took {min(full):.0f} to {max(full):.0f} minutes." in text
+    assert f"{long} of {len(phone)} trainings on the phone took more than 40 minutes" in text
+    assert f"and {long_on_pages} of {len(pages)} on the pages." in text
+    assert f"two epochs of 800 steps there took {min(pages.values()):.0f} to {max(pages.values()):.0f} minutes." in text
