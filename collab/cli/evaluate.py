@@ -148,6 +148,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
 
 def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None:
     """Play runs one after the other within one budget; why they stopped, None when all are over."""
+    from collab.collector import USED_UP
     from collab.series import left_of
 
     budget = runs[0].config.budget
@@ -165,7 +166,7 @@ def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None
             return result.stopped
         left = left_of(budget, result.progress)
         if left is None and run is not runs[-1]:
-            return result.progress.exceeded(budget)
+            return USED_UP
         budget = left or budget
     return None
 

@@ -74,7 +74,7 @@ class LanguageAdversary:
     Args:
         model: is not closed.
         texts: templates, see `read_adversary_prompts`.
-        context_tokens: of prompt and reply together; what does not fit is not asked.
+        context_tokens: of prompt, reply and a chat's frame together; what does not fit is not asked.
         call_s: limit of one call in seconds, retries included and waiting in line not.
 
     Raises:

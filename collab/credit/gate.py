@@ -5,8 +5,8 @@
 
 A calibration belongs to a critic by its digest: another prompt, model or temperature is another critic, and what was
 measured of the first says nothing of it. An AUC is of the scores that were given, so it counts only where few are
-missing. The oracle needs none: the steps of a calibration have their worth from it, which is told against the
-environment's own solution, one way of several.
+missing. The oracle needs none: the steps of a calibration have their worth from it. What it says is what shortens the
+environment's own solution, which is one way of several.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEW = 50
 """Scores below which an AUC is told as a rough measure: its standard error is then about 0.08 or more at chance."""
 
 
-def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
+def last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
     """The one of a critic that was begun last and is finished; None when there is none.
 
     What cannot be read is passed over where it is of another critic, or where this one has another that can be read.
@@ -39,6 +39,7 @@ def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
     Args:
         folder: of calibrations, or a calibration itself; it need not be there.
         digest: of the critic as it is now, see `CalibrationRecord.digest`.
+        environment: label of the one that it is to have been measured in; None for any.
 
     Raises:
         RunFormatError: one in the folder cannot be read, it may be of this critic, and there is no other.
@@ -53,7 +54,8 @@ def last_calibration(folder: Path, digest: str) -> CalibrationRecord | None:
             mine += [record] if record.digest == digest and record.numbers is not None else []
     if spoilt and not mine:
         raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
-    return max(mine, key=lambda record: record.created, default=None)
+    fitting = (record for record in mine if environment in (None, record.environment))
+    return max(fitting, key=lambda record: record.created, default=None)
 
 
 def _told_digest(path: Path) -> str | None:

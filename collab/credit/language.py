@@ -74,8 +74,8 @@ class LanguageCritic:
         room = prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
         if room < 1 or history < 0:
             raise ConfigError(
-                f"critic llm: context_tokens {context_tokens} must leave room for a prompt beside max_tokens "
-                f"{sampling.max_tokens} and a chat's frame (48 tokens), history {history} be at least 0"
+                f"critic llm: context_tokens {context_tokens} must be above {context_tokens - room}, which a reply of "
+                f"max_tokens {sampling.max_tokens} and a chat's frame take; history {history} must be at least 0"
             )
         self._model, self._prompts, self._sampling = model, CriticPrompts(texts), sampling
         self._per, self._scored, self._permute = per, score, permute

@@ -100,7 +100,7 @@ async def pair_up(
         concurrency: steps about which the adversary is asked at the same time.
 
     Raises:
-        OutOfPatience: ten steps in a row could not be asked about.
+        OutOfPatience: asking, or trying the answers, failed for ten steps in a row.
         RunFormatError: the run was recorded in another version of the environment.
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
@@ -154,7 +154,7 @@ def _until_error(judged: list[tuple[Case, JudgedStep]], recipe: Recipe) -> tuple
 
 
 class OutOfPatience(RunError):
-    """Nobody could be asked about so many steps in a row; says why not about the last. What was answered is kept."""
+    """Asking, or trying the answers, failed for so many steps in a row; says why for the last. Answers are kept."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,7 +194,8 @@ class _Asking:
                 self.in_a_row += 1
                 if self.in_a_row == PATIENCE:
                     self.ended = OutOfPatience(
-                        f"{PATIENCE} steps in a row got no worse sides, the last: {redact(str(failure))}"
+                        f"asking for worse sides, or trying them, failed for {PATIENCE} steps in a row, the last: "
+                        f"{redact(str(failure))}"
                     )
                 return Negatives(negatives={}, spent=total(paid))
         if cells:

@@ -44,10 +44,13 @@ async def admitted(config: MarlConfig, *, calibrations: Path = FOLDER, anyway: b
         found = _calibration(bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT)
     finally:
         await bench.close()
+    label = "" if found is None else await _label(config)
+    if found is not None and found.environment != label:
+        found = last_calibration(calibrations, bench.digest, label) or found
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
-        cautions = await _other_world(found, config) + _elsewhere(found, config)
+        cautions = _other_world(found, label) + _elsewhere(found, config)
         return f"calibrated {found.created}: {told(found)}{cautions}"
     if kind in EXEMPT:
         return "needs no calibration: it scores against the environment's own solution"
@@ -64,13 +67,17 @@ def _calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecor
         return None
 
 
-async def _other_world(found: CalibrationRecord, config: MarlConfig) -> str:
-    """What to know of a calibration in another environment than is trained in: it stops nobody."""
+async def _label(config: MarlConfig) -> str:
+    """Of the environment that is trained in."""
     suite = build_suite(config.run)
     try:
-        label = suite.label
+        return suite.label
     finally:
         await suite.close()
+
+
+def _other_world(found: CalibrationRecord, label: str) -> str:
+    """What to know of a calibration in another environment than is trained in: it stops nobody."""
     if label == found.environment:
         return ""
     return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"

@@ -109,7 +109,8 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     """Why an epoch cannot be learned from, where a critic judged less than half of it; else None.
 
     It may not have been reached, have answered without a score, or not have been asked for want of room; what counts is
-    their sum, and the message says most about what most of them have in common.
+    their sum. Who goes on asks again only about steps for which it was not reached: where these decide, nothing else is
+    left to do, and the message names them first.
     """
     judged, failed = list(labels.judged.values()), list(labels.failed.values())
     silent = [one for one in judged if one.silent]
@@ -117,25 +118,24 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     steps = len(failed) + len(judged)
     if 2 * (len(failed) + len(silent) + len(long)) <= steps:
         return None
-    causes = {
-        f"{len(long)} of {steps} steps do not fit into the critic's context": len(long),
-        f"the critic gave no score about {len(silent)} of {steps} steps": len(silent),
-        f"the critic could not be asked about {len(failed)} of {steps} steps": len(failed),
-    }
-    first, *others = sorted((cause for cause, count in causes.items() if count), key=causes.__getitem__, reverse=True)
-    if causes[first] == len(long):
+    too_long = (len(long), f"{len(long)} of {steps} steps do not fit into the critic's context")
+    mute = (len(silent), f"the critic gave no score about {len(silent)} of {steps} steps")
+    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {steps} steps")
+    if 2 * (len(silent) + len(long)) <= steps:
+        causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
+    elif len(long) >= len(silent):
+        causes = [too_long, mute, unreached]
         more = (
             "begin another training with a larger context_tokens in the critic's agents file, or with a smaller "
             "history there"
         )
-    elif causes[first] == len(silent):
+    else:
+        causes = [mute, too_long, unreached]
         more = (
             f"{last_reply(silent[-1])}; begin another training with another critic, or remove {out / LABELS / NAME} to "
             "have this one asked again"
         )
-    else:
-        more = f"the last: {failed[-1].message}"
-    return "; ".join([", ".join([first, *others]), more])
+    return "; ".join([", ".join(told for count, told in causes if count), more])
 
 
 def _is_too_long(one: Judgement) -> bool:
@@ -144,12 +144,12 @@ def _is_too_long(one: Judgement) -> bool:
 
 
 def _mostly_unasked(made: Paired) -> str | None:
-    """Why pairs are not learned from, where less than half of the steps got worse sides; None where more did."""
+    """Why pairs are not learned from, where asking the adversary failed for more than half of the steps; else None."""
     failed = sum(made.failed.values())
     if 2 * failed <= made.asked:
         return None
     causes = ", ".join(f"{count} {name}" for name, count in made.failed.items())
-    return f"worse sides could not be made up, or not be tried, for {failed} of {made.asked} steps ({causes})"
+    return f"asking the adversary, or trying its answers, failed for {failed} of {made.asked} steps ({causes})"
 
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
@@ -188,7 +188,8 @@ async def pair(loop: Loop, run: RunConfig, out: Path, played: Sequence[Trajector
     """Pair a judged rollout, or read the pairs that are there.
 
     Raises:
-        Halted: ten steps in a row could not be asked about, or most; what was answered is kept.
+        Halted: asking the adversary, or trying its answers, failed for ten steps in a row, or for most; what was
+            answered is kept.
         EnvironmentFailure, ModelFailure: whoever is to be asked cannot be reached.
         StoreFailure: the pairs cannot be written.
     """

@@ -78,26 +78,21 @@ class Trace:
     _told: str = ""
     _now: tuple[int, str] = (0, "")
 
-    def seen(self, progress: Progress | None, function: str) -> tuple[int, str]:
-        """Count a call; returns the part that it belongs to, until the next one begins."""
+    def seen(self, progress: Progress | None, function: str) -> Point:
+        """Count a call; returns which one it is."""
         if progress is not None and progress.part != self._told:
             self._told = progress.part
             self._now = (progress.epoch, progress.part)
         elif self._told == TRAINING and function in _BEGINS:
             self._now = (self._now[0], _BEGINS[function])
-        self.parts.setdefault(self._now, Counter())[function] += 1
-        return self._now
+        calls, (epoch, part) = self.parts.setdefault(self._now, Counter()), self._now
+        calls[function] = number = calls[function] + 1
+        return Point(epoch=epoch, part=part, function=function, call=number)
 
-    def has_come_to(self, point: Point, now: tuple[int, str], function: str) -> bool:
-        """Whether the call that was seen last is that of a point, or the first one behind its part."""
-        part = (point.epoch, point.part)
-        if now == part:
-            return function == point.function and self.parts[part][function] == point.call
-        return part in self.parts and _whole(now) != _whole(part)
-
-    def place(self, now: tuple[int, str], function: str) -> Point:
-        """The call that was seen last, as a point."""
-        return Point(epoch=now[0], part=now[1], function=function, call=self.parts[now][function])
+    def has_come_to(self, point: Point, call: Point) -> bool:
+        """Whether a call that was seen is that of a point, or the first one behind its part."""
+        now, part = (call.epoch, call.part), (point.epoch, point.part)
+        return call == point if now == part else part in self.parts and _whole(now) != _whole(part)
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[Point]:
@@ -179,10 +174,10 @@ def live(config: MarlConfig, out: Path, log: Path, point: Point | None, *, threa
         trace, dying = Trace(), threading.Lock()
 
         def seen(progress: Progress | None, function: str) -> None:
-            now = trace.seen(progress, function)
-            if point is not None and trace.has_come_to(point, now, function):
+            call = trace.seen(progress, function)
+            if point is not None and trace.has_come_to(point, call):
                 dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
-                told.write_text(json.dumps(asdict(trace.place(now, function))), encoding="utf-8")
+                told.write_text(json.dumps(asdict(call)), encoding="utf-8")
                 os.kill(os.getpid(), signal.SIGKILL)
 
         _train(config, out, seen, threads)

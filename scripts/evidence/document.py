@@ -69,11 +69,12 @@ _GAINS = """Nats by which a chosen reply became likelier than under the referenc
 logged steps; "alarm" where at some logged step chosen replies had lost two nats or more while the margin grew. Then the
 margin came from rejected replies, and what was learned may have cost what was known.
 """
-_LEARNS = """What trainings learned from, and how much of it there was in an epoch, with older epochs' rows where there
-are any and without replies that are only held on to. Sources of pairs can be mixed (`pairs` of a method; the ablation
-`mixed-pairs`); that is an option of the method and no arm of this page. """
-_STEPS = """An optimizer step takes {rows} of them, or as many pairs of whole episodes as have so many chosen replies;
-how many steps there were is not noted."""
+_LEARNS = """What trainings learned from, and how much of it there was in an epoch, without replies that are only held
+on to. Where training goes on on the pages, rows of older epochs are among them, held-on-to replies included. Sources
+of pairs can be mixed (`pairs` of a method; the ablation `mixed-pairs`); that is an option of the method and no arm of
+this page. """
+_STEPS = """An optimizer step takes {rows} rows at most, replies that are held on to among them, or as many pairs of
+whole episodes as have so many chosen replies; how many steps there were is not noted."""
 _PICTURES = {
     "success.svg": ("Success on the held-out seed", "percent of tasks, by epoch", success_curves),
     "likelihood.svg": ("What training does to chosen replies", "nats above the reference", likelihood_curves),

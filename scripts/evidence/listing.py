@@ -18,7 +18,7 @@ with them the hash. `collab verify-resume` proves exact repetition on a machine;
 not claimed.
 """
 _CODE = """Code is the SHA-256 of the package's sources in each process that worked on a unit: {codes} below. What is
-compared with today, before units are set side by side, is commands and configurations; code is told, not compared.
+compared with today, before units are set side by side, is commands and configurations, and not code.
 """
 _MINUTES = """Minutes are by the clock on the wall, while the machine had other work, too. A unit is meant to take
 {most:g} at most; {long} of {units} took longer{names}. Units were computed on several machines, AMD's and Intel's, some
@@ -68,7 +68,8 @@ def _silent(records: Records) -> str:
     """What files do not tell that newer ones do."""
     units, trainings = list(records.values()), [record for record in records.values() if record.epochs]
     nameless = sum("model" not in record.machine for record in units)
-    unjudged = sum(record.critics is None for record in trainings)
+    judged = [record for record in trainings if record.config.get("method", {}).get("objective") != "trajectory-dpo"]
+    unjudged = sum(record.critics is None for record in judged)
     told = []
     if nameless:
         told.append(
@@ -76,7 +77,7 @@ def _silent(records: Records) -> str:
             "(`LD_PRELOAD`)"
         )
     if unjudged:
-        told.append(f"{unjudged} of {len(trainings)} trainings do not name the version of their critic")
+        told.append(f"{unjudged} of {len(judged)} trainings that a critic judged do not name its version")
     return f"{'; '.join(told)}: they were written before that was noted." if told else ""
 
 

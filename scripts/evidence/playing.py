@@ -6,8 +6,9 @@ the union of all their intervals. The rest of the time that was played is everyt
 
 An environment is at work while it resets (a process that takes a run up replays what was recorded, too), while it takes
 a picture of a screen, and while it executes an action. The log says when each of these ended and how long it took. It
-does not say this of the reset of an episode that was cut off, nor of a step that broke; and opening an environment is
-not part of any episode. Times of the log are cut to milliseconds: what is shorter and ends in the same one counts once.
+does not say this of the reset of an episode that was cut off, nor of a step that broke; opening an environment is not
+part of any episode; and where a step waits to be admitted after its picture was taken, waiting counts. Times of the log
+are cut to milliseconds: what is shorter and ends in the same one counts once.
 """
 
 from __future__ import annotations

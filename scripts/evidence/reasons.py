@@ -19,6 +19,8 @@ from evidence.record import Records, UnitRecord
 
 STILL = 0.1
 """Nats: a training that never changed its chosen replies by more is said to have hardly moved them."""
+ALIKE = 3.0
+"""Points: trainings whose success lies no farther apart are said to do alike."""
 NAMED = 3
 """Pages, those that won most."""
 _FILLER = TextWrapper(width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -26,11 +28,13 @@ _FILLER = TextWrapper(width=120, subsequent_indent="  ", break_long_words=False,
 _ALIKE = """The trainings do alike: they solve {rates} %, and two of them differ in {apart} of {all} instances. So it is
 not that one of them failed."""
 _LUCK = """The untrained team was played hot once, and that one play is in every difference to it: what luck its
-sampling had, all of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}), and
-yet two trainings of one of these arms differ in {apart} of {all} instances. Their {count} trainings solve {least:.1f}
-to {most:.1f} %, by arm {means} in the mean, where the untrained team solves {own:.1f}. So its one play may have been
-lucky by some points; or these trainings cost something that the likelihood of chosen replies does not show. The records
-do not decide it: sampling is seeded, too, and the untrained team was not played with other seeds."""
+sampling had, all of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}),
+and yet two trainings of one of these arms differ in {apart} of {all} instances. Their {count} trainings solve
+{least:.1f} to {most:.1f} %, by arm {means} in the mean, where the untrained team solves {own:.1f}. So its one play
+may have been lucky by some points; or these trainings cost something that the likelihood of chosen replies does not
+show. These records do not decide it: sampling is seeded, too, and on these instances the untrained team was not
+played with another seed. On others that recipes were chosen on it did worse ([how the recipe came about](recipe.md)
+has the figures)."""
 _HEAT = """The gain is where the policy is hot. Cold, the untrained team solves {cold:.1f} %, {heat:+.1f} points over
 itself hot; the full method solves {full:.1f} hot and {full_cold:.1f} cold, {gained:+.1f} over the untrained team there.
 What it won may be, for the most part, what heat had cost."""
@@ -41,9 +45,10 @@ _SPREAD = (
 )
 _PAGES = """Of {all} pages {never} are not solved once, before or after; {part:.0%} of what is gained is on {most} pages
 ({named} points there), and {worse} pages are solved less often than before."""
-_ALARMS = """In the first epoch on the pages {alarmed} of {all} trainings raise the alarm that is told of below: their
-chosen replies end at {early} nats from the reference, after the last epoch at {late}. So one epoch of two may have
-taught little. The rate was halved for the sake of what was known before, as is told above."""
+_ALARMS = """In the first epoch on the pages {alarmed} of {all} trainings raise the alarm that is told of below.
+Chosen replies of all trainings there end that epoch at {early} nats from the reference, and the last one at {late}.
+So one epoch of two may have taught little. The rate was halved for the sake of what was known before, as is told
+above."""
 
 Outcomes: TypeAlias = Mapping[tuple[str, int], bool]
 """Task and instance seed → whether it was solved."""
@@ -79,7 +84,10 @@ def _new_seeds(plan: Plan, records: Records, goal: Goal) -> list[str]:
     (base,) = (outcomes(one) for one in records_of(plan, records, goal.first))
     full = [outcomes(one) for one in records_of(plan, records, goal.second)]
     rates = _enumerated(f"{_rate(one):.1f}" for one in full)
-    points = [_ALIKE.format(rates=rates, apart=_span(_apart(full)), all=len(base)), *_luck(plan, records, base)]
+    solved = [_rate(one) for one in full]
+    alike = max(solved) - min(solved) <= ALIKE
+    points = [_ALIKE.format(rates=rates, apart=_span(_apart(full)), all=len(base))] if alike else []
+    points += _luck(plan, records, base)
     if _done(plan, records, (_COLD, _FULL_COLD)):
         points += _heat(plan, records, base, full)
     return points
@@ -91,7 +99,9 @@ def _luck(plan: Plan, records: Records, base: Outcomes) -> list[str]:
     played = {
         arm: [outcomes(one) for one in records_of(plan, records, Spot(arm=arm, phase="new-seeds"))]
         for arm in plan.arms
-        if plan.arms[arm].graph == graph and _is_still(plan, records, arm)
+        if plan.arms[arm].graph == graph
+        and _is_still(plan, records, arm)
+        and _done(plan, records, [Spot(arm=arm, phase="new-seeds")])
     }
     apart = [count for those in played.values() for count in _apart(those)]
     if not apart:
@@ -121,19 +131,20 @@ def _heat(plan: Plan, records: Records, base: Outcomes, full: Sequence[Outcomes]
     if both is None:
         return []
     solved = {instance for one in (base, cold, *full, *full_cold) for instance in one if one[instance]}
+    hot, gained = mean(_rate(one) for one in full) - _rate(base), 100 * both.difference
     told = _HEAT.format(
         cold=_rate(cold),
         heat=_rate(cold) - _rate(base),
         full=mean(_rate(one) for one in full),
         full_cold=mean(_rate(one) for one in full_cold),
-        gained=100 * both.difference,
+        gained=gained,
     )
     tasks = {task for task, _ in base}
     unsolved = tasks - {task for task, _ in solved}
     never = _NEVER.format(
         all=len(base), never=len(base.keys() - solved), tasks=len(tasks), unsolved=len(unsolved) or "none"
     )
-    return [told, never]
+    return [told, never] if 2 * gained <= hot else [never]
 
 
 def _is_still(plan: Plan, records: Records, arm: str) -> bool:
@@ -179,7 +190,7 @@ def _pages(plan: Plan, records: Records, goal: Goal) -> list[str]:
         told = _PAGES.format(
             all=len(pages),
             never=sum(early[page] == late[page] == 0 for page in pages),
-            part=sum(won[page] for page in most) / sum(won.values()),
+            part=sum(won[page] for page in most) / sum(gain for gain in won.values() if gain > 0),
             most=len(most),
             named=", ".join(f"`{page}` {won[page]:+.0f}" for page in most),
             worse=sum(won[page] < 0 for page in pages),

@@ -8,17 +8,20 @@ from evidence.figures import MISSING, Spot, records_of, table, units_of
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord
 
-_PARTS_ARE = """Minutes are of the whole. Playing is of rollouts and evaluations; critic and adversary judge and prepare
-what was played, training is optimizer steps, other is what lies between. """
+_PARTS_ARE = """Minutes are those of a whole unit. Playing is rollouts and evaluations, critic and adversary are what
+judging and making worse sides took beside them, training is optimizer steps, other is what is left: loading, writing,
+and what lies between. """
 _DIVIDED_ARE = """Environment is the part of playing in which at least one environment was at work (agents of other
 episodes may have spoken meanwhile), inference is the rest of playing."""
-_UNDIVIDED_IS = """How playing, in which loading is counted here, is divided between environments and agents these files
-do not tell; `--quick` tells it of its own units."""
+_UNDIVIDED_IS = """Files of units that were done before it was measured do not tell how playing, in which they count
+loading, is divided between environments and agents; `--quick` tells it of its own units. """
 
 
 def time_words(records: Records) -> str:
     """What the columns of `time_table` are."""
-    return _PARTS_ARE + (_DIVIDED_ARE if divided(records) else _UNDIVIDED_IS)
+    undivided = any(record.seconds.environment is None for record in records.values())
+    told = _PARTS_ARE + (_UNDIVIDED_IS if undivided else "") + (_DIVIDED_ARE if divided(records) else "")
+    return told.strip()
 
 
 def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str]:

@@ -41,7 +41,7 @@ def test_each_kind_gives_its_critic() -> None:
         ("llm", {"per": "episode"}, "'step' or 'round'"),
         ("llm", {"model": "gpt-4o"}, "model"),
         ("outcome", {"repeat": True}, "repeat"),
-        ("llm", {"context_tokens": 10}, "must leave room for a prompt"),
+        ("llm", {"context_tokens": 10}, "must be above 2096"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(kind: str, options: dict[str, Any], told: str) -> None:

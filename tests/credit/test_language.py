@@ -25,7 +25,7 @@ from collab.models.fake_server import FakeServer, Fault
 from collab.models.openai import OpenAIModel
 from collab.models.rehearsal import RehearsalModel
 from collab.models.scripted import ScriptedModel
-from collab.types import CellRef, Sampling
+from collab.types import CellRef, Prompt, Sampling
 
 TEXTS = read_critic_prompts(root() / "prompts" / "critic")
 Asked = list[dict[str, Any]]
@@ -369,6 +369,19 @@ def test_history_gives_way_before_the_step_does(case: Case) -> None:
     assert judgement.missing[TOO_LONG] == sum(cell.action is not None for cell in case.matrix)
 
 
+def test_a_question_leaves_room_for_a_reply_and_a_chats_frame(case: Case) -> None:
+    model, sampling, frame = Counting(), Sampling(max_tokens=100), 48
+
+    def asked(context_tokens: int) -> list[Prompt]:
+        critic = LanguageCritic(model=model, texts=TEXTS, sampling=sampling, history=0, context_tokens=context_tokens)
+        return critic.prompts(case)
+
+    (prompt,) = asked(50_000)
+    least = model.count_tokens(prompt.system) + model.count_tokens(prompt.user) + 100 + frame
+    assert asked(least) == [prompt]
+    assert asked(least - 1) == []
+
+
 def test_a_half_character_is_not_sent(case: Case) -> None:
     spoilt = replace(case, task=replace(case.task, goal="Type \ud83d and 🎈."))
     prompt = CriticPrompts(TEXTS).prompt(spoilt, (), 0)
@@ -377,7 +390,7 @@ def test_a_half_character_is_not_sent(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"context_tokens": 2048}, "must leave room for a prompt"), ({"history": -1}, "at least 0")],
+    [({"context_tokens": 2096}, "must be above 2096"), ({"history": -1}, "at least 0")],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ConfigError, match=told):

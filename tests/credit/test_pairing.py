@@ -156,13 +156,13 @@ def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> N
         if id == f"{one.task.name}/0"
     }
     labels, gone = replace(judged(corridor), judged=judged_again), Gone(10**6)
-    with pytest.raises(OutOfPatience, match=r"10 steps in a row got no worse sides, the last: .*gone"):
+    with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
         made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 
 
 def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_begun(corridor: Any) -> None:
-    """Twelve steps at once: ten fail, and two whose answers take longer come to their end."""
+    """Four steps at once: ten fail, and two whose answers take longer come to their end."""
     suite, directory, trajectories = corridor
     again = [replace(one, id=f"{one.task.name}/{number}") for number in range(30) for one in trajectories]
     judged_again = {
@@ -182,10 +182,10 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
             answered.append(occasion)
             return await super().propose(occasion)
 
-    with pytest.raises(OutOfPatience, match=r"10 steps in a row got no worse sides, the last: .*gone"):
+    with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
         made((suite, directory, again), replace(judged(corridor), judged=judged_again), Recipe(), Slow(), concurrency=4)
     assert {one.case.key for one in answered} == {key for key, is_slow in steps.items() if is_slow}
-    assert len(steps) <= 2 + 10 + 4 < len(again)
+    assert len(steps) <= 2 + 10 + 1 < len(judged_again)
 
 
 def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corridor: Any, tmp_path: Path) -> None:

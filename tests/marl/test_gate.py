@@ -26,7 +26,13 @@ from collab.marl.school import small_training
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
 
 
-def calibrate(folder: Path, config: MarlConfig, auc: float, environment: str = "fake[corridor]") -> Path:
+def calibrate(
+    folder: Path,
+    config: MarlConfig,
+    auc: float,
+    environment: str = "fake[corridor]",
+    created: str = "2026-01-01T00:00:00.000Z",
+) -> Path:
     """Write down that the critic of a training was measured with this AUC; returns the folder of calibrations."""
     bench = Bench.of(config.method.critic, config.critic, config.critic_texts)
     numbers = Calibration(
@@ -51,11 +57,12 @@ def calibrate(folder: Path, config: MarlConfig, auc: float, environment: str = "
         config={"critic": config.critic.model_dump(mode="json")},
         environment=environment,
         environment_version="1",
-        created="2026-01-01T00:00:00.000Z",
+        created=created,
         numbers=numbers,
     )
-    (folder / "one").mkdir(parents=True)
-    write_record(folder / "one", record)
+    place = folder / created[:10]
+    place.mkdir(parents=True)
+    write_record(place, record)
     return folder
 
 
@@ -92,7 +99,7 @@ def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None
     (tmp_path / "my library/agents/judge.yaml").write_text("kind: outcome\noptions: {replay: true}\n")
     config = asyncio.run(small_training(Library(own=tmp_path / "my library"), "critic=judge"))
     folder = calibrate(tmp_path / "my calibrations", configured("critic=critic-outcome"), 1.0)
-    (folder / "one").rename(folder / "judge")
+    (folder / "2026-01-01").rename(folder / "judge")
     with pytest.raises(ConfigError) as refused:
         known(config, folder)
     command = shlex.split(str(refused.value).partition("make one with: ")[2].partition(", or let it judge")[0])
@@ -141,6 +148,15 @@ def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configure
         ", on 3 steps of mobile-miniwob; warning: that is not fake[corridor], which is trained in: how well it judges "
         "there was not measured"
     )
+
+
+def test_what_was_measured_in_the_environment_that_is_trained_in_counts_before_later_ones(
+    configured, tmp_path: Path
+) -> None:
+    config = configured("critic=critic-outcome", "least_auc=0.8")
+    calibrate(tmp_path, config, 0.9)
+    calibrate(tmp_path, config, 0.5, "mobile-miniwob", "2026-02-02T00:00:00.000Z")
+    assert known(config, tmp_path).endswith("on 3 steps of fake[corridor]")
 
 
 def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:

@@ -258,6 +258,34 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
         asyncio.run(judge(process(configured(), tmp_path), run, out, played))
 
 
+def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
+    configured,
+    process,
+    rehearsed: tuple[RunConfig, Path],
+    epoch: EpochFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many were too long as were judged, and two more could not be asked about: going on is enough."""
+    (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
+    every = [case for one in played for case in cases(one, build_suite(run).space)]
+    many = (len(every) - 2) // 2
+    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+        for number, case in enumerate(every):
+            word = Word.none(TOO_LONG) if number < many else Word(score=1.0)
+            if number < len(every) - 2:
+                writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
+            else:
+                writer.fail(case, ModelFailure("the server is gone"))
+    monkeypatch.setattr("collab.marl.judge._is_left", lambda *asked: False)
+    told = (
+        rf"could not be asked about 2 of {len(every)} steps, {many} of {len(every)} steps do not fit into the critic's "
+        "context; the last: the server is gone"
+    )
+    with pytest.raises(Halted, match=told):
+        asyncio.run(judge(process(configured(), tmp_path), run, out, played))
+
+
 def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
 ) -> None:
@@ -297,7 +325,7 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
         patched.setattr(SamplerAdversary, "propose", refuse)
         with pytest.raises(
             Halted,
-            match=r"worse sides could not be made up, or not be tried, for (\d+) of \1 steps \(\1 ModelFailure\)",
+            match=r"asking the adversary, or trying its answers, failed for (\d+) of \1 steps \(\1 ModelFailure\)",
         ):
             asyncio.run(pair(loop, run, out, played, labels))
     assert pair_names(out) == []

@@ -87,7 +87,7 @@ def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
         trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
         for number, function in enumerate(functions, start=1):
             progress.part = "evaluation" if number == len(functions) else "training"
-            if trace.has_come_to(point, trace.seen(progress, function), function):
+            if trace.has_come_to(point, trace.seen(progress, function)):
                 return number
         return None
 

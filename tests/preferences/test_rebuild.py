@@ -459,7 +459,9 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
     gone = made(run, library, adversary="gone")
     assert gone.stored is None
     assert gone.stopped is not None
-    assert re.match(r"10 steps in a row got no worse sides, the last: .*scripted", gone.stopped)
+    assert re.match(
+        r"asking for worse sides, or trying them, failed for 10 steps in a row, the last: .*scripted", gone.stopped
+    )
     assert pair_names(run) == []
 
 
