@@ -13,6 +13,7 @@ from evidence.curves import likelihood_curves, success_curves, to_svg
 from evidence.figures import (
     MISSING,
     ablation_table,
+    filled,
     learned_table,
     likelihood_table,
     main_table,
@@ -20,7 +21,7 @@ from evidence.figures import (
     transfer_table,
 )
 from evidence.goals import beside, goal_table
-from evidence.listing import filled, unit_lines
+from evidence.listing import unit_lines
 from evidence.plan import Plan
 from evidence.reasons import reasons
 from evidence.record import Records, UnitRecord

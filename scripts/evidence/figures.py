@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from collab.comparison import Comparison, compare_trainings
 from collab.evaluation import Report, summarise, wilson
@@ -22,6 +23,8 @@ from evidence.units import Unit, queue
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
+WIDTH = 120
+"""Characters of a line of prose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,15 @@ def partly(plan: Plan, records: Records, first: Spot, second: Spot) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table in Markdown."""
     return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+
+
+def filled(text: str, hanging: str = "") -> list[str]:
+    """Lines of prose.
+
+    Args:
+        hanging: what lines behind the first begin with.
+    """
+    return wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
 def main_table(plan: Plan, records: Records) -> list[str]:

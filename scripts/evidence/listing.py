@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from textwrap import wrap
 
-from evidence.figures import MISSING, table
+from evidence.figures import MISSING, filled, table
 from evidence.plan import MOST
 from evidence.record import Records, UnitRecord
 
-WIDTH = 120
-"""Characters of a line of prose."""
 _AGAIN = """`python scripts/reproduce_tables.py` does what is missing, `--list` shows it. A unit that is done again
 plays the same instances; policies answer in batches here (`determinism: fast`), so a few replies may differ, and
 with them the hash. `collab verify-resume` proves exact repetition on a machine; that two machines give the same bits is
@@ -46,11 +43,6 @@ def unit_lines(records: Records) -> list[str]:
     machines = dict.fromkeys(_machine(record) for record in records.values())
     lines += ["", *table(["unit", "minutes", "run hash", "code"], rows), "", *(f"- {told}" for told in machines), ""]
     return [*lines, "```console", *_commands(records), "```", ""]
-
-
-def filled(text: str) -> list[str]:
-    """Prose in lines."""
-    return wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _code(records: Records) -> str:

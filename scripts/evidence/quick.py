@@ -5,8 +5,7 @@ from __future__ import annotations
 from collab.comparison import compare
 from collab.evaluation import Report, wilson
 from collab.tables import show_difference, show_share
-from evidence.figures import report, table
-from evidence.listing import filled
+from evidence.figures import filled, report, table
 from evidence.plan import Plan
 from evidence.record import Records
 from evidence.times import time_table, time_words

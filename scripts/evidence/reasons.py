@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import mean
-from textwrap import TextWrapper
 from typing import TypeAlias
 
-from evidence.figures import Spot, difference, records_of, units_of
+from evidence.figures import Spot, difference, filled, records_of, units_of
 from evidence.goals import Goal, goals, is_missed
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord
@@ -23,7 +22,6 @@ ALIKE = 3.0
 """Points: trainings whose success lies no farther apart are said to do alike."""
 NAMED = 3
 """Pages, those that won most."""
-_FILLER = TextWrapper(width=120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 _ALIKE = """The trainings do alike: they solve {rates} %, and two of them differ in {apart} of {all} instances. So it is
 not that one of them failed."""
@@ -66,7 +64,7 @@ def reasons(plan: Plan, records: Records) -> list[str]:
 
 
 def _listed(points: Iterable[str]) -> list[str]:
-    return [line for point in points for line in _FILLER.wrap(f"- {point}")]
+    return [line for point in points for line in filled(f"- {point}", hanging="  ")]
 
 
 def _done(plan: Plan, records: Records, spots: Iterable[Spot]) -> bool:

@@ -146,31 +146,31 @@ def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on
     assert {one.id for one in found.pairing.pairs} < {one.id for one in whole.pairing.pairs}
 
 
-def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> None:
-    suite, directory, trajectories = corridor
-    again = [replace(one, id=f"{one.task.name}/{number}") for number in range(10) for one in trajectories]
-    judged_again = {
+def repeated(recorded: Any, times: int) -> tuple[Any, Labels]:
+    """The same run with each task's first episode so many times, and what is said of them all."""
+    suite, directory, trajectories = recorded
+    again = [replace(one, id=f"{one.task.name}/{number}") for number in range(times) for one in trajectories]
+    labels = judged(recorded)
+    every = {
         (one.id, step): replace(first, rewards=replace(first.rewards, trajectory=one.id))
         for one in again
-        for (id, step), first in judged(corridor).judged.items()
+        for (id, step), first in labels.judged.items()
         if id == f"{one.task.name}/0"
     }
-    labels, gone = replace(judged(corridor), judged=judged_again), Gone(10**6)
+    return (suite, directory, again), replace(labels, judged=every)
+
+
+def test_an_adversary_that_is_gone_for_good_ends_the_pairing(corridor: Any) -> None:
+    recorded, labels = repeated(corridor, 10)
+    gone = Gone(10**6)
     with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
-        made((suite, directory, again), labels, Recipe(), gone, concurrency=1)
+        made(recorded, labels, Recipe(), gone, concurrency=1)
     assert 10**6 - gone.failures < 10 * 6 + 1  # ten steps, six cells each at most
 
 
 def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_begun(corridor: Any) -> None:
     """Four steps at once: ten fail, and two whose answers take longer come to their end."""
-    suite, directory, trajectories = corridor
-    again = [replace(one, id=f"{one.task.name}/{number}") for number in range(30) for one in trajectories]
-    judged_again = {
-        (one.id, step): replace(first, rewards=replace(first.rewards, trajectory=one.id))
-        for one in again
-        for (id, step), first in judged(corridor).judged.items()
-        if id == f"{one.task.name}/0"
-    }
+    recorded, labels = repeated(corridor, 30)
     steps, answered = dict[tuple[str, int], bool](), list[Occasion]()
 
     class Slow(SamplerAdversary):
@@ -183,9 +183,9 @@ def test_what_is_in_flight_when_patience_ends_is_waited_for_and_nothing_else_is_
             return await super().propose(occasion)
 
     with pytest.raises(OutOfPatience, match=r"failed for 10 steps in a row, the last: .*gone"):
-        made((suite, directory, again), replace(judged(corridor), judged=judged_again), Recipe(), Slow(), concurrency=4)
+        made(recorded, labels, Recipe(), Slow(), concurrency=4)
     assert {one.case.key for one in answered} == {key for key, is_slow in steps.items() if is_slow}
-    assert len(steps) <= 2 + 10 + 1 < len(judged_again)
+    assert len(steps) <= 2 + 10 + 1 < len(labels.judged)
 
 
 def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corridor: Any, tmp_path: Path) -> None:
