@@ -11,6 +11,7 @@ phone         SimPhone without rendering: a step is an action read from JSON, th
 distracted    The same with the presets daily and hostile, and with hostile in German.
 adb           The real uiautomator2 client asks a SimPhone for its hierarchy.
 miniwob       MiniWoB++ in a real Chromium: a click per step, elements and text, over all pages.
+start         `collab --help` in a fresh interpreter.
 deliberation  What the framework adds to twelve model calls: prompts, parsing, vote, log; the model is scripted and
               answers at once, the world is the fake one.
 
@@ -28,6 +29,8 @@ import os
 import platform
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -244,6 +247,15 @@ async def bench_miniwob(quick: bool) -> Figures:
     }
 
 
+async def bench_start(quick: bool) -> Figures:
+    """Seconds until the first thing that a new user types has answered."""
+    command = [sys.executable, "-c", "from collab.cli.start import run; run()", "--help"]
+    ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
+    ask()
+    times = [per_call_ms(ask, 1) for _ in range(5 if quick else 20)]
+    return {"help_ms": round(statistics.median(times))}
+
+
 REPLIES = [
     'Reason: The goal names another door.\nAction: {"action_type": "click", "index": 1}',
     'Reason: This is the door that the goal names.\nAction: {"action_type": "click", "index": 2}',
@@ -323,6 +335,7 @@ TARGETS: tuple[tuple[str, str, str, float, bool], ...] = (
     ("distracted", "hostile_steps_per_s", "steps/s", 3000, True),
     ("adb", "dump_ms", "ms", 60, False),
     ("miniwob", "median_steps_per_s", "steps/s", 250, True),
+    ("start", "help_ms", "ms", 500, False),
     ("deliberation", "step_ms", "ms", 3, False),
 )
 """Part, figure, unit, what is aimed at, whether more is better."""
@@ -333,6 +346,7 @@ PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
     "distracted": bench_distracted,
     "adb": bench_adb,
     "miniwob": bench_miniwob,
+    "start": bench_start,
     "deliberation": bench_deliberation,
 }
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from collab.cli.count_text import cause_lines, count_lines
 from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
-from collab.credit.language_prompt import TOO_LONG
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs
@@ -164,6 +163,8 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
 
 
 def _why_none(result: Rebuilt, head: PairHead) -> str:
+    from collab.credit.language_prompt import TOO_LONG
+
     if not result.counted:
         return "no episode counts, for all of them broke or are not finished"
     if TOO_LONG in result.missing and not head.counts:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import time
 import types
 import typing
 from types import SimpleNamespace
@@ -213,20 +212,3 @@ def test_labels_and_endings_read_back(made: SimpleNamespace) -> None:
         ),
     ):
         assert decode(encode(record(event))).event == event
-
-
-def test_a_step_of_twelve_cells_is_encoded_well_under_a_millisecond(made: SimpleNamespace) -> None:
-    step = made.step(0, screen=made.screen(count=40))
-    cells = tuple(made.cell(agent, round, step.executed) for round in range(3) for agent in ("a", "b", "c", "d"))
-    matrix = dataclasses.replace(step.matrix, utterances=cells, rounds=3)
-    event = StepRecorded(trajectory="t", attempt=0, step=dataclasses.replace(step, matrix=matrix))
-
-    def best_of(tries: int) -> float:
-        times = []
-        for _ in range(tries):
-            started = time.perf_counter()
-            encode(record(event))
-            times.append(time.perf_counter() - started)
-        return min(times)
-
-    assert best_of(50) < 0.001

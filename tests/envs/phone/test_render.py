@@ -1,6 +1,5 @@
 import io
 from dataclasses import replace
-from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -204,20 +203,6 @@ def test_the_systems_screens_draw_in_their_box_and_in_another_way(surface, role)
 def test_notifications_have_icons_beside_the_clock():
     told = render(screen(notifications=["Clock", "com.unknown"]))
     assert inside(changed(render(BARE), told), Box(52, 0, 500, 128))
-
-
-def test_a_frame_is_drawn_in_time():
-    rows = [
-        thing("list item", f"Row {n}", Box(0, 296 + 150 * n, 1080, 446 + 150 * n), n, value="note") for n in range(12)
-    ]
-    observation = screen(*rows, keyboard=True)
-    render(observation)
-    times = []
-    for _ in range(5):
-        start = perf_counter()
-        render(observation, marks=True)
-        times.append(perf_counter() - start)
-    assert min(times) < 0.1  # a quarter of that on an idle machine: the bench script has the figure
 
 
 # --------------------------------------------------------------------------------------------- numbered boxes

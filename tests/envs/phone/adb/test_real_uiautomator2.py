@@ -1,6 +1,5 @@
 """The real uiautomator2 client drives SimPhone."""
 
-import time
 import xml.etree.ElementTree as ElementTree
 
 import adbutils
@@ -136,13 +135,3 @@ def test_files_are_pushed_and_pulled(device, tmp_path):
     device.push(str(tmp_path / "a"), "/sdcard/Download/a")
     device.pull("/sdcard/Download/a", str(tmp_path / "b"))
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
-
-
-def test_a_dump_takes_at_most_60_ms(device):
-    device.app_start(SETTINGS, stop=True)
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
-        assert "Network &amp; internet" in device.dump_hierarchy()
-        times.append(time.perf_counter() - start)
-    assert sorted(times)[3] < 0.060  # the machine may be busy with other things: not every one counts
