@@ -219,6 +219,9 @@ class RunConfig(Definition):
     episodes: int = Field(ge=1)
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
+    sampling_seed: int | None = None
+    """Draws what agents say, apart from instances and graphs; None: `seed` does. Another one plays the same instances
+    with other luck."""
     split: SplitChoice | None = None
     """None when the tasks and the seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)

@@ -306,7 +306,8 @@ async def _play(
         succeeded=sum(episode.success for episode in finished),
     )
     watch(progress)
-    stage = Stage(suite=suite, seeds=Seeds(config.seed), limits=config.environment.limits, pictures=config.pictures)
+    seeds = Seeds(config.seed, config.sampling_seed)
+    stage = Stage(suite=suite, seeds=seeds, limits=config.environment.limits, pictures=config.pictures)
     with logging_to(path / "devices.log"):
         collection = await collect(
             left,

@@ -26,6 +26,8 @@ class Seeds:
     """
 
     run: int
+    sampling: int | None = None
+    """Draws what models say and nothing else: the same instances and graphs, with other luck. None: the run's seed."""
 
     def edges(self, epoch: int) -> int:
         """Seed of the graph that the whole epoch uses."""
@@ -46,11 +48,15 @@ class Seeds:
 
     def cell(self, epoch: int, task: str, episode: int, step: int, agent: str, round: int) -> int:
         """Seed of one model call."""
-        return derive(self.run, "cell", epoch, task, episode, step, agent, round)
+        return derive(self._sampled, "cell", epoch, task, episode, step, agent, round)
 
     def summary(self, epoch: int, task: str, episode: int, step: int) -> int:
         """Seed of the call that writes the summary before a step."""
-        return derive(self.run, "summary", epoch, task, episode, step)
+        return derive(self._sampled, "summary", epoch, task, episode, step)
+
+    @property
+    def _sampled(self) -> int:
+        return self.run if self.sampling is None else derive(self.run, "sampling", self.sampling)
 
 
 def generator(seed: int) -> random.Random:

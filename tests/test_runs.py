@@ -74,6 +74,18 @@ def test_same_seed_same_run_whatever_the_concurrency(library: Path, tmp_path: Pa
     assert hash_of(tmp_path / "one") != hash_of(tmp_path / "other")
 
 
+def test_the_same_instances_are_played_with_other_luck(library: Path, tmp_path: Path) -> None:
+    usual, other, again = (
+        play(library, tmp_path / name, settings=settings)
+        for name, settings in (("usual", []), ("other", ["sampling_seed=1"]), ("again", ["sampling_seed=1"]))
+    )
+    assert [(one.id, one.task) for one in usual.trajectories] == [(one.id, one.task) for one in other.trajectories]
+    first, second = (result.trajectories[0].steps[0].matrix for result in (usual, other))
+    assert first.edges == second.edges
+    assert all(one.seed != two.seed for one, two in zip(first, second, strict=True))
+    assert hash_of(tmp_path / "usual") != hash_of(tmp_path / "other") == hash_of(tmp_path / "again")
+
+
 def test_evaluation_draws_one_graph_per_task_whatever_the_team(library: Path, tmp_path: Path) -> None:
     def graphs(agents: str, out: str) -> dict[str, set[tuple[tuple[str, str], ...]]]:
         made = asyncio.run(

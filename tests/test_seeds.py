@@ -61,6 +61,16 @@ def test_cells_differ():
     assert len(cells) == 5 * 5 * 4 * 3
 
 
+def test_another_sampling_seed_changes_what_is_said_and_nothing_else():
+    plain, first, second = Seeds(7), Seeds(7, sampling=1), Seeds(7, sampling=2)
+    assert Seeds(7, sampling=None) == plain
+    for of_instance in (lambda s: s.task("t", 1), lambda s: s.edges(2), lambda s: s.task_edges("t")):
+        assert of_instance(plain) == of_instance(first)
+    for of_reply in (lambda s: s.cell(0, "t", 1, 2, "ada", 0), lambda s: s.summary(0, "t", 1, 2)):
+        replies = [of_reply(one) for one in (plain, first, second, Seeds(8, sampling=1))]
+        assert len(set(replies)) == len(replies), "nor do two run seeds share their luck"
+
+
 def test_generators_are_private():
     random.seed(1)
     before = random.random()

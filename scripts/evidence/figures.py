@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from textwrap import wrap
 
 from collab.comparison import Comparison, compare_trainings
@@ -77,6 +78,22 @@ def difference(
     pairs = [(one.get(seed, one.get(None)), other.get(seed, other.get(None))) for seed in seeds]
     both = [(before, after) for before, after in pairs if before is not None and after is not None]
     return compare_trainings(both, level=level) if both else None
+
+
+def difference_to_plays(plan: Plan, records: Records, first: Sequence[Spot], second: Spot) -> Comparison | None:
+    """Second minus the mean of several plays of an arm on the same instances; None until all units of both are done.
+
+    Every play is paired with every training; an instance counts once in the interval, as ever.
+
+    Raises:
+        UsageError: as `difference` does.
+    """
+    if any(unit not in records for spot in (*first, second) for unit in units_of(plan, spot)):
+        return None
+    before = [one for spot in first for one in records_of(plan, records, spot)]
+    pairs = product(before, records_of(plan, records, second))
+    both = [(report(one.measured), report(other.measured)) for one, other in pairs if one.measured and other.measured]
+    return compare_trainings(both) if both else None
 
 
 def _common(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:

@@ -7,8 +7,19 @@ from dataclasses import dataclass, replace
 
 from collab.comparison import Comparison
 from collab.tables import show_difference
-from evidence.figures import MISSING, PLACES, Spot, difference, difference_cell, partly, table
-from evidence.plan import Plan
+from evidence.figures import (
+    MISSING,
+    PLACES,
+    Spot,
+    difference,
+    difference_cell,
+    difference_to_plays,
+    filled,
+    partly,
+    table,
+    units_of,
+)
+from evidence.plan import OTHER_SAMPLING, Plan
 from evidence.record import Records
 
 Wanted = Callable[[Comparison], bool]
@@ -86,16 +97,37 @@ def is_missed(goal: Goal, plan: Plan, records: Records) -> bool:
 
 
 def beside(plan: Plan, records: Records) -> list[str]:
-    """Comparisons with one agent that were not aimed at: where the full method may be the worse one."""
+    """Comparisons not aimed at: with one agent where both play, too, and with other plays of the untrained team."""
     lines = []
     for phase in BESIDE:
         one, full = (Spot(arm=arm, phase=phase) for arm in ("single-agent", "full"))
-        lines.append(f"- {PLACES[phase]}: {difference_cell(plan, records, one, full)}")
-    return ["Not among what was aimed at: full method over “one agent, trained”, where both play, too.", "", *lines]
+        told = f"full method over “{plan.arms[one.arm].told}”, {PLACES[phase]}"
+        lines.append(f"- {told}: {difference_cell(plan, records, one, full)}")
+    return ["Not among what was aimed at:", "", *lines, *_other_plays(plan, records)]
 
 
 BESIDE = ("unseen-tasks", "pages")
-"""Phases that both play beside `new-seeds`, which is a goal."""
+"""Phases that one agent plays, too, beside `new-seeds`, which is a goal."""
+
+
+def _other_plays(plan: Plan, records: Records) -> list[str]:
+    """What the full method wins over plays of the untrained team with other sampling; nothing where none is planned."""
+    full = Spot(arm="full", phase="new-seeds")
+    plays = plays_of_the_untrained(plan)
+    others = plays[1:]
+    if not others:
+        return []
+    each = " and ".join(difference_cell(plan, records, spot, full) for spot in others)
+    all_of_them = difference_to_plays(plan, records, plays, full)
+    over_all = MISSING if all_of_them is None else show_difference(all_of_them)
+    told = f"full method over the untrained team, {PLACES['new-seeds']}, where that is sampled with other seeds: {each}"
+    return filled(f"- {told}; over all {len(plays)} plays of it: {over_all}", hanging="  ")
+
+
+def plays_of_the_untrained(plan: Plan) -> list[Spot]:
+    """On new seeds, of the plan: the one that goals are told of, then those with other sampling."""
+    spots = (Spot(arm="untrained-team", phase=phase) for phase in ("new-seeds", *OTHER_SAMPLING))
+    return [spot for spot in spots if units_of(plan, spot)]
 
 
 def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:

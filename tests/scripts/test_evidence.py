@@ -488,10 +488,37 @@ def test_what_one_agent_does_better_is_told_beside_the_goals(made: Made) -> None
         *(made("single-agent", seed, "unseen-tasks", "11110000") for seed in range(3)),
         *(made("full", seed, "unseen-tasks", "11100000") for seed in range(3)),
     ]
-    head, _, tasks, pages = beside(PLAN, records(*known))
-    assert head.startswith("Not among what was aimed at: full method over “one agent, trained”")
-    assert tasks.startswith("- phone, unseen tasks: -12.5 [")
-    assert pages == f"- mobile-miniwob: {MISSING}"
+    head, _, tasks, pages, *plays = beside(PLAN, records(*known))
+    assert head == "Not among what was aimed at:"
+    assert tasks.startswith("- full method over “one agent, trained”, phone, unseen tasks: -12.5 [")
+    assert pages == f"- full method over “one agent, trained”, mobile-miniwob: {MISSING}"
+    assert " ".join(plays).count(MISSING) == 3, "two other plays of the untrained team, and all of its plays"
+
+
+def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made) -> None:
+    """By hand, of eight instances: untrained 5, 4 and 3 of them, full 6, 6 and 6; over all plays 6 - 4."""
+    known = [
+        made("untrained-team", None, "new-seeds", "11111000"),
+        made("untrained-team", None, "new-seeds-sampling-1", "11110000"),
+        made("untrained-team", None, "new-seeds-sampling-2", "11100000"),
+        *(made("full", seed, "new-seeds", "11111100") for seed in range(3)),
+        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
+        *(made("no-cr", seed, "new-seeds", "11110000") for seed in range(3)),
+    ]
+    told = " ".join(line.strip() for line in beside(PLAN, records(*known)))
+    assert "where that is sampled with other seeds: +25.0 [" in told
+    assert "] and +37.5 [" in told
+    assert "; over all 3 plays of it: +25.0 [" in told
+    missed = [made("full", seed, "new-seeds", "11111000") for seed in range(3)]
+    worse = {**records(*known), **records(*missed)}
+    text = " ".join(" ".join(reasons(PLAN, worse)).split())
+    assert (
+        "Played again on the same instances with other sampling it solves 50.0 and 37.5 %, and 50.0 in the mean of its "
+        "3 plays, of which two differ in 1 to 2 instances. Over all of them the full method is better by +12.5 ["
+    ) in text
+    assert "These records do not decide it" not in text
+    fewer = {unit: one for unit, one in worse.items() if unit.phase != "new-seeds-sampling-2"}
+    assert "These records do not decide it" in " ".join(" ".join(reasons(PLAN, fewer)).split())
 
 
 def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made) -> None:
