@@ -75,15 +75,16 @@ def test_same_seed_same_run_whatever_the_concurrency(library: Path, tmp_path: Pa
 
 
 def test_the_same_instances_are_played_with_other_luck(library: Path, tmp_path: Path) -> None:
-    usual, other, again = (
-        play(library, tmp_path / name, settings=settings)
-        for name, settings in (("usual", []), ("other", ["sampling_seed=1"]), ("again", ["sampling_seed=1"]))
-    )
+    usual = play(library, tmp_path / "usual")
+    other = play(library, tmp_path / "other", settings=["sampling_seed=1"])
+    play(library, tmp_path / "again", settings=["sampling_seed=1"])
     assert [(one.id, one.task) for one in usual.trajectories] == [(one.id, one.task) for one in other.trajectories]
     first, second = (result.trajectories[0].steps[0].matrix for result in (usual, other))
     assert first.edges == second.edges
     assert all(one.seed != two.seed for one, two in zip(first, second, strict=True))
     assert hash_of(tmp_path / "usual") != hash_of(tmp_path / "other") == hash_of(tmp_path / "again")
+    told = [RunStore.open(tmp_path / name).reader().manifest.seeds for name in ("usual", "other")]
+    assert told == ["0", "0, sampled with 1"]
 
 
 def test_evaluation_draws_one_graph_per_task_whatever_the_team(library: Path, tmp_path: Path) -> None:

@@ -259,6 +259,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "graph": manifest.graph,
         "agents": manifest.agents,
         "seed": manifest.seed,
+        "sampling_seed": manifest.sampling_seed,
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
@@ -267,6 +268,10 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
     }
+
+
+_HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed", "status")
+"""Of a summary: what stands above a report."""
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
@@ -280,11 +285,11 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
     if as_json:
-        head = {key: summary[key] for key in ("run", "created", "command", "graph", "agents", "seed", "status")}
+        head = {key: summary[key] for key in _HEAD}
         emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": unknown + problems})
         return
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
-    say(f"who      {summary['agents']} on {summary['graph']}, seed {summary['seed']}")
+    say(f"who      {summary['agents']} on {summary['graph']}, seed {reader.manifest.seeds}")
     headline(report.environment, report, privileged=report.privileged)
     if counted.whole:
         beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)

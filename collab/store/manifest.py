@@ -83,6 +83,16 @@ class Manifest:
     created: str = field(default_factory=now)
     """UTC, ISO 8601."""
 
+    @property
+    def sampling_seed(self) -> int | None:
+        """What drew replies apart from the run seed; None where that did, and of runs that are older than this."""
+        return self.config.get("sampling_seed")
+
+    @property
+    def seeds(self) -> str:
+        """For people, e.g. "30", or "30, sampled with 1"."""
+        return f"{self.seed}" if self.sampling_seed is None else f"{self.seed}, sampled with {self.sampling_seed}"
+
 
 class DamagedHead(RunFormatError):
     """`run.json` is missing or spoilt; the log may hold a copy."""

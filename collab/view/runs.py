@@ -67,7 +67,7 @@ def run_row(root: Root, run: Opened) -> RunRow:
         environment=short(manifest.environment),
         graph=short(manifest.graph),
         agents=short(manifest.agents),
-        seed=str(manifest.seed),
+        seed=manifest.seeds,
         created=short(manifest.created),
         updated=updated,
         status=reader.status,
