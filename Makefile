@@ -3,6 +3,7 @@
 #   make demo      a team of agents on a phone and on web pages, and what it did
 #   make test      fast tests and one real episode per environment, in a real browser
 #   make check     style, types, fast tests
+#   make style     style and types alone
 #   make test-all  the slow tests too
 #   make clean     remove .venv and everything that can be made again; never runs/
 #
@@ -17,10 +18,10 @@ INSTALLED := .venv/installed
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test check test-all browser clean
+.PHONY: help demo test check style test-all browser clean
 
 help:
-	@sed -n '3,7s/^# *//p' Makefile
+	@sed -n '3,8s/^# *//p' Makefile
 
 demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
@@ -28,11 +29,13 @@ demo: $(INSTALLED) browser
 test: $(INSTALLED) browser
 	$(PYTEST) -m 'not slow and not network and not gpu and not android'
 
-check: $(INSTALLED)
+check: style
+	$(PYTEST)
+
+style: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST)
 
 test-all: $(INSTALLED) browser
 	$(PYTEST) -m 'not network and not gpu and not android'
