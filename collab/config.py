@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain
+from collab.seeds import Seeds
 from collab.types import Sampling
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -220,8 +221,8 @@ class RunConfig(Definition):
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
     sampling_seed: int | None = None
-    """Draws what agents say, apart from instances and graphs; None: `seed` does. Another one plays the same instances
-    with other luck."""
+    """Draws, together with `seed`, what agents say, and neither instances nor graphs. None: `seed` alone does; 0 is
+    another draw."""
     split: SplitChoice | None = None
     """None when the tasks and the seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)
@@ -229,6 +230,11 @@ class RunConfig(Definition):
     budget: Budget = Budget()
     pictures: bool = True
     """Whether real screens are stored as pictures (where the environment can be looked at)."""
+
+    @property
+    def seeds(self) -> Seeds:
+        """All that the run draws."""
+        return Seeds(self.seed, self.sampling_seed)
 
     @model_validator(mode="after")
     def _slots_match(self) -> RunConfig:

@@ -13,6 +13,7 @@ from typing import Any
 
 from collab.errors import UsageError
 from collab.evaluation import EpisodeResult, Report, pooled, summarise
+from collab.seeds import Seeds
 from collab.store.manifest import FILE, Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -42,7 +43,7 @@ class RecordedRun:
     path: Path
     command: str
     """What it was made for: "eval", "rollout" …"""
-    seed: int
+    seeds: Seeds
     setting: Setting
     team: Mapping[str, Any]
     """Everything that another run of the same evaluation shares with it; JSON values."""
@@ -88,7 +89,7 @@ def recorded_run(path: Path) -> RecordedRun:
         return RecordedRun(
             path=path,
             command=manifest.command,
-            seed=manifest.seed,
+            seeds=manifest.seeds,
             setting=Setting(environment=manifest.environment, split=split["name"] if split else None),
             team=_team(manifest),
             report=report_of(reader),
@@ -116,12 +117,12 @@ def evaluation_of(runs: Sequence[RecordedRun]) -> Evaluation:
     for other in others:
         _check_alike(first, other)
     _check_apart(runs)
-    seeds = sorted({run.seed for run in runs})
+    seeds = sorted({run.seeds.run for run in runs})
     return Evaluation(
         setting=first.setting,
         runs=tuple(runs),
         report=pooled([run.report for run in runs]),
-        by_seed={seed: pooled([run.report for run in runs if run.seed == seed]) for seed in seeds},
+        by_seed={seed: pooled([run.report for run in runs if run.seeds.run == seed]) for seed in seeds},
     )
 
 

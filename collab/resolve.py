@@ -244,7 +244,7 @@ def build_team(config: RunConfig) -> Team:
         ConfigError: a definition does not fit.
         GraphError: the graph is no DAG over its slots.
     """
-    seeds = Seeds(config.seed)
+    seeds = config.seeds
     dag = dag_of(config.graph, seeds.edges(0))
     models = _Models()
     agents: dict[str, Agent] = {}
@@ -385,7 +385,7 @@ async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, 
 
 def plan_episodes(config: RunConfig) -> list[Episode]:
     """Episode k plays task k mod len(tasks), so that the instances of a task are spread over the run."""
-    seeds, tasks = Seeds(config.seed), config.tasks
+    seeds, tasks = config.seeds, config.tasks
     return [
         Episode(task=task, number=number, seed=seeds.task(task, number))
         for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))

@@ -30,7 +30,6 @@ from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
 from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
 from collab.rollout import Admit, Episode, Stage
-from collab.seeds import Seeds
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
@@ -306,8 +305,7 @@ async def _play(
         succeeded=sum(episode.success for episode in finished),
     )
     watch(progress)
-    seeds = Seeds(config.seed, config.sampling_seed)
-    stage = Stage(suite=suite, seeds=seeds, limits=config.environment.limits, pictures=config.pictures)
+    stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
     with logging_to(path / "devices.log"):
         collection = await collect(
             left,

@@ -1,7 +1,8 @@
 """Named randomness: a seed is a hash of what it is for, never a counter.
 
 Every random choice in the project draws from a generator seeded here, so that the same run seed gives
-the same choices whatever the order, the concurrency or the number of restarts.
+the same choices whatever the order, the concurrency or the number of restarts. A sampling seed beside it
+gives the same instances and graphs with other replies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Seeds:
 
     run: int
     sampling: int | None = None
-    """Draws what models say and nothing else: the same instances and graphs, with other luck. None: the run's seed."""
+    """Draws, together with the run's seed, what agents say, and nothing else. None: the run's seed alone; 0 is another
+    draw."""
 
     def edges(self, epoch: int) -> int:
         """Seed of the graph that the whole epoch uses."""
@@ -53,6 +55,10 @@ class Seeds:
     def summary(self, epoch: int, task: str, episode: int, step: int) -> int:
         """Seed of the call that writes the summary before a step."""
         return derive(self._sampled, "summary", epoch, task, episode, step)
+
+    def __str__(self) -> str:
+        """For people, e.g. "30", or "30 (sampled with 1)"."""
+        return f"{self.run}" if self.sampling is None else f"{self.run} (sampled with {self.sampling})"
 
     @property
     def _sampled(self) -> int:

@@ -176,7 +176,8 @@ def _texts(cell: Cell | None) -> tuple[str, str]:
 
 
 def _legend(table: Table) -> str:
-    seeds = sorted({seed for line in table.lines for cell in line.cells if cell for seed in cell.evaluation.by_seed})
+    found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
+    seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
     if len(table.lines) == 1:
         return told

@@ -248,7 +248,7 @@ async def bench_miniwob(quick: bool) -> Figures:
 
 
 async def bench_start(quick: bool) -> Figures:
-    """Seconds until the first thing that a new user types has answered."""
+    """Milliseconds until the first thing that a new user types has answered."""
     command = [sys.executable, "-c", "from collab.cli.start import run; run()", "--help"]
     ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
     ask()

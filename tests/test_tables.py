@@ -9,6 +9,7 @@ import pytest
 from collab.errors import UsageError
 from collab.evaluation import EpisodeResult, summarise
 from collab.report import RecordedRun, Setting, evaluation_of
+from collab.seeds import Seeds
 from collab.tables import Table, markdown, tabulate
 from collab.types import PlannedTask
 
@@ -20,6 +21,7 @@ def run(
     wins: int,
     *,
     seed: int = 30,
+    sampling: int | None = None,
     tasks: int = 10,
     environment: str = PHONE,
     split: str | None = "new-seeds",
@@ -53,7 +55,7 @@ def run(
     return RecordedRun(
         path=Path(path),
         command="eval",
-        seed=seed,
+        seeds=Seeds(seed, sampling),
         setting=Setting(environment=environment, split=split),
         team={"agents": agents, "split": None if split is None else {"name": split, "hash": digest}},
         report=report,
@@ -108,6 +110,11 @@ def test_seeds_are_pooled_and_pairs_told_where_they_are_fewer() -> None:
     cell = table.lines[1].cells[0]
     assert cell is not None
     assert {seed: report.planned.successes for seed, report in cell.evaluation.by_seed.items()} == {30: 3, 31: 5}
+
+
+def test_runs_that_differ_in_sampling_alone_are_told_apart() -> None:
+    arms = {"base": [run("a", 1)], "again": [run("b", 3, sampling=2)], "zero": [run("c", 3, sampling=0)]}
+    assert "run seeds 30, 30 (sampled with 0), 30 (sampled with 2)." in markdown(tabulate(arms))
 
 
 def test_columns_come_in_the_order_of_splits_and_may_have_gaps() -> None:

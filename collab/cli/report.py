@@ -110,7 +110,15 @@ def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
     """Several runs as JSON data: all together, then each with its episodes."""
     whole = report_data(evaluation.report)
     del whole["episodes"]
-    runs = [{"run": str(run.path), "seed": run.seed, **report_data(run.report)} for run in evaluation.runs]
+    runs = [
+        {
+            "run": str(run.path),
+            "seed": run.seeds.run,
+            "sampling_seed": run.seeds.sampling,
+            **report_data(run.report),
+        }
+        for run in evaluation.runs
+    ]
     return {**whole, "split": evaluation.setting.split, "runs": runs}
 
 
@@ -120,7 +128,7 @@ def show_evaluation(evaluation: Evaluation) -> None:
     headline(report.environment, report, privileged=report.privileged)
     say()
     columns = ["seed", "success", "95 % interval", "episodes", "broken", "run"]
-    table(columns, [(run.seed, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
+    table(columns, [(run.seeds, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
     show_groups(report)
     say()
 

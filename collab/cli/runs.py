@@ -259,7 +259,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "graph": manifest.graph,
         "agents": manifest.agents,
         "seed": manifest.seed,
-        "sampling_seed": manifest.sampling_seed,
+        "sampling_seed": manifest.seeds.sampling,
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),

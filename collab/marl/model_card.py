@@ -202,7 +202,7 @@ def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:
     what = "rewarded replies" if config.method.objective == "rft" else "pairs"
     many = sum(one.rows[group].pairs for one in records if group in one.rows)
     split = "no split" if run.split is None else f"split {run.split.name}"
-    return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seed}), {many} {what}"
+    return f"{config.size} an epoch in {run.environment_name} ({split}, seed {run.seeds}), {many} {what}"
 
 
 def _told_success(success: Success | None, config: MarlConfig) -> str:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 import collab
 from collab.errors import RunFormatError
 from collab.redact import hide, known_secrets
+from collab.seeds import Seeds
 from collab.store.files import write_atomic
 from collab.store.log import segments
 from collab.types import PlannedTask
@@ -84,14 +85,10 @@ class Manifest:
     """UTC, ISO 8601."""
 
     @property
-    def sampling_seed(self) -> int | None:
-        """What drew replies apart from the run seed; None where that did, and of runs that are older than this."""
-        return self.config.get("sampling_seed")
-
-    @property
-    def seeds(self) -> str:
-        """For people, e.g. "30", or "30, sampled with 1"."""
-        return f"{self.seed}" if self.sampling_seed is None else f"{self.seed}, sampled with {self.sampling_seed}"
+    def seeds(self) -> Seeds:
+        """The run seed, with what drew replies beside it if anything did."""
+        beside = self.config.get("sampling_seed")
+        return Seeds(self.seed, beside if isinstance(beside, int) else None)
 
 
 class DamagedHead(RunFormatError):

@@ -15,6 +15,7 @@ from collab.evaluation import Rate as Counted
 from collab.marl.config import MarlConfig
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
+from collab.seeds import Seeds
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import owner
 from collab.store.reader import RunReader
@@ -67,7 +68,7 @@ def run_row(root: Root, run: Opened) -> RunRow:
         environment=short(manifest.environment),
         graph=short(manifest.graph),
         agents=short(manifest.agents),
-        seed=manifest.seeds,
+        seed=str(manifest.seeds),
         created=short(manifest.created),
         updated=updated,
         status=reader.status,
@@ -84,6 +85,12 @@ def run_row(root: Root, run: Opened) -> RunRow:
         seconds=seconds_of(reader.directory),
         problems=len(reader.problems) + len(beside.problems()),
     )
+
+
+def _seeds(run: Mapping[str, Any]) -> str:
+    """Of a configuration that may be damaged."""
+    seed, beside = run.get("seed", ""), run.get("sampling_seed")
+    return str(Seeds(seed, beside)) if isinstance(seed, int) and isinstance(beside, int) else str(seed)
 
 
 def unreadable_row(root: Root, why: CollabError) -> RunRow:
@@ -135,7 +142,7 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
         environment=first.environment or short(_named(run, "environment_name")),
         graph=first.graph or short(_named(run, "graph_name")),
         agents=first.agents,
-        seed=short(str(run.get("seed", ""))),
+        seed=short(_seeds(run)),
         created=short(str(head.get("created", ""))),
         updated=max((one.updated for one in rows if one.updated), default=None),
         status=_status(root.path, head, rows),

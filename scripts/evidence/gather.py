@@ -140,10 +140,10 @@ def _evaluation(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     return {
         "policy": _policy(runs),
         "config": placeless(_config(first.path), work),
-        "seeds": sorted(run.seed for run in runs),
+        "seeds": sorted(run.seeds.run for run in runs),
         "steps": sum(result.steps for result in results),
         "seconds": Seconds(whole=seconds, **_playing(runs_in(folder))),
-        "hashes": {str(run.seed): run_hash(RunStore.open(run.path)) for run in runs},
+        "hashes": {str(run.seeds.run): run_hash(RunStore.open(run.path)) for run in runs},
         "measured": Measured(
             environment=first.setting.environment,
             version=first.report.environment_version,

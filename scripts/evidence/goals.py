@@ -112,16 +112,17 @@ BESIDE = ("unseen-tasks", "pages")
 
 def _other_plays(plan: Plan, records: Records) -> list[str]:
     """What the full method wins over plays of the untrained team with other sampling; nothing where none is planned."""
-    full = Spot(arm="full", phase="new-seeds")
-    plays = plays_of_the_untrained(plan)
-    others = plays[1:]
+    first, *others = plays_of_the_untrained(plan)
     if not others:
         return []
-    each = " and ".join(difference_cell(plan, records, spot, full) for spot in others)
-    all_of_them = difference_to_plays(plan, records, plays, full)
-    over_all = MISSING if all_of_them is None else show_difference(all_of_them)
-    told = f"full method over the untrained team, {PLACES['new-seeds']}, where that is sampled with other seeds: {each}"
-    return filled(f"- {told}; over all {len(plays)} plays of it: {over_all}", hanging="  ")
+    full = Spot(arm="full", phase="new-seeds")
+    told = [difference_cell(plan, records, spot, full) for spot in others]
+    for plays, name in ((others, f"the mean of these {len(others)}"), ([first, *others], "the mean of all plays")):
+        found = difference_to_plays(plan, records, plays, full)
+        told.append(f"over {name} {MISSING if found is None else show_difference(found)}")
+    words = ", ".join(told) if set(told[: len(others)]) != {MISSING} else MISSING
+    what = f"full method over the untrained team, {PLACES['new-seeds']}, where that is sampled with other seeds"
+    return filled(f"- {what}: {words}", hanging="  ")
 
 
 def plays_of_the_untrained(plan: Plan) -> list[Spot]:

@@ -26,7 +26,7 @@ trainings): what the first epoch leaves out gains nothing, for it is the first o
 What luck the untrained team's sampling had is in every difference to it, and trainings of arms that hardly changed what
 they chose did worse than its one play. So it is played twice more on the same instances with other sampling
 (`new-seeds-sampling-1` and `-2`). This was written down after all else had been measured and before these two were;
-what was aimed at stays told of the first play, and the difference to all three stands beside it.
+what was aimed at stays told of the first play, and differences to the others stand beside it.
 
 Evaluations play run seeds 30, 31 and 32: 72 tasks twice are 432 episodes, 8 unseen tasks 13 times 312, 31 pages four
 times 372. Held-out seed 39 is none of them, nor are those on which learning rates and the like were tried (33 to

@@ -26,17 +26,21 @@ NAMED = 3
 
 _ALIKE = """The trainings do alike: they solve {rates} %, and two of them differ in {apart} of {all} instances. So it is
 not that one of them failed."""
-_LUCK = """One play of the untrained team, hot, is in every difference to it above: what luck its sampling had, all of
-them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}),
-and yet two trainings of one of these arms differ in {apart} of {all} instances. Their {count} trainings solve
-{least:.1f} to {most:.1f} %, by arm {means} in the mean, where the untrained team solves {own:.1f}. So its one play
-may have been lucky by some points; or these trainings cost something that the likelihood of chosen replies does not
-show. {decided}"""
-_UNDECIDED = """These records do not decide it: sampling is seeded, too, and on these instances the untrained team was
-not played with another seed."""
-_DECIDED = """Played again on the same instances with other sampling it solves {others} %, and {mean:.1f} in the mean of
-its {plays} plays, of which two differ in {apart} instances. Over all of them the full method is better by
-{difference}."""
+_LUCK = """One play of the untrained team on new seeds, hot, is in every difference to it that was aimed at there: what
+luck its sampling had, all of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at
+most{rejected}), and yet two trainings of one of these arms differ in {apart} of {all} instances. Their {count}
+trainings solve {least:.1f} to {most:.1f} %, by arm {means} in the mean, where the untrained team solves {own:.1f}. So
+its one play may have been lucky by some points; or these trainings cost something that the likelihood of chosen
+replies does not show. {again}"""
+_NOT_AGAIN = """These records do not decide it: sampling is seeded, too, and on these instances the untrained team was
+not played with another seed. On others that recipes were chosen on it did worse ([how the recipe came about](recipe.md)
+has the figures)."""
+_PARTLY_AGAIN = """Of {planned} more plays of it on these instances, with other sampling, {done} are done; they are
+told when all are."""
+_AGAIN = """Played again on the same instances, with other sampling and by later code, the untrained team solves
+{others} %: its first play {standing}. Of its {plays} plays two differ in {apart} of {all} instances. From the mean of
+the later ones the full method differs by {later}, from the mean of all by {whole} points. These intervals tell of other
+instances and not of other plays, and each trained team was played once."""
 _HEAT = """The gain is where the policy is hot. Cold, the untrained team solves {cold:.1f} %, {heat:+.1f} points over
 itself hot; the full method solves {full:.1f} hot and {full_cold:.1f} cold, {gained:+.1f} over the untrained team there.
 What it won may be, for the most part, what heat had cost."""
@@ -121,25 +125,30 @@ def _luck(plan: Plan, records: Records, base: Outcomes) -> list[str]:
             most=max(rates),
             means=_enumerated(f"{mean(_rate(one) for one in those):.1f}" for those in played.values() if those),
             own=_rate(base),
-            decided=_decided(plan, records),
+            again=_again(plan, records),
         )
     ]
 
 
-def _decided(plan: Plan, records: Records) -> str:
+def _again(plan: Plan, records: Records) -> str:
     """What other plays of the untrained team say about the one that goals are told of."""
-    spots = plays_of_the_untrained(plan)
-    found = difference_to_plays(plan, records, spots, _FULL)
-    if found is None or len(spots) == 1:
-        return _UNDECIDED
-    played = [outcomes(one) for spot in spots for one in records_of(plan, records, spot)]
-    rates = [_rate(one) for one in played]
-    return _DECIDED.format(
-        others=_enumerated(f"{rate:.1f}" for rate in rates[1:]),
-        mean=mean(rates),
+    first, *others = plays_of_the_untrained(plan)
+    done = [one for spot in others for one in records_of(plan, records, spot)]
+    if not done:
+        return _NOT_AGAIN
+    later, whole = (difference_to_plays(plan, records, spots, _FULL) for spots in (others, [first, *others]))
+    if later is None or whole is None:
+        return _PARTLY_AGAIN.format(planned=len(others), done=len(done))
+    played = [outcomes(one) for one in (*records_of(plan, records, first), *done)]
+    own, *rates = (_rate(one) for one in played)
+    return _AGAIN.format(
+        others=_enumerated(f"{rate:.1f}" for rate in rates),
+        standing="was the best" if own > max(rates) else "was the worst" if own < min(rates) else "lies among them",
         plays=len(played),
         apart=_span(_apart(played)),
-        difference=show_difference(found),
+        all=len(played[0]),
+        later=show_difference(later),
+        whole=show_difference(whole),
     )
 
 

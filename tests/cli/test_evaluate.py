@@ -202,6 +202,21 @@ def test_a_folder_of_several_evaluations_is_no_evaluation(arms):
     assert "first/seed-30 and still/seed-30 differ in agents" in err
 
 
+def test_the_same_instances_with_other_luck_are_another_evaluation_and_say_so(collab):
+    play = (*PLAY, "--agents", "still", "--seeds", "30")
+    plain = read(collab(*play, "--out", "plain", "--json"))
+    command = (*play, "--set", "sampling_seed=1", "--out", "other")
+    assert "\n30 (sampled with 1) " in collab(*command)[1]
+    other = read(collab(*command, "--json"))
+    assert [(one["seed"], one["sampling_seed"]) for one in (*plain["runs"], *other["runs"])] == [(30, None), (30, 1)]
+    assert read(collab("eval", "--compare", "plain", "other", "--json"))["pairs"] == 6
+    assert "run seeds 30, 30 (sampled with 1)." in collab("runs", "table", "plain", "other")[1]
+    assert "seed 30 (sampled with 1)\n" in collab("runs", "show", "other/seed-30")[1]
+    head = read(collab("runs", "show", "other/seed-30", "--json"))
+    assert (head["seed"], head["sampling_seed"]) == (30, 1)
+    assert "begun with other settings (sampling_seed)" in complaint(collab(*command[:-1], "plain"))
+
+
 # ------------------------------------------------------------------------------------------------------ tables
 
 

@@ -9,6 +9,7 @@ import pytest
 from collab.errors import UsageError
 from collab.evaluation import EpisodeResult, Report, summarise
 from collab.report import RecordedRun, Setting
+from collab.seeds import Seeds
 from collab.transfer.outcome import Played, forgetting, generalization, outcome_of
 
 
@@ -34,7 +35,7 @@ def report(solved: dict[str, str], environment: str = "web") -> Report:
 def run(found: Report) -> RecordedRun:
     setting = Setting(environment=found.environment, split="new-seeds")
     team = {"split": {"name": "new-seeds", "hash": "a" * 64}}
-    return RecordedRun(path=Path("run"), command="eval", seed=30, setting=setting, team=team, report=found)
+    return RecordedRun(path=Path("run"), command="eval", seeds=Seeds(30), setting=setting, team=team, report=found)
 
 
 BASE = {"link": "+---", "form": "----"}  # 1 of 8

@@ -135,6 +135,10 @@ def test_what_is_made_anew_at_the_same_length_is_read_anew(recorded: Path, tmp_p
     assert inspector.row(id).seed != "4711"
     write_json(run / "run.json", json.loads((run / "run.json").read_text()) | {"seed": 4711})
     assert inspector.row(id).seed == "4711"
+    head = json.loads((run / "run.json").read_text())
+    for beside, told in ((1, "4711 (sampled with 1)"), ("x" * 9000, "4711")):
+        write_json(run / "run.json", head | {"config": head["config"] | {"sampling_seed": beside}})
+        assert inspector.row(id).seed == told
     (run / "run.json").write_text("{")
     assert (inspector.row(id).seed, inspector.row(id).problems) != ("4711", 0), "the copy in the log, and a problem"
 

@@ -32,7 +32,12 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
         write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
     shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
-    folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
+    folder.write(
+        {
+            "config": {"method": {"epochs": 2}, "run": {"seed": 5, "sampling_seed": 1}},
+            "created": "2026-11-22T00:00:00.000Z",
+        }
+    )
     trained = Trained(
         checkpoint="./x",
         digest="",
@@ -69,7 +74,8 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     )
     inspector = Inspector([tmp_path], spares=tmp_path / "spares")
     (row,) = inspector.runs().runs
-    assert (row.kind, row.planned, row.done, row.success.successes, row.seed) == ("training", 2, 1, 2, "5")
+    assert (row.kind, row.planned, row.done, row.success.successes) == ("training", 2, 1, 2)
+    assert row.seed == "5 (sampled with 1)"
     played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
     assert (row.calls, row.cost_usd) == (sum(one.calls for one in played), None), "of its runs; none told a price"
     assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
