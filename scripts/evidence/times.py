@@ -19,7 +19,7 @@ loading, is divided between environments and agents; `--quick` tells it of its o
 
 def time_words(records: Records) -> str:
     """What the columns of `time_table` are."""
-    undivided = any(record.seconds.environment is None for record in records.values())
+    undivided = any(record.seconds.environment is None for record in _trainings(records))
     told = _PARTS_ARE + (_UNDIVIDED_IS if undivided else "") + (_DIVIDED_ARE if divided(records) else "")
     return told.strip()
 
@@ -28,7 +28,7 @@ def time_table(plan: Plan, records: Records, *, whole: bool = False) -> list[str
     """What the trainings took, in the mean of their run seeds, by part.
 
     Shares are of the trainings that tell all parts, in a row that has any; one that died in between does not. How
-    playing is divided between environments and agents is left out where no unit tells.
+    playing is divided between environments and agents is left out where no training tells.
 
     Args:
         whole: whether a last line tells the sum of all units; evaluations have no critic, adversary or training.
@@ -57,8 +57,12 @@ _LEARNING = ("critic", "adversary", "training")
 
 
 def divided(records: Records) -> bool:
-    """Whether a unit tells how playing is divided between environments and agents."""
-    return any(record.seconds.environment is not None for record in records.values())
+    """Whether a training tells how its playing is divided between environments and agents."""
+    return any(record.seconds.environment is not None for record in _trainings(records))
+
+
+def _trainings(records: Records) -> list[UnitRecord]:
+    return [record for record in records.values() if record.measured is None]
 
 
 def _minutes(records: Sequence[UnitRecord], times: int) -> str:

@@ -361,6 +361,9 @@ def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> Non
     assert next(line for line in both if "rejective" in line).endswith(
         " | 10 | 50% | not told | not told | 10% | 0% | 20% | 20% |"
     )
+    evaluation = made("full", 0, "new-seeds", "10")
+    assert time_table(PLAN, records(older, evaluation)) == alone, "no training tells"
+    assert "inference is the rest of playing" not in " ".join(document(PLAN, records(older, evaluation)).split())
     assert "before it was measured do not tell" in document(PLAN, records(older))
     assert "inference is the rest of playing" in " ".join(document(PLAN, records(older, known)).split())
 
