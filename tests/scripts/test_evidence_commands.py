@@ -80,7 +80,7 @@ def test_programs_stop_in_good_order_when_the_queue_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], jobs: int, how: str
 ) -> None:
     text = "trap 'echo stopping; exit 1' INT\nsleep 0.3\n"
-    text += f'if [ "$1" = first ]; then kill -{how} $PPID; fi\nsleep 20 & wait'
+    text += f'if [ "$1" = first ]; then kill -{how} $PPID; fi\nsleep 20 > /dev/null 2>&1 & wait'
     program(tmp_path / "collab", text, monkeypatch)
     asked = [["first"], ["second"]][:jobs]
     with Commands(jobs=jobs) as run, ThreadPoolExecutor(jobs) as workers:

@@ -271,7 +271,7 @@ def test_a_team_that_does_not_answer_is_found_before_anything_is_written(
     arm: str, library: Library, tmp_path: Path
 ) -> None:
     config = put(library, PRESSES)
-    away = AgentDefinition(kind="openai", options={"base_url": "http://127.0.0.1:9/v1", "model": "m"})
+    away = AgentDefinition(kind="openai", options={"base_url": "http://127.0.0.1:9/v1", "model": "m", "retries": 0})
     runs = [run.model_copy(update={"agents": dict.fromkeys(run.agents, away)}) for run in getattr(config, arm)]
     with pytest.raises(ModelFailure, match=r"127\.0\.0\.1:9"):
         run(config.model_copy(update={arm: runs}), tmp_path / "out")
