@@ -317,7 +317,7 @@ def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, sampl
 @pytest.mark.parametrize(
     "settings",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         pytest.param(["lora={rank: 4}"], marks=pytest.mark.slow),
         ["temperature=1.5", "epochs=2"],
         pytest.param(["temperature=1.5", "lora={rank: 4}"], marks=pytest.mark.slow),

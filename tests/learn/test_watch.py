@@ -35,7 +35,7 @@ def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> 
     assert alarm is None or alarm in str(found)
 
 
-@pytest.mark.parametrize("sharing", ["prefix", "none"])
+@pytest.mark.parametrize("sharing", ["prefix", pytest.param("none", marks=pytest.mark.slow)])
 def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, base: Path, tmp_path: Path) -> None:
     """Against another reference margins are not 0; rows that are held on to change no metric of pairs."""
     other = make_tiny_checkpoint(tmp_path / "other", hidden=32, layers=2, context=512, seed=1)
@@ -72,7 +72,7 @@ def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, b
         assert last[name] == pytest.approx(sum(line[name] for line in later) / len(later), rel=1e-4), name
 
 
-@pytest.mark.parametrize("sharing", ["prefix", "none"])
+@pytest.mark.parametrize("sharing", ["prefix", pytest.param("none", marks=pytest.mark.slow)])
 def test_what_is_told_of_pairs_changes_no_weight(sharing, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """Steps of several passes, some of them without a pair, with an anchor: bit for bit what is trained without it."""
     pairs = samples.rows(9, ["preference"])

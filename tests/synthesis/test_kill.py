@@ -28,7 +28,8 @@ def units(path: Path) -> int:
     return sum(file.read_bytes().count(b'\n{"unit"') for file in folder.glob("*.jsonl")) if folder.is_dir() else 0
 
 
-@pytest.mark.parametrize("teacher", ["tutor", pytest.param("oracle", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("teacher", ["tutor", "oracle"])
 def test_a_killed_synthesis_goes_on_and_ends_with_the_same_files(teacher: str, folder: Path, tmp_path: Path):
     asked = ["synth", "--env", "slow", "--teacher", teacher, "--library", str(folder), "--concurrency", "2"]
     asked += ["--episodes", "9", "--screens", "30", "--seed", "3"]
