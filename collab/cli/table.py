@@ -97,5 +97,6 @@ def _cell_data(cell: Cell | None) -> dict[str, Any] | None:
         "by_seed": {str(seed): rate(report.planned) for seed, report in evaluation.by_seed.items()},
         "broken": evaluation.report.broken,
         "runs": [str(run.path) for run in evaluation.runs],
+        "seeds": [{"seed": run.seeds.run, "sampling_seed": run.seeds.sampling} for run in evaluation.runs],
         "difference": None if difference is None else difference_data(difference),
     }

@@ -208,7 +208,7 @@ def _told_data(config: MarlConfig, records: list[Record], group: str) -> str:
 def _told_success(success: Success | None, config: MarlConfig) -> str:
     if success is None:
         return "not measured"
-    seeds = ", ".join(str(one.seed) for one in config.held_out)
+    seeds = ", ".join(str(one.seeds) for one in config.held_out)
     return (
         f"{success.value:.1%} of {success.episodes} episodes of the whole team on held-out seeds ({seeds}), by which "
         f"the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}"

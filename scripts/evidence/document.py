@@ -50,12 +50,12 @@ Whether a trained team is better than an untrained one where both are cold is to
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
 written down before anything was measured, and changed after that: the full method's recipe three times, each time
 chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
-left out won nothing on these seeds. Two more plays of the untrained team, with other sampling, were added when all else
-had been measured, and what was aimed at stays told of its first play. How training goes on on the pages was changed
-three times, because it won nothing either. Twice what it became was chosen on other seeds; then one training at twice
-the rate of today forgot nine points of the phone on instances of seed 30, and the rate was halved. So what is told of
-forgetting is not independent of how the rate came about. [How the recipe came about](recipe.md) has the numbers, those
-measured here before, too.
+left out won nothing on these seeds. Two more plays of the untrained team, at the same temperature with other sampling
+seeds, were added when all else had been measured and an aim had been missed, for its first play might have been lucky;
+aims are still judged by that first play. How training goes on on the pages was changed three times, because it won
+nothing either. Twice what it became was chosen on other seeds; then one training at twice the rate of today forgot nine
+points of the phone on instances of seed 30, and the rate was halved. So what is told of forgetting is not independent
+of how the rate came about. [How the recipe came about](recipe.md) has the numbers, those measured here before, too.
 
 Success is in percent with 95 % Wilson intervals, behind them how many trainings were measured on how many instances.
 Differences are in percentage points with 95 % bootstrap intervals that resample tasks, then their instances; each

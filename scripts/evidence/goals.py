@@ -111,22 +111,26 @@ BESIDE = ("unseen-tasks", "pages")
 
 
 def _other_plays(plan: Plan, records: Records) -> list[str]:
-    """What the full method wins over plays of the untrained team with other sampling; nothing where none is planned."""
+    """What the full method wins over plays with other sampling seeds; nothing where none is planned."""
     first, *others = plays_of_the_untrained(plan)
     if not others:
         return []
     full = Spot(arm="full", phase="new-seeds")
-    told = [difference_cell(plan, records, spot, full) for spot in others]
-    for plays, name in ((others, f"the mean of these {len(others)}"), ([first, *others], "the mean of all plays")):
-        found = difference_to_plays(plan, records, plays, full)
-        told.append(f"over {name} {MISSING if found is None else show_difference(found)}")
-    words = ", ".join(told) if set(told[: len(others)]) != {MISSING} else MISSING
-    what = f"full method over the untrained team, {PLACES['new-seeds']}, where that is sampled with other seeds"
-    return filled(f"- {what}: {words}", hanging="  ")
+    each = [difference_cell(plan, records, spot, full) for spot in others]
+    what = f"full method over the untrained team, {PLACES['new-seeds']}, played with other sampling seeds"
+    if set(each) == {MISSING}:
+        return filled(f"- {what}: {MISSING}", hanging="  ")
+    means = {"the mean of these": others, "the mean of all its plays, the first among them": [first, *others]}
+    found = {name: difference_to_plays(plan, records, plays, full) for name, plays in means.items()}
+    return [
+        *filled(f"- {what} (intervals tell of other tasks and instances, not of other plays):", hanging="  "),
+        f"  - each play by itself: {', '.join(each)}",
+        *(f"  - {name}: {MISSING if one is None else show_difference(one)}" for name, one in found.items()),
+    ]
 
 
 def plays_of_the_untrained(plan: Plan) -> list[Spot]:
-    """On new seeds, of the plan: the one that goals are told of, then those with other sampling."""
+    """On new seeds, of the plan: the one that goals are judged by, then those with other sampling seeds."""
     spots = (Spot(arm="untrained-team", phase=phase) for phase in ("new-seeds", *OTHER_SAMPLING))
     return [spot for spot in spots if units_of(plan, spot)]
 

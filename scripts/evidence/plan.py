@@ -23,10 +23,11 @@ With three epochs of 800 steps on 48 of the tasks, as this plan had it at first,
 576 episodes of tasks that its first epoch had played than the untrained team, and 1 more of the 288 of the others (two
 trainings): what the first epoch leaves out gains nothing, for it is the first one that changes most.
 
-What luck the untrained team's sampling had is in every difference to it, and trainings of arms that hardly changed what
-they chose did worse than its one play. So it is played twice more on the same instances with other sampling
+One play of the untrained team is in every difference to it on new seeds, and trainings of arms that hardly changed what
+they chose did worse than that play. So it is played twice more on the same instances, with other sampling seeds
 (`new-seeds-sampling-1` and `-2`). This was written down after all else had been measured and before these two were;
-what was aimed at stays told of the first play, and differences to the others stand beside it.
+aims are judged by the first play, and differences to the others stand beside them. Trained teams draw their replies
+with the seeds of the first play, so that a part of its luck is theirs, too.
 
 Evaluations play run seeds 30, 31 and 32: 72 tasks twice are 432 episodes, 8 unseen tasks 13 times 312, 31 pages four
 times 372. Held-out seed 39 is none of them, nor are those on which learning rates and the like were tried (33 to
@@ -179,7 +180,7 @@ _NEW_GROUND = settings(heat=1.7, older=0.4, dpo__learning_rate=1e-4)
 """For a trained team on what it has never seen."""
 
 OTHER_SAMPLING = {f"new-seeds-sampling-{seed}": seed for seed in (1, 2)}
-"""Phases of the untrained team on the instances of `new-seeds` → what draws its replies there."""
+"""Phases of the untrained team on the instances of `new-seeds` → the sampling seed."""
 
 PHASES = {
     "train": Phase(kind="train-marl", options=(*_PHONE, *settings(epochs=2, steps=1200), *_LEARN), minutes=30),

@@ -26,21 +26,23 @@ NAMED = 3
 
 _ALIKE = """The trainings do alike: they solve {rates} %, and two of them differ in {apart} of {all} instances. So it is
 not that one of them failed."""
-_LUCK = """One play of the untrained team on new seeds, hot, is in every difference to it that was aimed at there: what
-luck its sampling had, all of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at
-most{rejected}), and yet two trainings of one of these arms differ in {apart} of {all} instances. Their {count}
-trainings solve {least:.1f} to {most:.1f} %, by arm {means} in the mean, where the untrained team solves {own:.1f}. So
-its one play may have been lucky by some points; or these trainings cost something that the likelihood of chosen
-replies does not show. {again}"""
+_LUCK = """One hot play of the untrained team is in every difference to it on new seeds: what luck its sampling had, all
+of them share. {names} hardly moved their chosen replies (by {moved:.2f} nats at most{rejected}), and yet two trainings
+of one of these arms differ in {apart} of {all} instances. Their {count} trainings solve {least:.1f} to {most:.1f} %, by
+arm {means} in the mean, where the untrained team solves {own:.1f}. So its one play may have been lucky by some points;
+or these trainings cost something that the likelihood of chosen replies does not show."""
 _NOT_AGAIN = """These records do not decide it: sampling is seeded, too, and on these instances the untrained team was
 not played with another seed. On others that recipes were chosen on it did worse ([how the recipe came about](recipe.md)
 has the figures)."""
-_PARTLY_AGAIN = """Of {planned} more plays of it on these instances, with other sampling, {done} are done; they are
-told when all are."""
-_AGAIN = """Played again on the same instances, with other sampling and by later code, the untrained team solves
-{others} %: its first play {standing}. Of its {plays} plays two differ in {apart} of {all} instances. From the mean of
-the later ones the full method differs by {later}, from the mean of all by {whole} points. These intervals tell of other
-instances and not of other plays, and each trained team was played once."""
+_PARTLY_AGAIN = """Of {planned} more plays of it on these instances, with other sampling seeds, {done} done; what they
+say together is told when all are."""
+_AGAIN = """Played again on these instances at the same temperature, with other sampling seeds and nothing else changed
+in command or configuration, the untrained team solves {others} of them, {later_rate:.1f} % in the mean, where its first
+play solved {own}; that is {rate:.1f} % in the mean of all its plays, of which any two differ in {apart} instances.
+Full method minus the mean of the later plays: {later} points; minus the mean of all: {whole}. Trained teams drew
+their replies with the seeds of the first play: trainings of the full method differ from it in {near} instances, from
+the later ones in {far}. So luck of these seeds is in part on both sides where they are compared with the first play,
+and on one side where they are compared with the later ones."""
 _HEAT = """The gain is where the policy is hot. Cold, the untrained team solves {cold:.1f} %, {heat:+.1f} points over
 itself hot; the full method solves {full:.1f} hot and {full_cold:.1f} cold, {gained:+.1f} over the untrained team there.
 What it won may be, for the most part, what heat had cost."""
@@ -125,30 +127,33 @@ def _luck(plan: Plan, records: Records, base: Outcomes) -> list[str]:
             most=max(rates),
             means=_enumerated(f"{mean(_rate(one) for one in those):.1f}" for those in played.values() if those),
             own=_rate(base),
-            again=_again(plan, records),
-        )
+        ),
+        _again(plan, records),
     ]
 
 
 def _again(plan: Plan, records: Records) -> str:
-    """What other plays of the untrained team say about the one that goals are told of."""
+    """What other plays of the untrained team say about the one that goals are judged by."""
     first, *others = plays_of_the_untrained(plan)
-    done = [one for spot in others for one in records_of(plan, records, spot)]
-    if not done:
+    later = [outcomes(one) for spot in others for one in records_of(plan, records, spot)]
+    if not later:
         return _NOT_AGAIN
-    later, whole = (difference_to_plays(plan, records, spots, _FULL) for spots in (others, [first, *others]))
-    if later is None or whole is None:
-        return _PARTLY_AGAIN.format(planned=len(others), done=len(done))
-    played = [outcomes(one) for one in (*records_of(plan, records, first), *done)]
-    own, *rates = (_rate(one) for one in played)
+    to_later, to_all = (difference_to_plays(plan, records, spots, _FULL) for spots in (others, [first, *others]))
+    if to_later is None or to_all is None:
+        done = f"{len(later)} {'is' if len(later) == 1 else 'are'}"
+        return _PARTLY_AGAIN.format(planned=len(others), done=done)
+    (base,) = (outcomes(one) for one in records_of(plan, records, first))
+    full = [outcomes(one) for one in records_of(plan, records, _FULL)]
     return _AGAIN.format(
-        others=_enumerated(f"{rate:.1f}" for rate in rates),
-        standing="was the best" if own > max(rates) else "was the worst" if own < min(rates) else "lies among them",
-        plays=len(played),
-        apart=_span(_apart(played)),
-        all=len(played[0]),
-        later=show_difference(later),
-        whole=show_difference(whole),
+        others=_enumerated(f"{sum(one.values())}" for one in later),
+        later_rate=mean(map(_rate, later)),
+        own=sum(base.values()),
+        rate=mean(map(_rate, (base, *later))),
+        apart=_span(_apart([base, *later])),
+        later=show_difference(to_later),
+        whole=show_difference(to_all),
+        near=_span([_unlike(one, base) for one in full]),
+        far=_span([_unlike(one, other) for one in full for other in later]),
     )
 
 
@@ -256,7 +261,12 @@ def _rate(solved: Outcomes, task: str | None = None) -> float:
 
 def _apart(played: Sequence[Outcomes]) -> list[int]:
     """In how many instances any two of them differ."""
-    return [sum(one[instance] != other[instance] for instance in one) for one, other in combinations(played, 2)]
+    return [_unlike(one, other) for one, other in combinations(played, 2)]
+
+
+def _unlike(one: Outcomes, other: Outcomes) -> int:
+    """In how many of the same instances."""
+    return sum(one[instance] != other[instance] for instance in one)
 
 
 def _enumerated(words: Iterable[str]) -> str:

@@ -211,6 +211,8 @@ def test_the_same_instances_with_other_luck_are_another_evaluation_and_say_so(co
     assert [(one["seed"], one["sampling_seed"]) for one in (*plain["runs"], *other["runs"])] == [(30, None), (30, 1)]
     assert read(collab("eval", "--compare", "plain", "other", "--json"))["pairs"] == 6
     assert "run seeds 30, 30 (sampled with 1)." in collab("runs", "table", "plain", "other")[1]
+    cells = [line["cells"][0] for line in read(collab("runs", "table", "plain", "other", "--json"))["lines"]]
+    assert [cell["seeds"] for cell in cells] == [[{"seed": 30, "sampling_seed": seed}] for seed in (None, 1)]
     assert "seed 30 (sampled with 1)\n" in collab("runs", "show", "other/seed-30")[1]
     head = read(collab("runs", "show", "other/seed-30", "--json"))
     assert (head["seed"], head["sampling_seed"]) == (30, 1)

@@ -218,6 +218,13 @@ def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConf
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
+def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+    for settings, told in (((), "seed 0), "), (("run.sampling_seed=1",), "seed 0 (sampled with 1)), ")):
+        config = configured(*settings)
+        assert told in training_facts(MarlFolder(tmp_path), config, {}, 0, "shared").lines["data"]
+        assert {one.sampling_seed for one in (config.run, *config.held_out)} == {1 if settings else None}
+
+
 def test_a_card_tells_rates_and_heat(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
     asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5", "heat=1.7")
     facts = training_facts(MarlFolder(tmp_path), configured(*asked), {}, 0, "shared")

@@ -495,7 +495,7 @@ def test_what_one_agent_does_better_is_told_beside_the_goals(made: Made) -> None
     assert head == "Not among what was aimed at:"
     assert tasks.startswith("- full method over “one agent, trained”, phone, unseen tasks: -12.5 [")
     assert pages == f"- full method over “one agent, trained”, mobile-miniwob: {MISSING}"
-    assert " ".join(plays).endswith(f"sampled with other seeds: {MISSING}")
+    assert " ".join(plays).endswith(f"other sampling seeds: {MISSING}")
 
 
 def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made) -> None:
@@ -513,26 +513,28 @@ def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made)
         return " ".join(line.strip() for line in beside(PLAN, records))
 
     text = told(records(*known))
-    assert "sampled with other seeds: +25.0 [" in text
+    assert "- each play by itself: +25.0 [" in text
     assert "], +62.5 [" in text
-    assert "], over the mean of these 2 +43.8 [" in text
-    assert "], over the mean of all plays +33.3 [" in text
+    assert "- the mean of these: +43.8 [" in text
+    assert "- the mean of all its plays, the first among them: +33.3 [" in text
     missed = [made("full", seed, "new-seeds", "11111000") for seed in range(3)]
     worse = {**records(*known), **records(*missed)}
     text = " ".join(" ".join(reasons(PLAN, worse)).split())
     assert (
-        "by later code, the untrained team solves 50.0 and 12.5 %: its first play was the best. Of its 3 plays two "
-        "differ in 1 to 6 of 8 instances. From the mean of the later ones the full method differs by +31.2 ["
+        "the untrained team solves 4 and 1 of them, 31.2 % in the mean, where its first play solved 5; that is 41.7 % "
+        "in the mean of all its plays, of which any two differ in 1 to 6 instances. Full method minus the mean of the "
+        "later plays: +31.2 ["
     ) in text
-    assert "], from the mean of all by +20.8 [" in text
+    assert "] points; minus the mean of all: +20.8 [" in text
+    assert "full method differ from it in 0 instances, from the later ones in 1 to 6. So luck" in text
     assert "These records do not decide it" not in text
     one = {unit: one for unit, one in worse.items() if unit.phase != "new-seeds-sampling-2"}
     text = " ".join(" ".join(reasons(PLAN, one)).split())
-    assert "Of 2 more plays of it on these instances, with other sampling, 1 are done; they are told when all" in text
-    assert f"], {MISSING}, over the mean of these 2 {MISSING}, over the mean of all plays {MISSING}" in told(one)
+    assert "Of 2 more plays of it on these instances, with other sampling seeds, 1 is done; what they say" in text
+    assert f"], {MISSING} - the mean of these: {MISSING} - the mean of all its plays, the first " in told(one)
     none = {unit: one for unit, one in one.items() if unit.phase != "new-seeds-sampling-1"}
     assert "These records do not decide it" in " ".join(" ".join(reasons(PLAN, none)).split())
-    assert told(none).endswith(f"sampled with other seeds: {MISSING}")
+    assert told(none).endswith(f"played with other sampling seeds: {MISSING}")
 
 
 def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made) -> None:
