@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collab.evaluation import Group, Rate, Report
     from collab.report import Evaluation
     from collab.runs import RunResult
+    from collab.seeds import Seeds
 
 DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
 """The order in which they are told; others come after them."""
@@ -110,16 +111,13 @@ def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
     """Several runs as JSON data: all together, then each with its episodes."""
     whole = report_data(evaluation.report)
     del whole["episodes"]
-    runs = [
-        {
-            "run": str(run.path),
-            "seed": run.seeds.run,
-            "sampling_seed": run.seeds.sampling,
-            **report_data(run.report),
-        }
-        for run in evaluation.runs
-    ]
+    runs = [{"run": str(run.path), **seeds_data(run.seeds), **report_data(run.report)} for run in evaluation.runs]
     return {**whole, "split": evaluation.setting.split, "runs": runs}
+
+
+def seeds_data(seeds: Seeds) -> dict[str, int | None]:
+    """What a run was drawn with, as JSON data."""
+    return {"seed": seeds.run, "sampling_seed": seeds.sampling}
 
 
 def show_evaluation(evaluation: Evaluation) -> None:

@@ -13,7 +13,7 @@ from collab.cli.cost import show_cost
 from collab.cli.episode import show_episode, show_step
 from collab.cli.output import REHEARSAL, data, emit, note, say, table
 from collab.cli.overlap import overlap
-from collab.cli.report import headline, report_data, show_tables
+from collab.cli.report import headline, report_data, seeds_data, show_tables
 from collab.cli.table import table as show_table
 
 if TYPE_CHECKING:
@@ -258,8 +258,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "environment": manifest.environment,
         "graph": manifest.graph,
         "agents": manifest.agents,
-        "seed": manifest.seed,
-        "sampling_seed": manifest.seeds.sampling,
+        **seeds_data(manifest.seeds),
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),

@@ -41,6 +41,11 @@ def units_of(plan: Plan, spot: Spot) -> list[Unit]:
     return [unit for unit in queue(plan) if (unit.arm, unit.phase) == (spot.arm, spot.phase)]
 
 
+def is_done(plan: Plan, records: Records, spots: Iterable[Spot]) -> bool:
+    """Whether all units of all spots are."""
+    return all(unit in records for spot in spots for unit in units_of(plan, spot))
+
+
 def records_of(plan: Plan, records: Records, spot: Spot) -> list[UnitRecord]:
     """Those of its units that are done."""
     return [records[unit] for unit in units_of(plan, spot) if unit in records]
@@ -88,7 +93,7 @@ def difference_to_plays(plan: Plan, records: Records, first: Sequence[Spot], sec
     Raises:
         UsageError: as `difference` does.
     """
-    if any(unit not in records for spot in (*first, second) for unit in units_of(plan, spot)):
+    if not is_done(plan, records, (*first, second)):
         return None
     before = [one for spot in first for one in records_of(plan, records, spot)]
     pairs = product(before, records_of(plan, records, second))

@@ -112,21 +112,30 @@ BESIDE = ("unseen-tasks", "pages")
 
 def _other_plays(plan: Plan, records: Records) -> list[str]:
     """What the full method wins over plays with other sampling seeds; nothing where none is planned."""
-    first, *others = plays_of_the_untrained(plan)
+    _, *others = plays_of_the_untrained(plan)
     if not others:
         return []
-    full = Spot(arm="full", phase="new-seeds")
-    each = [difference_cell(plan, records, spot, full) for spot in others]
+    each = [difference_cell(plan, records, spot, _FULL) for spot in others]
     what = f"full method over the untrained team, {PLACES['new-seeds']}, played with other sampling seeds"
     if set(each) == {MISSING}:
         return filled(f"- {what}: {MISSING}", hanging="  ")
-    means = {"the mean of these": others, "the mean of all its plays, the first among them": [first, *others]}
-    found = {name: difference_to_plays(plan, records, plays, full) for name, plays in means.items()}
+    names = ("the mean of these", "the mean of all its plays, the first among them")
+    found = zip(names, difference_to_means(plan, records), strict=True)
     return [
         *filled(f"- {what} (intervals tell of other tasks and instances, not of other plays):", hanging="  "),
         f"  - each play by itself: {', '.join(each)}",
-        *(f"  - {name}: {MISSING if one is None else show_difference(one)}" for name, one in found.items()),
+        *(f"  - {name}: {MISSING if one is None else show_difference(one)}" for name, one in found),
     ]
+
+
+_FULL = Spot(arm="full", phase="new-seeds")
+
+
+def difference_to_means(plan: Plan, records: Records) -> tuple[Comparison | None, Comparison | None]:
+    """Full method minus the mean of the untrained team's later plays, and of all; None until all units are done."""
+    first, *others = plays_of_the_untrained(plan)
+    later, every = (difference_to_plays(plan, records, plays, _FULL) for plays in (others, [first, *others]))
+    return later, every
 
 
 def plays_of_the_untrained(plan: Plan) -> list[Spot]:

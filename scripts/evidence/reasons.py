@@ -12,8 +12,8 @@ from statistics import mean
 from typing import TypeAlias
 
 from collab.tables import show_difference
-from evidence.figures import Spot, difference, difference_to_plays, filled, records_of, units_of
-from evidence.goals import Goal, goals, is_missed, plays_of_the_untrained
+from evidence.figures import Spot, difference, filled, is_done, records_of
+from evidence.goals import Goal, difference_to_means, goals, is_missed, plays_of_the_untrained
 from evidence.plan import Plan
 from evidence.record import Records, UnitRecord
 
@@ -68,17 +68,13 @@ def reasons(plan: Plan, records: Records) -> list[str]:
     for goal in goals(plan):
         spots = (goal.first, goal.second)
         found = _REASONS.get(spots)
-        if found is not None and _done(plan, records, spots) and is_missed(goal, plan, records):
+        if found is not None and is_done(plan, records, spots) and is_missed(goal, plan, records):
             told += ["", f"Missed: {goal.told}.", "", *_listed(found(plan, records, goal))]
     return told
 
 
 def _listed(points: Iterable[str]) -> list[str]:
     return [line for point in points for line in filled(f"- {point}", hanging="  ")]
-
-
-def _done(plan: Plan, records: Records, spots: Iterable[Spot]) -> bool:
-    return all(unit in records for spot in spots for unit in units_of(plan, spot))
 
 
 # ------------------------------------------------------------------------------------------------------- new seeds
@@ -96,7 +92,7 @@ def _new_seeds(plan: Plan, records: Records, goal: Goal) -> list[str]:
     alike = max(solved) - min(solved) <= ALIKE
     points = [_ALIKE.format(rates=rates, apart=_span(_apart(full)), all=len(base))] if alike else []
     points += _luck(plan, records, base)
-    if _done(plan, records, (_COLD, _FULL_COLD)):
+    if is_done(plan, records, (_COLD, _FULL_COLD)):
         points += _heat(plan, records, base, full)
     return points
 
@@ -109,7 +105,7 @@ def _luck(plan: Plan, records: Records, base: Outcomes) -> list[str]:
         for arm in plan.arms
         if plan.arms[arm].graph == graph
         and _is_still(plan, records, arm)
-        and _done(plan, records, [Spot(arm=arm, phase="new-seeds")])
+        and is_done(plan, records, [Spot(arm=arm, phase="new-seeds")])
     }
     apart = [count for those in played.values() for count in _apart(those)]
     if not apart:
@@ -138,10 +134,10 @@ def _again(plan: Plan, records: Records) -> str:
     later = [outcomes(one) for spot in others for one in records_of(plan, records, spot)]
     if not later:
         return _NOT_AGAIN
-    to_later, to_all = (difference_to_plays(plan, records, spots, _FULL) for spots in (others, [first, *others]))
+    to_later, to_all = difference_to_means(plan, records)
     if to_later is None or to_all is None:
-        done = f"{len(later)} {'is' if len(later) == 1 else 'are'}"
-        return _PARTLY_AGAIN.format(planned=len(others), done=done)
+        many = f"{len(later)} {'is' if len(later) == 1 else 'are'}"
+        return _PARTLY_AGAIN.format(planned=len(others), done=many)
     (base,) = (outcomes(one) for one in records_of(plan, records, first))
     full = [outcomes(one) for one in records_of(plan, records, _FULL)]
     return _AGAIN.format(
@@ -185,7 +181,7 @@ def _is_still(plan: Plan, records: Records, arm: str) -> bool:
     """Whether all trainings of an arm are done and tell that they hardly changed what they learned."""
     spot, gains = Spot(arm=arm, phase="train"), _gains(plan, records, arm)
     epochs = sum(1 for one in records_of(plan, records, spot) for epoch in one.epochs if epoch.weights)
-    return _done(plan, records, [spot]) and 0 < epochs == len(gains) and max(map(abs, gains)) <= STILL
+    return is_done(plan, records, [spot]) and 0 < epochs == len(gains) and max(map(abs, gains)) <= STILL
 
 
 def _rejected(plan: Plan, records: Records, arm: str) -> str:
