@@ -201,14 +201,16 @@ class LiveEnvironment:
         while True:
             snapshot = await self._ask(window, look)
             limit = self._options.nav_timeout_s if window.navigating() else self._options.settle_s
-            is_quiet = snapshot == previous and not window.loading()
-            if is_quiet or time.monotonic() - began >= limit:
+            if snapshot == previous and not window.loading():
+                return snapshot
+            if time.monotonic() - began >= limit:
+                window.forget_openings()
                 return snapshot
             previous = snapshot
             await asyncio.sleep(_QUIET_S)
 
     async def _ask(self, window: Window, question: Callable[[Page], Awaitable[AnswerT]]) -> AnswerT:
-        """Ask the shown page, again if it was just being left."""
+        """Ask the shown page, again if it was just being left or another came before it."""
         from playwright.async_api import Error
 
         problem: Error | None = None
@@ -218,7 +220,10 @@ class LiveEnvironment:
                     await window.settle_tabs()
                     problem = None
                     try:
-                        return await question(window.page)
+                        page = window.page
+                        answer = await question(page)
+                        if page is window.page:
+                            return answer
                     except Error as error:
                         if window.crashed:
                             raise

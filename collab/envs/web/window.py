@@ -4,7 +4,7 @@ What happens beside the page is answered by fixed rules and told once, in `take_
 
 - alert, confirm and "leave this page?" are answered OK (or Cancel, by option); prompt is answered with the text the
   page proposes; all are told with their text;
-- a new window becomes a tab and is shown; above `max_tabs` it is closed again;
+- a new window becomes a tab and is shown as soon as its page begins to arrive; above `max_tabs` it is closed again;
 - a closed tab leaves the list; when the last one closes, an empty one opens;
 - downloads are refused;
 - a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
@@ -47,13 +47,17 @@ class Window:
         self._pages: list[Page] = []
         self._shown: Page | None = None
         self._titles: dict[Page, str] = {}
-        self._pending: dict[Page, set[Request]] = {}
+        self._opening = 0
+        self._pending: set[Request] = set()
         self._notices: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.crashed = False
         """Whether the process of a page has died."""
         context.on("page", self._opened)
         context.on("dialog", self._asked)
+        context.on("request", self._requested)
+        context.on("requestfinished", self._answered)
+        context.on("requestfailed", self._answered)
 
     @property
     def page(self) -> Page:
@@ -77,12 +81,17 @@ class Window:
         self._titles[self.page] = title
 
     def loading(self) -> bool:
-        """Whether the tab that is shown still waits for something it needs."""
-        return bool(self._pending.get(self.page))
+        """Whether the tab that is shown still waits for something it needs, or a new one is being opened."""
+        return self._opening > 0 or any(self._is_shown(request) for request in self._pending)
 
     def navigating(self) -> bool:
-        """Whether the tab that is shown is on its way to another page."""
-        return any(request.is_navigation_request() for request in self._pending.get(self.page, ()))
+        """Whether the tab that is shown is on its way to another page, or a new one to its first."""
+        return any(request.is_navigation_request() and self._is_shown(request) for request in self._pending)
+
+    def forget_openings(self) -> None:
+        """Wait no longer for new tabs that have not come: what they ask for is no page, or takes too long."""
+        self._opening = 0
+        self._pending.difference_update([request for request in self._pending if _page_of(request) is None])
 
     def take_notices(self) -> str | None:
         """What happened beside the page since the last call; None if nothing."""
@@ -125,19 +134,16 @@ class Window:
     # ------------------------------------------------------------------------------------------------- events
 
     def _opened(self, page: Page) -> None:
+        self._opening = max(0, self._opening - 1)
         if len(self._pages) >= self._max_tabs:
             self._notices[f"a new tab was closed again: {self._max_tabs} tabs are open already"] = None
             self._start(page.close())
             return
         self._pages.append(page)
         self._shown = page
-        self._pending[page] = set()
         page.on("close", self._closed)
         page.on("crash", self._died)
         page.on("download", self._refuse_download)
-        page.on("request", lambda request: self._requested(page, request))
-        page.on("requestfinished", lambda request: self._pending[page].discard(request))
-        page.on("requestfailed", lambda request: self._pending[page].discard(request))
         self._start(self._guard(page))
 
     def _closed(self, page: Page) -> None:
@@ -152,9 +158,21 @@ class Window:
     def _died(self, page: Page) -> None:
         self.crashed = True
 
-    def _requested(self, page: Page, request: Request) -> None:
+    def _requested(self, request: Request) -> None:
         if request.resource_type in AWAITED:
-            self._pending[page].add(request)
+            self._pending.add(request)
+
+    def _answered(self, request: Request) -> None:
+        self._pending.discard(request)
+
+    def _is_shown(self, request: Request) -> bool:
+        """Whether the tab that is shown made the request, or a new one that is not there yet."""
+        page = _page_of(request)
+        return request.is_navigation_request() if page is None else page is self._shown
+
+    def _announced(self, _: Mapping[str, Any]) -> None:
+        """A page opens a new tab; it is there only when its own page begins to arrive."""
+        self._opening += 1
 
     def _asked(self, dialog: Dialog) -> None:
         answer = "OK" if self._dialogs == "accept" else "Cancel"
@@ -175,6 +193,8 @@ class Window:
     async def _guard(self, page: Page) -> None:
         """Ask before every document, redirects included; a refused one leaves the page as it is."""
         session = await self._context.new_cdp_session(page)
+        session.on("Page.windowOpen", self._announced)
+        await session.send("Page.enable")
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
 
@@ -236,3 +256,13 @@ async def _quietly(work: Any) -> None:
 
     with contextlib.suppress(Error):
         await work
+
+
+def _page_of(request: Request) -> Page | None:
+    """The tab that made a request; None for a new tab's first one until it is there, and for a service worker's."""
+    from playwright.async_api import Error
+
+    try:
+        return request.frame.page
+    except Error:
+        return None

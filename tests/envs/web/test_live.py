@@ -5,6 +5,7 @@ import http.server
 import io
 import random
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from playwright.async_api import Error, Page
 from collab.envs.actions import WEB
 from collab.envs.samples import random_action
 from collab.envs.web import live_environment
+from collab.envs.web.dom import Snapshot, look
 from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.envs.web.live_tasks import Success, judge
 from collab.envs.web.perform import perform
@@ -35,14 +37,18 @@ class Server:
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}
         self.redirects: dict[str, str] = {}
+        self.statuses: dict[str, int] = {}
+        self.delays_s: dict[str, float] = {}
         self.asked: list[str] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
+                time.sleep(outer.delays_s.get(self.path, 0.0))
                 found = outer.pages.get(self.path)
-                self.send_response(302 if self.path in outer.redirects else 200 if found is not None else 404)
+                status = 302 if self.path in outer.redirects else 200 if found is not None else 404
+                self.send_response(outer.statuses.get(self.path, status))
                 if self.path in outer.redirects:
                     self.send_header("Location", outer.redirects[self.path])
                 body = ("nothing here" if found is None else found).encode()
@@ -291,6 +297,69 @@ def test_a_click_that_closes_its_own_tab_is_told_as_that(
         assert "closed" in (await player.do("click", "Close this tab")).info["effect"]
 
     in_shop(script)
+
+
+@pytest.mark.parametrize(
+    "opener",
+    [
+        '<a href="/later" target="_blank">Open</a>',
+        pytest.param("""<button onclick="window.open('/later')">Open</button>""", marks=pytest.mark.slow),
+        pytest.param('<a href="/moved" target="_blank" rel="noopener">Open</a>', marks=pytest.mark.slow),
+    ],
+)
+def test_a_new_tab_is_awaited_however_late_its_page(on_page: Callable[..., None], server: Server, opener: str) -> None:
+    """The browser tells of the tab only when its page begins to arrive; the one behind it is quiet meanwhile."""
+    server.add("/later", "<title>Late</title><p>at last</p>")
+    server.redirects["/moved"] = "/later"
+    server.delays_s["/later"] = 0.8
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        result = await player.do("click", "Open")
+        assert result.info["effect"] == "a new tab shows 'Late'"
+        assert "at last" in player.labels
+
+    on_page(opener, script, settle_s=0.4)
+
+
+def test_a_new_tab_without_a_page_is_not_awaited_for_ever(on_page: Callable[..., None], server: Server) -> None:
+    """Neither one whose server has no content to give nor one that takes too long, and each only once."""
+    server.statuses["/nothing"] = 204
+    server.delays_s["/later"] = 2.0
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        for label in ("Nothing", "Late"):
+            await player.do("click", label)
+            assert len(player.seen.tabs) == 1
+            assert not player.environment.window.loading()
+
+    html = '<a href="/nothing" target="_blank">Nothing</a> <a href="/later" target="_blank">Late</a>'
+    on_page(html, script, nav_timeout_s=1.0, settle_s=0.4)
+
+
+def test_what_is_told_belongs_to_the_tab_that_is_shown(
+    on_page: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it came before the other one while that was being looked at."""
+
+    looks: list[Snapshot] = []
+
+    async def overtaken(page: Page) -> Snapshot:
+        looks.append(await look(page))
+        if len(looks) == 2:
+            await page.context.new_page()
+        return looks[-1]
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        monkeypatch.setattr(live_environment, "look", overtaken)
+        result = await player.environment.step(None)
+        assert [tab.title for tab in result.observation.tabs] == ["First", ""]
+        assert result.observation.url == "about:blank"
+        assert result.observation.elements == ()
+
+    on_page("<title>First</title><p>a word</p>", script)
 
 
 def test_history_moves_and_says_when_it_ends(in_shop: Callable[[Script], None]) -> None:
