@@ -10,7 +10,10 @@ and threads of one process would only stand in the other's way.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -19,3 +22,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
 settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], bool]], bool]:
+    """`soon(condition)`: whether it comes true, looked at again and again for as long as a busy machine may take."""
+
+    def comes_true(condition: Callable[[], bool]) -> bool:
+        end = time.monotonic() + 30
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    return comes_true

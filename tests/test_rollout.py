@@ -261,8 +261,8 @@ def test_waiting_in_line_is_no_part_of_a_call() -> None:
                 return await super().generate(request)
 
     silent = Dag(slots=("ada", "ben", "cyd", "dee"))
-    trajectory = run(team(Narrow(slow_s=0.04), silent, call_s=0.1), stage(), Log(), episode("PressButton"))
-    assert trajectory.success, "twelve calls of 0.04 s behind one another, none of them longer than 0.1 s"
+    trajectory = run(team(Narrow(slow_s=0.1), silent, call_s=1.0), stage(), Log(), episode("PressButton"))
+    assert trajectory.success, "twelve calls of 0.1 s behind one another, none of them longer than 1 s"
 
 
 def strip(trajectory: Trajectory) -> Trajectory:
@@ -332,15 +332,15 @@ def test_an_episode_asks_before_each_step_and_its_limit_stands_still_meanwhile()
 
     async def admit(name: str) -> None:
         asked.append(name)
-        await asyncio.sleep(0.6 if len(asked) == 2 else 0)
+        await asyncio.sleep(1.5 if len(asked) == 2 else 0)
 
     log = Log()
-    trajectory = run(team(Follower()), stage(episode_s=0.5), log, admit=admit)
+    trajectory = run(team(Follower()), stage(episode_s=1.0), log, admit=admit)
     assert (trajectory.success, trajectory.error) == (True, None)
     assert asked == [trajectory.id] * len(log.steps)
-    trajectory = run(team(Follower()), stage(CorridorSuite(hang_at=1), episode_s=0.5), Log(), admit=admit)
+    trajectory = run(team(Follower()), stage(CorridorSuite(hang_at=1), episode_s=1.0), Log(), admit=admit)
     assert trajectory.error is not None
-    assert "limit 0.5 s) timed out" in trajectory.error.message
+    assert "limit 1 s) timed out" in trajectory.error.message
 
 
 def test_an_episode_that_is_not_wanted_any_more_takes_no_further_step() -> None:

@@ -247,7 +247,7 @@ def test_a_crowd_before_a_small_server_is_served_without_a_failure() -> None:
 def test_what_says_that_there_is_too_much_halves_the_window(fault: Fault, halved: bool) -> None:
     """A timeout too; an error or a lost connection does not say so."""
     with FakeServer() as server:
-        model = OpenAIModel(model="fake", base_url=server.url, concurrency=8, timeout_s=0.3)
+        model = OpenAIModel(model="fake", base_url=server.url, concurrency=8, timeout_s=1.0)
         model.wait = lambda seconds: asyncio.sleep(0)
 
         async def scene() -> None:
@@ -279,7 +279,7 @@ def test_waiting_for_a_slot_is_no_call_time_but_trying_again_is() -> None:
         await model.probe()
 
         async def timed(number: int) -> Any:
-            clock = CallClock(0.5)
+            clock = CallClock(1.0)
             async with clock.running():
                 return await model.generate(request(f"{number}", clock))
 
@@ -289,7 +289,7 @@ def test_waiting_for_a_slot_is_no_call_time_but_trying_again_is() -> None:
         await model.close()
         return [*patient, *impatient]
 
-    with FakeServer(delay_s=0.15) as server:
+    with FakeServer(delay_s=0.3) as server:
         *patient, impatient = play(lambda: scene(server))
     assert [reply.text for reply in patient] == [f"{number}." for number in range(5)]  # the last waited longer
     assert isinstance(impatient, TimeoutError)

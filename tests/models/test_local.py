@@ -270,7 +270,7 @@ def test_going_back_to_the_line_is_no_call_time(checkpoint: Path, monkeypatch: p
     refused: list[int] = []
 
     async def timed(request: Request) -> Reply:
-        clock = CallClock(0.4)
+        clock = CallClock(2.0)
         async with clock.running():
             return await model.generate(replace(request, clock=clock))
 
@@ -281,7 +281,7 @@ def test_going_back_to_the_line_is_no_call_time(checkpoint: Path, monkeypatch: p
         forward = checkpoint_.forward
 
         def limited(ids: Any, positions: Any, keep: Any, plan: Any) -> Any:
-            time.sleep(0.01)
+            time.sleep(0.04)
             if len(keep) > 1:
                 refused.append(len(keep))
                 raise torch.OutOfMemoryError("injected")
@@ -292,7 +292,7 @@ def test_going_back_to_the_line_is_no_call_time(checkpoint: Path, monkeypatch: p
 
     started = time.perf_counter()
     replies = play(model, scene)
-    assert time.perf_counter() - started > 0.8
+    assert time.perf_counter() - started > 2.0
     assert refused
     assert all(reply.completion_tokens for reply in replies)
 

@@ -133,7 +133,9 @@ def test_a_killed_browser_is_started_again() -> None:
             for child in children(os.getpid()):
                 if "chrom" in Path(f"/proc/{child}/comm").read_text():
                     os.kill(child, signal.SIGKILL)
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(20):
+                while browser._process is not None and browser._process.is_connected():
+                    await asyncio.sleep(0.01)
             page = await browser.page()
             assert await page.evaluate("6 * 7") == 42
 

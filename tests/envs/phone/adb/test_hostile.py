@@ -10,7 +10,7 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ async def send_all(port: int, frames: list[bytes]) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_malformed_http_neither_breaks_the_server_nor_leaks_handles(
-    count: int, caplog: pytest.LogCaptureFixture
+    count: int, caplog: pytest.LogCaptureFixture, soon: Callable[[Callable[[], bool]], bool]
 ) -> None:
     rng = random.Random(count)
     handle = PhoneHandle()
@@ -222,8 +222,7 @@ def test_malformed_http_neither_breaks_the_server_nor_leaks_handles(
         asyncio.run(send_all(port, [malformed_http(rng) for _ in range(50)]))
         before = len(os.listdir("/proc/self/fd"))
         asyncio.run(send_all(port, [malformed_http(rng) for _ in range(count)]))
-        time.sleep(0.2)
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert soon(lambda: len(os.listdir("/proc/self/fd")) <= before)
         assert ask(port, AUTOMATION + b"GET /ping HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\npong")
     look(handle.phone)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
