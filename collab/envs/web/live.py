@@ -7,7 +7,8 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
 - An episode begins in a fresh window (no cookies, no storage) at the task's start address. Pages are what they are
   that day: the seed changes nothing, and an episode cannot be rebuilt from its actions.
 - After an action the page settles: two looks 0.1 s apart are equal, nothing it needs is loading and no new tab is
-  being opened, for at most `settle_s` (a running navigation, a new tab's included: `nav_timeout_s`).
+  being opened, for at most `settle_s` after it arrived. A navigation, a new tab's included, has `nav_timeout_s`; where
+  a new tab did not come in that time, further ones have `settle_s` until one does.
 - The page is judged after every step; the episode ends as soon as the task is solved, or, with `on_finish`, only
   when the agent finishes. `user_input` ends it unsolved unless the task has a `user_reply`.
 - `StepResult.info["refused"]` lists the connections that the gate refused during the step: what to add to

@@ -197,13 +197,14 @@ class LiveEnvironment:
 
     async def _settled(self, window: Window) -> Snapshot:
         began = time.monotonic()
+        latest = began + max(self._options.nav_timeout_s, self._options.settle_s)
         previous: Snapshot | None = None
         while True:
             snapshot = await self._ask(window, look)
-            limit = self._options.nav_timeout_s if window.navigating() else self._options.settle_s
             if snapshot == previous and not window.loading():
                 return snapshot
-            if time.monotonic() - began >= limit:
+            settling = max(began, window.arrived) + self._options.settle_s
+            if time.monotonic() >= (latest if window.navigating() else min(settling, latest)):
                 window.forget_openings()
                 return snapshot
             previous = snapshot
@@ -222,7 +223,7 @@ class LiveEnvironment:
                     try:
                         page = window.page
                         answer = await question(page)
-                        if page is window.page:
+                        if window.shows(page):
                             return answer
                     except Error as error:
                         if window.crashed:

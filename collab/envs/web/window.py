@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,17 +48,20 @@ class Window:
         self._pages: list[Page] = []
         self._shown: Page | None = None
         self._titles: dict[Page, str] = {}
-        self._opening = 0
+        self._opening = 0  # new tabs that were announced and are not there yet
+        self._is_patient = True  # with them, unless one did not come
         self._pending: set[Request] = set()
         self._notices: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.crashed = False
         """Whether the process of a page has died."""
+        self.arrived = 0.0
+        """When the tab that is shown last got a document, or gave up getting one, by `time.monotonic`."""
         context.on("page", self._opened)
         context.on("dialog", self._asked)
         context.on("request", self._requested)
-        context.on("requestfinished", self._answered)
-        context.on("requestfailed", self._answered)
+        context.on("requestfinished", self._ended)
+        context.on("requestfailed", self._ended)
 
     @property
     def page(self) -> Page:
@@ -69,6 +73,10 @@ class Window:
         if self._shown is None:
             raise EnvironmentFailure("the browser window has no tab")
         return self._shown
+
+    def shows(self, page: Page) -> bool:
+        """Whether that tab is the one that is shown."""
+        return page is self._shown
 
     def tabs(self) -> tuple[Tab, ...]:
         """All tabs, oldest first."""
@@ -82,16 +90,25 @@ class Window:
 
     def loading(self) -> bool:
         """Whether the tab that is shown still waits for something it needs, or a new one is being opened."""
-        return self._opening > 0 or any(self._is_shown(request) for request in self._pending)
+        return self._opening > 0 or any(self._matters(request) for request in self._pending)
 
     def navigating(self) -> bool:
-        """Whether the tab that is shown is on its way to another page, or a new one to its first."""
-        return any(request.is_navigation_request() and self._is_shown(request) for request in self._pending)
+        """Whether the tab that is shown is on its way to another page, or a new one to its first.
+
+        After `forget_openings` new tabs are not asked about until one comes.
+        """
+        return any(
+            request.is_navigation_request() and self._matters(request)
+            for request in self._pending
+            if self._is_patient or _page_of(request) is not None
+        )
 
     def forget_openings(self) -> None:
         """Wait no longer for new tabs that have not come: what they ask for is no page, or takes too long."""
+        late = [request for request in self._pending if _page_of(request) is None]
+        self._is_patient = self._is_patient and not late
+        self._pending.difference_update(late)
         self._opening = 0
-        self._pending.difference_update([request for request in self._pending if _page_of(request) is None])
 
     def take_notices(self) -> str | None:
         """What happened beside the page since the last call; None if nothing."""
@@ -135,6 +152,7 @@ class Window:
 
     def _opened(self, page: Page) -> None:
         self._opening = max(0, self._opening - 1)
+        self._is_patient = True
         if len(self._pages) >= self._max_tabs:
             self._notices[f"a new tab was closed again: {self._max_tabs} tabs are open already"] = None
             self._start(page.close())
@@ -162,10 +180,12 @@ class Window:
         if request.resource_type in AWAITED:
             self._pending.add(request)
 
-    def _answered(self, request: Request) -> None:
+    def _ended(self, request: Request) -> None:
         self._pending.discard(request)
+        if request.is_navigation_request() and self._matters(request) and not _is_framed(request):
+            self.arrived = time.monotonic()
 
-    def _is_shown(self, request: Request) -> bool:
+    def _matters(self, request: Request) -> bool:
         """Whether the tab that is shown made the request, or a new one that is not there yet."""
         page = _page_of(request)
         return request.is_navigation_request() if page is None else page is self._shown
@@ -193,10 +213,10 @@ class Window:
     async def _guard(self, page: Page) -> None:
         """Ask before every document, redirects included; a refused one leaves the page as it is."""
         session = await self._context.new_cdp_session(page)
-        session.on("Page.windowOpen", self._announced)
-        await session.send("Page.enable")
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
+        session.on("Page.windowOpen", self._announced)
+        await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
 
     async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         url, request = str(event["request"]["url"]), {"requestId": event["requestId"]}
@@ -256,6 +276,11 @@ async def _quietly(work: Any) -> None:
 
     with contextlib.suppress(Error):
         await work
+
+
+def _is_framed(request: Request) -> bool:
+    """Whether a frame within a page made the request."""
+    return _page_of(request) is not None and request.frame.parent_frame is not None
 
 
 def _page_of(request: Request) -> Page | None:

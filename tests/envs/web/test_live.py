@@ -22,6 +22,7 @@ from collab.envs.web.dom import Snapshot, look
 from collab.envs.web.live import LiveEnvironment, LiveSuite
 from collab.envs.web.live_tasks import Success, judge
 from collab.envs.web.perform import perform
+from collab.envs.web.window import Window
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Observation, StepResult, Task
 
@@ -311,7 +312,7 @@ def test_a_new_tab_is_awaited_however_late_its_page(on_page: Callable[..., None]
     """The browser tells of the tab only when its page begins to arrive; the one behind it is quiet meanwhile."""
     server.add("/later", "<title>Late</title><p>at last</p>")
     server.redirects["/moved"] = "/later"
-    server.delays_s["/later"] = 0.8
+    server.delays_s["/later"] = 1.5
 
     async def script(player: Player) -> None:
         await player.start("page")
@@ -319,20 +320,84 @@ def test_a_new_tab_is_awaited_however_late_its_page(on_page: Callable[..., None]
         assert result.info["effect"] == "a new tab shows 'Late'"
         assert "at last" in player.labels
 
-    on_page(opener, script, settle_s=0.4)
+    on_page(opener, script, settle_s=0.6)
 
 
-def test_a_new_tab_without_a_page_is_not_awaited_for_ever(on_page: Callable[..., None], server: Server) -> None:
+def test_a_new_tab_is_awaited_from_its_announcement_on_and_no_longer_than_it_takes(
+    on_page: Callable[..., None], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its page is asked for, too."""
+    server.add("/later", "<title>Late</title>")
+    server.delays_s["/later"] = 0.8
+    monkeypatch.setattr(Window, "_requested", lambda window, request: None)
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        result = await player.do("click", "Open")
+        assert result.info["effect"] == "a new tab shows 'Late'"
+        assert not player.environment.window.loading()
+
+    on_page('<a href="/later" target="_blank">Open</a>', script, settle_s=20.0)
+
+
+@pytest.mark.slow
+def test_a_page_that_comes_late_has_its_time_to_settle(on_page: Callable[..., None], server: Server) -> None:
+    """Here it comes after the time in which one must settle that is there at once."""
+    server.add("/later", '<p>wait</p><script src="/more"></script>')
+    server.add("/more", "document.body.append('at last')")
+    server.delays_s.update({"/later": 2.5, "/more": 0.6})
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        for label in ("New", "Same"):
+            await player.do("click", label)
+            assert str(player.seen.url).endswith("/later")
+            assert "at last" in " ".join(player.labels)
+            await player.do("switch_tab", i=0)
+
+    on_page('<a href="/later" target="_blank">New</a> <a href="/later">Same</a>', script, settle_s=2.0)
+
+
+def test_a_last_tab_that_closes_while_it_is_looked_at_leaves_an_empty_one(
+    on_page: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def closing(page: Page) -> Snapshot:
+        snapshot = await look(page)
+        if snapshot.url != "about:blank":
+            await page.close()
+        return snapshot
+
+    async def script(player: Player) -> None:
+        await player.start("page")
+        monkeypatch.setattr(live_environment, "look", closing)
+        seen = (await player.environment.step(None)).observation
+        assert seen.url == "about:blank"
+        assert "the last tab was closed" in str(seen.notice)
+
+    on_page("<p>a word</p>", script)
+
+
+def test_a_new_tab_without_a_page_is_not_awaited_for_ever(
+    on_page: Callable[..., None], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither one whose server has no content to give nor one that takes too long, and each only once."""
     server.statuses["/nothing"] = 204
     server.delays_s["/later"] = 8.0
+    awaited: list[bool] = []
 
     async def script(player: Player) -> None:
+        async def noting(page: Page) -> Snapshot:
+            awaited.append(player.environment.window.navigating())
+            return await look(page)
+
         await player.start("page")
         for label in ("Nothing", "Late"):
             await player.do("click", label)
             assert len(player.seen.tabs) == 1
             assert not player.environment.window.loading()
+        monkeypatch.setattr(live_environment, "look", noting)
+        await player.do("click", "Late")
+        assert not any(awaited), "what did not come is not believed a second time"
 
     html = '<a href="/nothing" target="_blank">Nothing</a> <a href="/later" target="_blank">Late</a>'
     on_page(html, script, nav_timeout_s=3.0, settle_s=0.4)
