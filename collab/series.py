@@ -23,6 +23,7 @@ from collab.resolve import build_suite, with_prompts
 from collab.runs import RunResult, Watch, resume, start, stored_config
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
+from collab.store.run_dir import is_free
 
 FREE = frozenset({"budget", "concurrency"})
 """Settings that may change when a run is gone on with: they decide no episode."""
@@ -89,7 +90,7 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
 
 
 async def _found(config: RunConfig, path: Path) -> SeedRun:
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if is_free(path, FILE):
         return SeedRun(config=config, path=path, begun=False, over=False)
     recorded, wanted = stored_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]

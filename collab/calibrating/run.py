@@ -19,7 +19,6 @@ from collab.credit.calibration_record import (
     FILE,
     PICTURE,
     CalibrationRecord,
-    free_directory,
     read_record,
     write_record,
 )
@@ -27,8 +26,9 @@ from collab.credit.critic import Judgement
 from collab.credit.known import KnownCase
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
-from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
+from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.store.files import write_atomic, writing
+from collab.store.run_dir import check_free, new_directory
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +77,7 @@ async def start(
         ModelFailure: the critic's server does not answer.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
-    _check_free(out)
+    check_free(out, FILE, noun="calibration", resume=resume_command(out))
     async with opened(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
             await (await place.suite.open()).close()
@@ -92,8 +92,7 @@ async def start(
             prompts={name: text_hash(text) for name, text in config.texts.items()},
             seeds={one.name: place.seed(one.seed) for one in passes((), config.permutations)},
         )
-        with writing(out, "start the calibration again"):
-            out.mkdir(parents=True, exist_ok=True)
+        with new_directory(out, FILE, noun="calibration", resume=resume_command(out)):
             write_record(out, record)
         return await _work(record, place, out, watch, stop)
 
@@ -124,17 +123,6 @@ async def resume(
         _check_unchanged(path, record, place)
         await place.about()
         return await _work(record, place, path, watch, stop)
-
-
-def _check_free(directory: Path) -> None:
-    """Make sure that a calibration can begin in a directory."""
-    if (directory / FILE).exists():
-        raise UsageError(
-            f"{directory}: holds a calibration already; give another --out, e.g. {free_directory(directory)}, or go on "
-            f"with that one, as it was begun: {resume_command(directory)}"
-        )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: is there already and holds something else; give another --out")
 
 
 def _check_unchanged(path: Path, record: CalibrationRecord, place: Workplace) -> None:

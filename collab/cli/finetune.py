@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options, rows
+from collab.cli.interrupt import asking
 from collab.cli.output import data as as_data
 from collab.cli.output import emit, note, say
 
@@ -253,7 +255,7 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
 
 def _train(prepared: Prepared, folder: RunFolder, max_minutes: float | None, as_json: bool, **options: Any) -> None:
     """Train what was begun until it is done or stopped, and print how it ended."""
-    with _stopping(max_minutes) as stopping:
+    with _stopping(folder, max_minutes) as stopping:
         result = _trained(prepared, folder, stopping, **options)
     _finish(result, folder, as_json)
 
@@ -274,24 +276,17 @@ def _trained(prepared: Prepared, folder: RunFolder, stopping: Callable[[], bool]
 
 
 @contextlib.contextmanager
-def _stopping(max_minutes: float | None) -> Iterator[Callable[[], bool]]:
+def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable[[], bool]]:
     """Whether it is time to stop: the minutes are over, or Ctrl-C or SIGTERM came. The second one ends at once."""
     until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
-    asked = False
+    asked = threading.Event()
 
-    def ask(number: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
-        for one in before:
-            signal.signal(one, before[one])
+    def ask(number: signal.Signals) -> None:
+        asked.set()
         rows.tell("stopping with a checkpoint after this step; once more to leave at once")
 
-    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked or (until is not None and time.monotonic() >= until)
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    with asking(ask, leaving=f"go on with: {folder.resume}"):
+        yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
 def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:

@@ -39,6 +39,7 @@ from collab.cli import (
     verify,
     view,
 )
+from collab.cli.interrupt import listen
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
 
@@ -97,6 +98,7 @@ app.command("doctor")(doctor.doctor)
 
 def run() -> None:
     """Run the command of this process, with its streams as they are, and exit."""
+    listen()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character shows "?" instead of ending the work

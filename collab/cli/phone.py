@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collab.cli.interrupt import asking
 from collab.cli.output import amount, note, say
 
 if TYPE_CHECKING:
@@ -55,14 +55,12 @@ def serve(
 async def _serve(phones: dict[str, PhoneHandle], port: int) -> None:
     from collab.envs.phone.adb.server import HOST, PhoneServer
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
-    async with PhoneServer(phones, port=port) as server:
-        say(f"export ANDROID_ADB_SERVER_PORT={server.port}")
-        for serial, handle in phones.items():
-            if handle.exam is not None:
-                say(f"# {serial}: {handle.exam.task.goal}")
-        note(f"serving {amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
-        await stop.wait()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    with asking(lambda number: loop.call_soon_threadsafe(stop.set)):
+        async with PhoneServer(phones, port=port) as server:
+            say(f"export ANDROID_ADB_SERVER_PORT={server.port}")
+            for serial, handle in phones.items():
+                if handle.exam is not None:
+                    say(f"# {serial}: {handle.exam.task.goal}")
+            note(f"serving {amount(len(phones), 'phone')} on {HOST}:{server.port}; try: adb devices. Stop with Ctrl-C.")
+            await stop.wait()

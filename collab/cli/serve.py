@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collab.cli.interrupt import asking
 from collab.cli.output import note, say
 
 if TYPE_CHECKING:
+    from collab.models.process import ServerProcess
     from collab.models.vllm import Launch
 
 
@@ -90,9 +92,16 @@ async def _serve(launch: Launch, wait_s: float) -> None:
         if not asked.done():
             asked.set_result(name)
 
-    for name in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(name, ask, name)
-    async with ServerProcess(launch.command, launch.environment, told=note) as server:
+    server, loop = ServerProcess(launch.command, launch.environment, told=note), asyncio.get_running_loop()
+    with asking(lambda name: loop.call_soon_threadsafe(ask, name), clean_up=server.kill):
+        await _serve_until(asked, server, launch, wait_s)
+
+
+async def _serve_until(
+    asked: asyncio.Future[signal.Signals], server: ServerProcess, launch: Launch, wait_s: float
+) -> None:
+    """Run the server until a signal asks for its end; ModelFailure when it ends by itself."""
+    async with server:
         ready = asyncio.create_task(server.healthy(f"{launch.address}/health", wait_s))
         await _first(ready, asked)
         if not asked.done():

@@ -2,8 +2,8 @@
 
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
-The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one leaves
-at once. Progress goes to stderr.
+The first Ctrl-C (or SIGTERM) asks the work to stop; what was recorded stays and can be resumed. The second one ends the
+process at once (`collab.cli.interrupt`). Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import typer
 
+from collab.cli.interrupt import asking
 from collab.cli.output import note
-from collab.errors import RunError
 
 if TYPE_CHECKING:
     from collab.collector import Progress
@@ -58,14 +58,17 @@ def work(
         below: what stands below it on a terminal.
         news: elsewhere, all that is to be said once; it only grows.
         resume: what to type to go on; None for a run.
-
-    Raises:
-        RunError: it was left at once; says how to go on.
     """
-    try:
-        return asyncio.run(_work(job, opening, _Telling(tell or describe, below, news)))
-    except KeyboardInterrupt:
-        raise RunError(f"interrupted; go on with: {resume or resume_command(run)}") from None
+    stop, loop = asyncio.Event(), asyncio.new_event_loop()
+
+    def ask(number: signal.Signals) -> None:
+        note("stopping: what was done is recorded; press Ctrl-C again to leave at once")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the work has just ended
+            loop.call_soon_threadsafe(stop.set)
+
+    leaving = f"go on with: {resume or resume_command(run)}"
+    with asking(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(_work(job, stop, opening, _Telling(tell or describe, below, news)))
 
 
 def end_early(stopped: str | None, resume: str) -> None:
@@ -94,8 +97,7 @@ class _Telling(NamedTuple):
     news: Lines
 
 
-async def _work(job: Job[ResultT], opening: str, tell: _Telling) -> ResultT:
-    stop = asyncio.Event()
+async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Telling) -> ResultT:
     seen: list[Any] = []
 
     def watch(progress: Any) -> None:
@@ -103,7 +105,7 @@ async def _work(job: Job[ResultT], opening: str, tell: _Telling) -> ResultT:
         if opening:
             note(opening)
 
-    with _interruptible(stop), _display() as display:
+    with _display() as display:
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
             return await job(watch, stop)
@@ -196,31 +198,6 @@ async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
         await asyncio.sleep(display.interval_s)
         if seen:
             display.show(seen[-1], tell)
-
-
-@contextlib.contextmanager
-def _interruptible(stop: asyncio.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set `stop`; the second Ctrl-C is a KeyboardInterrupt."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def ask() -> None:
-        stop.set()
-        for number in signals:
-            loop.remove_signal_handler(number)
-        note("stopping: what was done is recorded; press Ctrl-C again to leave at once")
-
-    try:
-        for number in signals:
-            loop.add_signal_handler(number, ask)
-    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread: Ctrl-C then leaves at once
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
 
 
 def describe(progress: Progress) -> str:

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from collab.errors import CollabError, RunFormatError, StoreFailure, UsageError
+from collab.errors import CollabError, RunFormatError, StoreFailure
 from collab.models.layout import sha256
 from collab.store.files import read_json, sync_directory, write_atomic, writing
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import RunLock
+from collab.store.run_dir import check_free, new_directory
 
 FORMAT = 1
 """Version of `finetune.json`."""
@@ -50,11 +51,8 @@ class RunFolder:
         return self.path / "finetune.json"
 
     def check_free(self) -> None:
-        """Refuse a place where something is already (UsageError)."""
-        if self.manifest_path.exists():
-            raise UsageError(f"{self.path}: a run is there already; go on with --resume {self.path}, or name another")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise UsageError(f"{self.path}: something is there already; name a new directory")
+        """Check that a new run can begin here; UsageError otherwise."""
+        check_free(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume)
 
     def create(self, manifest: Mapping[str, Any]) -> None:
         """Begin a run.
@@ -63,9 +61,7 @@ class RunFolder:
             UsageError: something is there already.
             StoreFailure: it cannot be written.
         """
-        self.check_free()
-        with writing(self.path, self._resume or "start again"):
-            self.path.mkdir(parents=True, exist_ok=True)
+        with new_directory(self.path, self.manifest_path.name, noun="fine-tuning run", resume=self.resume):
             write_json(self.manifest_path, {"format": FORMAT, **manifest})
 
     def abandon(self) -> None:

@@ -15,16 +15,14 @@ from collab.errors import (
     RunFormatError,
     StoreFailure,
     TrainingFailure,
-    UsageError,
 )
 from collab.learn.folder import write_json
 from collab.store.files import read_json, writing
 from collab.store.lock import RunLock
+from collab.store.run_dir import check_free, new_directory
 
 _KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
 """Failures, the general one last."""
-_AGAIN = "start again"
-"""The next move while there is nothing to go on with."""
 _ALONE = "then collab runs resume "
 """What comes before the directory of a run that cannot be written, at the end of the message; see `writing`."""
 
@@ -48,18 +46,12 @@ class HeadFile:
             UsageError: something is there already.
             StoreFailure: it cannot be written.
         """
-        self.check_free()
-        with writing(self.path.parent, _AGAIN):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._write(head, _AGAIN)
+        with new_directory(self.path.parent, self.path.name, noun=self.noun, resume=self.resume):
+            write_json(self.path, {"format": self.format, **head})
 
     def check_free(self) -> None:
-        """Make sure that nothing is in the directory; UsageError otherwise."""
-        folder = self.path.parent
-        if self.path.exists():
-            raise UsageError(f"{folder}: a {self.noun} is there already; go on with: {self.resume}")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder}: something is there already; name a new directory")
+        """Check that a new one can begin in the directory; UsageError otherwise."""
+        check_free(self.path.parent, self.path.name, noun=self.noun, resume=self.resume)
 
     def read(self) -> dict[str, Any]:
         """What it holds.
@@ -80,10 +72,7 @@ class HeadFile:
 
     def write(self, head: Mapping[str, Any]) -> None:
         """Replace it; StoreFailure when it cannot be written."""
-        self._write(head, self.resume)
-
-    def _write(self, head: Mapping[str, Any], next_move: str) -> None:
-        with writing(self.path, next_move):
+        with writing(self.path, self.resume):
             write_json(self.path, {"format": self.format, **head})
 
     @contextlib.contextmanager

@@ -113,11 +113,16 @@ class ServerProcess:
                 process.send_signal(how)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended(), _PATIENCE_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own: whatever is left of it
+        self.kill()
         await process.wait()
         if self._reading is not None:
             self._reading.cancel()
+
+    def kill(self) -> None:
+        """Kill whatever is left of it and of its children. Nothing happens when it was not started or has ended."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
 
     @property
     def _running(self) -> asyncio.subprocess.Process:

@@ -9,14 +9,13 @@ store = RunStore.open(Path("runs/first"))      # later, or from another process
 
 from __future__ import annotations
 
-import contextlib
+import shlex
 from pathlib import Path
 
-from collab.errors import UsageError
 from collab.store import blobs, log
-from collab.store.files import writing
-from collab.store.manifest import Manifest, find_manifest, write_manifest
+from collab.store.manifest import FILE, Manifest, find_manifest, write_manifest
 from collab.store.reader import RunReader
+from collab.store.run_dir import new_directory
 from collab.store.writer import RunWriter
 
 
@@ -31,22 +30,13 @@ class RunStore:
         """Make a new run.
 
         Raises:
-            UsageError: something is there already.
+            UsageError: something is there already, or another process is making it.
             StoreFailure: the file system refuses.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path}: is there already; give another --out, or go on with: collab runs resume {path}")
-        made = [path / log.FOLDER, path / blobs.FOLDER, *([] if path.exists() else [path])]
-        with writing(path, "start the run again"):
-            try:
-                (path / log.FOLDER).mkdir(parents=True, exist_ok=True)
-                (path / blobs.FOLDER).mkdir(exist_ok=True)
-                write_manifest(path, manifest)
-            except OSError:
-                for folder in made:  # half a run would be in the way of the next one
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
-                raise
+        with new_directory(path, FILE, noun="run", resume=f"collab runs resume {shlex.quote(str(path))}"):
+            (path / log.FOLDER).mkdir(exist_ok=True)
+            (path / blobs.FOLDER).mkdir(exist_ok=True)
+            write_manifest(path, manifest)
         return cls(path)
 
     @classmethod

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.redact import hide, known_secrets
-from collab.store import log
+from collab.store import log, run_dir
 from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
 from collab.store.manifest import now, versions
@@ -93,13 +93,8 @@ def resume_command(directory: Path) -> str:
 
 
 def check_free(directory: Path) -> None:
-    """Make sure that a new synthesis can begin in a directory; UsageError when something is there already."""
-    if (directory / FILE).exists():
-        raise UsageError(
-            f"{directory}: holds another synthesis; give another --out, or go on with: {resume_command(directory)}"
-        )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: is there already and holds something else; give another --out")
+    """Check that a new synthesis can begin in a directory; UsageError otherwise."""
+    run_dir.check_free(directory, FILE, noun="synthesis", resume=resume_command(directory))
 
 
 def create(directory: Path, head: Head) -> None:
@@ -109,9 +104,8 @@ def create(directory: Path, head: Head) -> None:
         UsageError: something is there already.
         StoreFailure: the file system refuses.
     """
-    check_free(directory)
-    with writing(directory, "start the synthesis again"):
-        (directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
+    with run_dir.new_directory(directory, FILE, noun="synthesis", resume=resume_command(directory)):
+        (directory / log.FOLDER).mkdir(exist_ok=True)
         write_head(directory, head)
 
 

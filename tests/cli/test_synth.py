@@ -145,7 +145,7 @@ def test_a_directory_that_holds_another_synthesis_is_refused(collab):
     assert collab("synth", *SMALL, "--out", "data")[0] == 0
     code, _, err = collab("synth", *SMALL, "--out", "data")
     assert code == 2
-    assert "data: holds another synthesis; give another --out, or go on with: collab synth --resume data" in err
+    assert "data: a synthesis is there already; give another --out, or resume it: collab synth --resume data" in err
 
 
 def test_resume_takes_what_its_directory_says(collab):

@@ -18,7 +18,6 @@ import pytest
 from collab.cli import watch
 from collab.cli.main import main
 from collab.collector import Progress
-from collab.errors import RunError
 
 LIBRARY = str(Path(__file__).parent / "library")
 COMMAND = [sys.executable, "-c", "from collab.cli.main import run; run()"]
@@ -163,7 +162,7 @@ def test_nothing_stale_stays_of_a_screen_that_is_longer_than_the_terminal(monkey
     print("before", file=terminal)
     tell = {"tell": lambda _: "line 0", "below": lambda _: [f"line {number}" for number in range(1, 36)]}
     if leaves:
-        with pytest.raises(RunError, match="interrupted"):
+        with pytest.raises(KeyboardInterrupt):
             watch.work(job, Path("run"), **tell)
     else:
         assert watch.work(job, Path("run"), **tell) == "result"
@@ -235,19 +234,39 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "body",
     [
-        ["    print('ready', flush=True)", "    await asyncio.sleep(60)"],
-        pytest.param(["    await in_background(step)"], id="amid an optimizer step, in a thread"),
+        pytest.param(["    await asyncio.sleep(60)"], id="waiting"),
+        pytest.param(["    await in_background(time.sleep, 60)"], id="amid an optimizer step, in a thread"),
+        pytest.param(["    await asyncio.to_thread(time.sleep, 60)"], id="in a thread that the loop waits for"),
+        pytest.param(["    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"], id="in a library that hears nothing"),
+        pytest.param(
+            [
+                "    while True:",
+                "        try:",
+                "            await asyncio.sleep(0)",
+                "        except BaseException:",
+                "            pass",
+            ],
+            id="deaf to every exception",
+        ),
+        pytest.param(
+            [
+                "    loop = asyncio.get_running_loop()",
+                "    loop._run_once = lambda: time.sleep(60)",
+                "    await asyncio.sleep(0)",
+            ],
+            id="in the loop's own calls",
+        ),
+        pytest.param(["    with lock:", "        lock.acquire()"], id="behind a lock for ever"),
     ],
 )
-def test_the_second_ctrl_c_leaves_at_once(somewhere, body: list[str]):
+def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: list[str]):
     stubborn = "\n".join(
         [
-            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs, time",
+            "import asyncio, collab.cli.rollout as rollout, collab.runs as runs, hashlib, sys, threading, time",
             "from collab.background import in_background",
-            "def step():",
-            "    print('ready', flush=True)",
-            "    time.sleep(60)",
+            "lock = threading.Lock()",
             "async def start(*_, watch, stop, **__):",
+            "    print('ready', flush=True)",
             *body,
             "runs.start = start",
             "from collab.cli.main import run; run()",

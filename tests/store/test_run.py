@@ -233,8 +233,11 @@ def test_a_run_is_not_made_over_another(tmp_path: Path, made: SimpleNamespace) -
     (tmp_path / "empty").mkdir()
     RunStore.create(tmp_path / "empty", made.manifest())
     (tmp_path / "file").write_text("mine")
-    for taken in ("empty", "file"):
-        with pytest.raises(UsageError, match=r"is there already; give another --out, .* collab runs resume"):
+    for taken, said in (
+        ("empty", "a run is there .*; give another --out, or resume it: collab runs"),
+        ("file", "give"),
+    ):
+        with pytest.raises(UsageError, match=said):
             RunStore.create(tmp_path / taken, made.manifest())
 
 

@@ -359,13 +359,15 @@ def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
 def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path: Path, server: FakeServer):
     run(wanted(), tmp_path / "out")
     server.die()
-    with pytest.raises(UsageError, match="holds another synthesis"):  # found before the teacher is asked
+    with pytest.raises(UsageError, match="a synthesis is there already"):  # found before the teacher is asked
         run(wanted(teacher="tutor"), tmp_path / "out")
-    with pytest.raises(UsageError, match="holds another synthesis; give another --out, or go on with: collab synth"):
+    with pytest.raises(
+        UsageError, match="a synthesis is there already; give another --out, or resume it: collab synth"
+    ):
         run(wanted(), tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match="is there already and holds something else"):
+    with pytest.raises(UsageError, match="something is there already"):
         run(wanted(), tmp_path / "mine")
 
 

@@ -1,0 +1,109 @@
+"""Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the process, wherever it is.
+
+    with asking(lambda number: stop.set(), leaving=f"go on with: {command}"):
+        asyncio.run(job())
+
+Python raises KeyboardInterrupt between two instructions of the main thread: never while a library computes there, and
+inside the event loop's own calls, which may then wait for ever. So a thread of its own reads the signals from the pipe
+that the operating system's handler writes to (`signal.set_wakeup_fd`). Leaving is as safe as a kill: what is recorded
+is with the operating system before the call that records it returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR = b"\r\x1b[J\x1b[?25h"
+"""Erases the live line of a terminal and shows the cursor that it hid."""
+
+
+class _Listener:
+    """Reads this process's signals in a thread of its own and counts them."""
+
+    def __init__(self) -> None:
+        read, self.pipe = os.pipe()
+        os.set_blocking(self.pipe, False)  # the handler must never wait
+        self.count = 0
+        self.ask: Callable[[signal.Signals], object] | None = None
+        self.leaving = ""
+        self.clean_up: Callable[[], None] = lambda: None
+        threading.Thread(target=self._read, args=(read,), name="collab-signals", daemon=True).start()
+        os.register_at_fork(after_in_child=_hear_nothing)  # a child's signals are not the parent's
+
+    def _read(self, pipe: int) -> None:
+        while numbers := os.read(pipe, 64):
+            for number in numbers:
+                if number in SIGNALS:
+                    self._count(signal.Signals(number))
+
+    def _count(self, number: signal.Signals) -> None:
+        self.count += 1
+        if self.count > 1:
+            self._leave()
+        if self.ask is not None:
+            self.ask(number)
+
+    def _leave(self) -> NoReturn:
+        with contextlib.suppress(Exception):
+            self.clean_up()
+        line = f"error: interrupted{'; ' if self.leaving else ''}{self.leaving}\n".encode(errors="replace")
+        with contextlib.suppress(OSError):  # past every lock: another thread may hold that of sys.stderr for ever
+            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + line)
+        os._exit(1)
+
+
+_listener: _Listener | None = None
+
+
+def listen() -> None:
+    """Let the second signal end this process from here on, whatever it does. Call it in the main thread."""
+    global _listener
+    _listener = _listener or _Listener()
+    signal.set_wakeup_fd(_listener.pipe, warn_on_full_buffer=False)
+
+
+@contextlib.contextmanager
+def asking(
+    ask: Callable[[signal.Signals], object], *, leaving: str = "", clean_up: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Call `ask` at the first signal instead of raising KeyboardInterrupt; the second ends the process.
+
+    In another thread than the main one signals are not heard, and nothing changes.
+
+    Args:
+        ask: called in a thread of its own with the signal.
+        leaving: ends the line that is printed when the second signal ends the process.
+        clean_up: called before it ends, e.g. to kill a server that would outlive it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wakeup = signal.set_wakeup_fd(-1)
+    listen()
+    assert _listener is not None
+    outer = _listener.ask, _listener.leaving, _listener.clean_up
+    _listener.count, _listener.ask, _listener.leaving, _listener.clean_up = 0, ask, leaving, clean_up
+    handlers = {number: signal.signal(number, _take_note) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        _listener.ask, _listener.leaving, _listener.clean_up = outer
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+
+def _take_note(number: int, frame: object) -> None:
+    """Do nothing: Python's handler for a signal that the listener reads."""
+
+
+def _hear_nothing() -> None:
+    """Give a forked child no part in its parent's pipe."""
+    with contextlib.suppress(ValueError):  # forked from another thread
+        signal.set_wakeup_fd(-1)
