@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from collab.comparison import bootstrap
 from collab.evaluation import Rate as Counted
 from collab.view.episodes import row_of, step_rows
 from collab.view.pool import Opened
 from collab.view.roots import Root
 from collab.view.runs import rate
 from collab.view.shapes.common import Rate
-from collab.view.shapes.compared import Comparison, EpisodePair, Instance, StepPair
+from collab.view.shapes.compared import Comparison, Difference, EpisodePair, Instance, StepPair
 from collab.view.shapes.episodes import EpisodeRow, StepRow
 from collab.view.shapes.runs import RunRow
 
@@ -26,6 +27,8 @@ Key: TypeAlias = tuple[str, str, str]
 """Of an instance: task, seed and goal."""
 
 
+LEAST_INSTANCES = 10
+"""Below this many an interval says nothing that could be relied on."""
 _TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
 
 
@@ -58,6 +61,7 @@ def comparison(
         only_b=[one for key, one in second.items() if key not in first],
         success_a=_rate([one.a for one in over]),
         success_b=_rate([one.b for one in over]),
+        difference=_difference(over) if over else None,
     )
 
 
@@ -113,6 +117,23 @@ def _diverged(
 ) -> int | None:
     parted = parting(of_a.get((a.run, a.id), {}), of_b.get((b.run, b.id), {}))
     return parted and parted[0]
+
+
+def _difference(over: Sequence[Instance]) -> Difference:
+    """Return the paired difference over instances that are over in both; at least one."""
+    by_task: defaultdict[str, list[float]] = defaultdict(list)
+    for one in over:
+        by_task[one.task].append((one.b.success is True) - (one.a.success is True))
+    gains = [gain for those in by_task.values() for gain in those]
+    interval = bootstrap(list(by_task.values())) if len(gains) >= LEAST_INSTANCES else None
+    return Difference(
+        instances=len(gains),
+        won=gains.count(1),
+        lost=gains.count(-1),
+        value=sum(gains) / len(gains),
+        low=interval and interval[0],
+        high=interval and interval[1],
+    )
 
 
 def _rate(episodes: Sequence[EpisodeRow]) -> Rate:

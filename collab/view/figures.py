@@ -46,9 +46,8 @@ def figures(overview: Overview) -> tuple[Figure, ...]:
         _by_agent(overview.epochs, note),
         _rewards(overview.epochs, note),
         _votes(overview.epochs, note),
-        _counted(
-            "pairs", "Pairs, and rewarded cells without one", [one.pairs for one in overview.epochs], overview, note
-        ),
+        _counted("pairs", "Pairs by source", [one.pairs for one in overview.epochs], overview, note),
+        _counted("unpaired", "Without a pair, by cause", [one.unpaired for one in overview.epochs], overview, note),
         _training(overview.epochs, note),
         _staleness(overview.epochs, note),
         _spent(overview, note),

@@ -142,16 +142,19 @@ def _heat(epoch: EpochView, heat: Heat, rounds: int) -> Iterator[tuple[object, .
 
 
 def _pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
-    causes = list(dict.fromkeys(cause for one in epochs for cause in one.pairs))
-    if not causes:
-        return
-    yield "## Pairs"
-    yield ""
-    yield "Pairs by source, and rewarded cells without one by cause."
-    yield ""
-    shown = [one for one in epochs if one.pairs]
-    heads = ("", *(f"epoch {one.epoch}" for one in shown))
-    yield from table(heads, ((safe(cause), *(one.pairs.get(cause, 0) for one in shown)) for cause in causes))
+    shown = [one for one in epochs if one.pairs or one.unpaired]
+    parts = (
+        ("Pairs by source.", [one.pairs for one in shown]),
+        ("By cause, rewarded cells and wrong proposals that no pair was made of.", [one.unpaired for one in shown]),
+    )
+    if shown:
+        yield "## Pairs"
+    for caption, counts in parts:
+        names = list(dict.fromkeys(name for one in counts for name in one))
+        if names:
+            yield from ("", caption, "")
+            heads = ("", *(f"epoch {one.epoch}" for one in shown))
+            yield from table(heads, ((safe(name), *(one.get(name, 0) for one in counts)) for name in names))
 
 
 def _training(epochs: Sequence[EpochView]) -> Iterator[str]:

@@ -8,11 +8,14 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
 from collab.credit import pair_store
 from collab.credit.pair_store import PairHead
+from collab.credit.pairs import Source
+from collab.credit.pairs_trajectory import SOURCE as WHOLE
 from collab.errors import CollabError
 from collab.evaluation import Rate as Counted
 from collab.marl.summary import PairCounts
@@ -30,6 +33,8 @@ from collab.view.shapes.runs import RunRow
 from collab.view.spent import parts_of
 from collab.view.steps import graph_layers, short_edges
 
+PAIR_SOURCES = frozenset({*get_args(Source), WHOLE})
+"""Names that counts of pairs have for what made them; the other names are reasons why no pair was made."""
 _AMONG = "trajectory IN (SELECT value FROM json_each(?))"
 """Episodes whose names are given as a JSON list."""
 _STEPS = f"""
@@ -119,6 +124,7 @@ def _epoch(run: Opened, number: int, among: frozenset[str] | None, labels: str |
     steps, agreement, entropy, ties = reader.query(_STEPS, names)[0]
     words = [] if labels is None else _words(run, episodes, labels)
     graph = _graph(reader, number)
+    pairs, unpaired = _pairs(run, number, episodes, alone=alone)
     return EpochView(
         epoch=number,
         over=reader.status == "finished",
@@ -131,7 +137,8 @@ def _epoch(run: Opened, number: int, among: frozenset[str] | None, labels: str |
         entropy=entropy,
         ties=int(ties),
         failures={short(kind): count for kind, count in reader.query(_FAILURES, names)},
-        pairs=_pairs(run, number, episodes, alone=alone),
+        pairs=pairs,
+        unpaired=unpaired,
         older=None,
         trained=(),
         spent=list(parts_of(run, number, reader.query(_SECONDS, number)[0], alone=alone)),
@@ -194,27 +201,40 @@ def rates(words: Iterable[Said]) -> dict[tuple[str, int], float]:
     return {cell: rewarded[cell] / count for cell, count in judged.items() if count}
 
 
-def pair_causes(made: PairHead | PairCounts) -> dict[str, int]:
-    """Pairs by source, and by cause what there is none for: refused, failed, not judged and not tried included."""
-    causes: Counter[str] = Counter()
+def count_pairs(made: PairHead | PairCounts) -> dict[str, int]:
+    """Return pairs by source."""
+    return _add_up({name: count for name, count in made.counts.items() if name in PAIR_SOURCES})
+
+
+def count_unpaired(made: PairHead | PairCounts) -> dict[str, int]:
+    """Return by cause what no pair was made of: refused, failed, not judged and not tried included."""
+    unused = {cause: count for cause, count in made.counts.items() if cause not in PAIR_SOURCES}
     left = {"not judged": made.unjudged, "not tried": made.untried}
-    for counts in (made.counts, made.refused, made.failed, {cause: count for cause, count in left.items() if count}):
-        for cause, count in counts.items():
-            causes[short(cause)] += count
-    return dict(causes)
+    return _add_up(unused, made.refused, made.failed, {cause: count for cause, count in left.items() if count})
 
 
-def _pairs(run: Opened, number: int, episodes: Container[str], *, alone: bool) -> Mapping[str, int]:
-    """By source; where the run is one epoch, also by cause what there is none for."""
+def _add_up(*counts: Mapping[str, int]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for some in counts:
+        for name, count in some.items():
+            total[short(name)] += count
+    return dict(total)
+
+
+def _pairs(
+    run: Opened, number: int, episodes: Container[str], *, alone: bool
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return pairs by source and, where the run is one epoch, by cause what no pair was made of."""
     last = run.beside.last_pairs()
     if last is None:
         sources = "SELECT source, count(*) FROM pairs JOIN episodes USING (trajectory) WHERE epoch = ? GROUP BY source"
-        return {short(source): count for source, count in run.reader.query(sources, number)}
+        return {short(source): count for source, count in run.reader.query(sources, number)}, {}
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
-            return pair_causes(pair_store.read_head(run.reader.directory, last.name))
+            head = pair_store.read_head(run.reader.directory, last.name)
+            return count_pairs(head), count_unpaired(head)
     found = last.sources(episodes.__contains__)
-    return {short(source): count for source, count in found.items()}
+    return {short(source): count for source, count in found.items()}, {}
 
 
 def _graph(reader: RunReader, number: int) -> GraphView | None:

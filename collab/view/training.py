@@ -18,7 +18,7 @@ from collab.view.desk import Desk
 from collab.view.labelled import Sums, added
 from collab.view.learned import policies_in_training, recorded_policy, untrained_policy
 from collab.view.links import trouble
-from collab.view.overview import epochs_of, graph_view, heat, pair_causes, tasks_of, with_differences
+from collab.view.overview import count_pairs, count_unpaired, epochs_of, graph_view, heat, tasks_of, with_differences
 from collab.view.roots import Root
 from collab.view.runs import rate_of, records_of
 from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
@@ -160,7 +160,8 @@ def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochVie
         rewards=heat(record.rewards, epoch.graph.agents if epoch.graph else (), critic),
         missing={short(cause): count for cause, count in record.missing.items()},
         agreement=agreement,
-        pairs=pair_causes(record.pairs),
+        pairs=count_pairs(record.pairs),
+        unpaired=count_unpaired(record.pairs),
         older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
         trained=[
             *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
@@ -221,6 +222,7 @@ def _empty(number: int) -> EpochView:
         ties=None,
         failures={},
         pairs={},
+        unpaired={},
         older=None,
         trained=(),
         spent=(),

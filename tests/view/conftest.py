@@ -76,7 +76,8 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "entropy": 0.9 - 0.1 * number,
         "ties": 4,
         "failures": {"malformed": 2, "no_action": 1},
-        "pairs": {"adversary": 100 * number, "contrast": 40, "no source had anything worse": 7},
+        "pairs": {"adversary": 100 * number, "contrast": 40},
+        "unpaired": {"no source had anything worse": 7},
         "older": 0,
         "trained": (
             Trained(

@@ -20,7 +20,7 @@ from collab.marl.summary import Record, Spending
 from collab.store.reader import RunReader
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
-from collab.view.overview import pair_causes
+from collab.view.overview import count_pairs, count_unpaired
 from collab.view.spent import seconds_of
 
 Open = Callable[[Path], Inspector]
@@ -178,13 +178,14 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
     id = inspector.ids()[0]
-    expected = {
-        source: 5,
+    unpaired = {
+        source: 1,
         "no source had anything worse": 1,
         "leads to the same state": 101,
         "ModelFailure": 2,
         "not judged": 3,
     }
-    assert pair_causes(record.pairs) == expected
+    assert (count_pairs(record.pairs), count_unpaired(record.pairs)) == ({source: 4}, unpaired)
     for one in (id, inspector.run(id).parts[0].id):
-        assert inspector.overview(one).epochs[0].pairs == expected
+        epoch = inspector.overview(one).epochs[0]
+        assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

@@ -26,7 +26,7 @@ def words(svg):
 def test_a_training_has_every_plot(overview):
     names = [figure.name for figure in figures(overview)]
     assert names == [
-        *("success", "success-tasks", "rewards", "rewards-1", "rewards-2", "agreement", "entropy", "pairs"),
+        *("success", "success-tasks", "rewards", "rewards-1", "rewards-2", "agreement", "entropy", "pairs", "unpaired"),
         *("loss", "margin", "staleness", "tokens", "seconds", "graph-1", "graph-2"),
     ]
 
@@ -60,7 +60,7 @@ def test_a_graph_tells_what_changed_below_it(overview):
 
 def test_a_run_has_bars_where_a_training_has_lines(one_epoch):
     drawn = {figure.name: figure.svg for figure in figures(one_epoch)}
-    assert list(drawn) == ["success-tasks", "rewards-0", "pairs", "tokens", "seconds", "graph-0"]
+    assert list(drawn) == ["success-tasks", "rewards-0", "pairs", "unpaired", "tokens", "seconds", "graph-0"]
     assert {"adversary", "contrast", "40"} <= set(words(drawn["pairs"]))
     assert "44k" in words(drawn["tokens"])
     assert "training" not in words(drawn["seconds"]), "seconds of training are not known, which is not 0"

@@ -58,7 +58,7 @@ def test_a_training_is_told_number_by_number(overview, view_of):
 
 def test_every_table_is_one_to_whoever_reads_markdown(overview, view_of):
     kinds = list(inline(report(view_of(overview), overview)))
-    assert kinds.count("table_open") == 9
+    assert kinds.count("table_open") == 10
     assert "html_inline" not in kinds
 
 

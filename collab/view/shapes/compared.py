@@ -24,6 +24,22 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Success of B minus that of A over equal instances that are over in both."""
+
+    instances: int
+    won: int
+    """Instances that B alone solved."""
+    lost: int
+    """Instances that A alone solved."""
+    value: float
+    """In [-1, 1]."""
+    low: float | None
+    high: float | None
+    """95 % interval of the paired difference, tasks resampled before their instances; None below ten instances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two runs on equal instances."""
 
@@ -36,6 +52,8 @@ class Comparison:
     success_a: Rate
     success_b: Rate
     """Over equal instances that are over in both."""
+    difference: Difference | None
+    """None without such an instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

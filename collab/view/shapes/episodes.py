@@ -27,7 +27,7 @@ class EpisodeFilter:
     """Only episodes whose mean agreement is at most this: the disputed ones."""
     q: str = ""
     """Occurs in id or goal, whatever the case."""
-    sort: Literal["order", "task", "steps", "score", "agreement", "entropy", "seconds"] = "order"
+    sort: Literal["order", "epoch", "task", "steps", "score", "agreement", "entropy", "seconds"] = "order"
     """order: epoch, task, number."""
     descending: bool = False
     offset: int = 0

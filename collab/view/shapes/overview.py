@@ -117,7 +117,9 @@ class EpochView:
     failures: Mapping[str, int]
     """Cells whose reply gave no action, by kind."""
     pairs: Mapping[str, int]
-    """Pairs by source, and rewarded cells without one by cause."""
+    """Pairs by source."""
+    unpaired: Mapping[str, int]
+    """By cause, rewarded cells and wrong proposals that no pair was made of."""
     older: int | None
     """Rows of older epochs that were learned from as well; None where nothing was trained."""
     trained: Sequence[Trained]

@@ -25,18 +25,25 @@ export function shareBar(share, tint = "") {
   return property(bar, "--share", isKnown(share) ? Number(share) : 0);
 }
 
+/** Shares of a heat map that are closer than this are not drawn as far apart as its colours go. */
+const LEAST_SPAN = 0.1;
+
 /**
- * Agents × rounds, darker where the share is higher; the number stands in every cell.
+ * Agents × rounds, darker where the share is higher: from the lowest to the highest share of this map, so that close
+ * shares can be told apart. The number stands in every cell.
  * @param {import("./agents.js").Agent[]} agents @param {number} rounds
  * @param {(agent: string, round: number) => number | null} share in [0, 1]; null where not known
  * @param {string} caption
  */
 export function heatMap(agents, rounds, share, caption) {
   const columns = Array.from({ length: rounds }, (_, round) => round);
+  const known = agents.flatMap(({ name }) => columns.map((round) => share(name, round))).filter(isKnown).map(Number);
+  const span = Math.max(LEAST_SPAN, Math.max(...known) - Math.min(...known));
+  const low = Math.min(...known) - (span - (Math.max(...known) - Math.min(...known))) / 2;
   const cell = (/** @type {string} */ agent, /** @type {number} */ round) => {
     const value = share(agent, round);
     const shown = h("td", { class: "heat" }, percent(value));
-    return property(shown, "--share", value ?? 0);
+    return property(shown, "--share", isKnown(value) ? (Number(value) - low) / span : 0);
   };
   const region = { class: "scroll", role: "region", tabindex: 0, "aria-label": caption };
   const row = (/** @type {import("./agents.js").Agent} */ agent) =>

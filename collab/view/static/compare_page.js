@@ -42,6 +42,7 @@ async function runsCompared(a, b) {
         onlyA.length + onlyB.length > 0 && `; ${onlyA.length} only by A, ${onlyB.length} only by B`,
         ". Success is over equal instances that are over in both.",
       ),
+      found.difference && differenceLine(found.difference),
       found.both.length > 0 && instances(found, choice),
       lonely("A", onlyA),
       lonely("B", onlyB),
@@ -50,6 +51,33 @@ async function runsCompared(a, b) {
   };
   await draw();
   return { element, title, runs: [a, b], keys: {}, refresh: () => drawWhenFree(element, draw) };
+}
+
+/** B minus A with its interval, and how many instances each of them alone solved. @param {any} difference a `Difference` */
+function differenceLine({ instances: count, won, lost, value, low, high }) {
+  const interval =
+    low === null
+      ? "no interval: fewer than 10 instances"
+      : `95% interval ${points(low)} to ${points(high)}${low <= 0 && high >= 0 ? ", not separable" : ""}`;
+  return h(
+    "p",
+    { class: "lead", id: "difference" },
+    `B minus A: ${points(value)} percentage points over ${plural(count, "equal instance")} (${interval}). `,
+    `B alone solved ${won}, A alone ${lost}.`,
+  );
+}
+
+/** A share as signed percentage points. @param {number} share */
+function points(share) {
+  const rounded = (100 * share).toFixed(1);
+  return share > 0 ? `+${rounded}` : rounded.replace("-", "−");
+}
+
+/** Which of two outcomes of an instance is better, in words; empty where neither is. @param {any} one an `Instance` */
+function betterSide(one) {
+  if (outcomeOf(one.a) === outcomeOf(one.b)) return "";
+  if (outcomeOf(one.b) === "solved") return "solved by B alone";
+  return outcomeOf(one.a) === "solved" ? "solved by A alone" : "other outcome";
 }
 
 /** Instances that one of them alone played. @param {string} letter @param {any[]} rows `EpisodeRow`s */
@@ -118,6 +146,7 @@ function instances(found, choice) {
       value: (/** @type {any} */ one) => outcomeOf(one.b),
       show: (/** @type {any} */ one) => [outcomeBadge(one.b), stepsOf(one.b)],
     },
+    { name: "Difference", key: "difference", value: betterSide, show: betterSide },
     {
       name: "They part at step",
       key: "diverged",
@@ -139,6 +168,7 @@ function instances(found, choice) {
         sortedRows(shown(), columns, choice.order),
         choice.order,
         sorted,
+        (one) => (betterSide(one) ? "differs" : null),
       ),
     );
   const toggled = (/** @type {Event} */ event) => {

@@ -161,7 +161,9 @@ function episodeTable(id, filters, found) {
     const descending = order.key === key ? !order.descending : false;
     location.hash = episodesPlace(id, { ...filters, offset: "", sort: key, descending });
   };
-  return sortableTable("Episodes", [nameColumn(id, filters), ...EPISODE_COLUMNS], found.rows, order, sorted);
+  const epoch = found.rows.some((/** @type {any} */ row) => row.epoch > 0) ? [EPOCH_COLUMN] : [];
+  const columns = [nameColumn(id, filters), ...epoch, ...EPISODE_COLUMNS];
+  return sortableTable("Episodes", columns, found.rows, order, sorted);
 }
 
 /** @param {string} id @param {Record<string, string>} filters @returns {import("./table.js").Column} */
@@ -178,6 +180,9 @@ function nameColumn(id, { offset, ...filters }) {
     ],
   };
 }
+
+/** Of a training; its epochs count from 1. @type {import("./table.js").Column} */
+const EPOCH_COLUMN = { name: "Epoch", key: "epoch", kind: "number", show: (row) => row.epoch };
 
 /** @type {import("./table.js").Column[]} */
 const EPISODE_COLUMNS = [

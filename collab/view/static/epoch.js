@@ -1,4 +1,4 @@
-/** One epoch closely: rewards by agent and round, pairs by cause, training, and what its parts took. */
+/** One epoch closely: rewards by agent and round, pairs, training, and what its parts took. */
 
 import { judgedTeam } from "./agents.js";
 import { countTable, heatMap } from "./bars.js";
@@ -51,7 +51,8 @@ function epochParts(epoch, alone) {
       "div",
       { class: "charts" },
       rewards(epoch),
-      countTable(epoch.pairs, "Pairs by cause", "cause"),
+      countTable(epoch.pairs, "Pairs by source", "source"),
+      countTable(epoch.unpaired, "Without a pair, by cause", "cause"),
       countTable(epoch.missing, "Cells without a score", "cause"),
       countTable(epoch.failures, "Replies without an action", "kind"),
     ),

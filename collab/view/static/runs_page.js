@@ -169,11 +169,12 @@ function updated(run) {
   return [h("span", { title: day }, short), time && h("small", { class: "muted under" }, `${time} UTC`)];
 }
 
-/** @type {import("./table.js").Column[]} */
+/** What is looked for first stands first: a narrow window cuts the table at its right. @type {import("./table.js").Column[]} */
 const COLUMNS = [
   { name: "Run", key: "path", heads: true, show: name },
-  { name: "Status", key: "status", show: (run) => statusBadge(run.status) },
   { name: "Success", key: "success", value: (run) => run.success.value, show: (run) => rateView(run.success) },
+  { name: "Status", key: "status", show: (run) => statusBadge(run.status) },
+  { name: "Updated", key: "updated", kind: "number", show: updated },
   { name: "Environment", key: "environment", show: (run) => said(run.environment) },
   { name: "Graph", key: "graph", show: (run) => said(run.graph) },
   { name: "Agents", key: "agents", show: (run) => said(run.agents, 60) },
@@ -182,5 +183,4 @@ const COLUMNS = [
   { name: "Tokens", key: "tokens", value: tokens, kind: "number", show: (run) => amount(tokens(run)) },
   { name: "Cost", key: "cost_usd", kind: "number", show: (run) => money(run.cost_usd) },
   { name: "Time", key: "seconds", kind: "number", show: (run) => duration(run.seconds) },
-  { name: "Updated", key: "updated", kind: "number", show: updated },
 ];

@@ -23,8 +23,9 @@ import { keeping } from "./keep.js";
  * @param {any[]} rows in the order they are shown
  * @param {Order} order
  * @param {(key: string) => void} sorted called with the column that was chosen
+ * @param {(row: any) => string | null} [mark] class of a row
  */
-export function sortableTable(caption, columns, rows, order, sorted) {
+export function sortableTable(caption, columns, rows, order, sorted, mark = () => null) {
   return h(
     "div",
     { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
@@ -47,7 +48,7 @@ export function sortableTable(caption, columns, rows, order, sorted) {
         rows.map((row) =>
           h(
             "tr",
-            null,
+            { class: mark(row) },
             columns.map((column) => cell(column, row)),
           ),
         ),

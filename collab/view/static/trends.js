@@ -27,7 +27,11 @@ export function trends(epochs, trained) {
     }),
     lineChart(
       named(epochs, (epoch) => epoch.pairs),
-      { title: "Pairs by cause", ...counts },
+      { title: "Pairs by source", ...counts },
+    ),
+    lineChart(
+      named(epochs, (epoch) => epoch.unpaired),
+      { title: "Without a pair, by cause", ...counts },
     ),
     trained && lineChart(trainedSeries(epochs, "loss"), { title: "Loss", kind: "number", show: exact }),
     trained && lineChart(trainedSeries(epochs, "margin"), { title: "DPO margin", kind: "number", show: exact }),

@@ -63,6 +63,7 @@ def test_a_training_is_shown_epoch_by_epoch(serving, opened, turn, command, faul
     rewarded = [rate for row in epochs[-1].rewards.rates for rate in row]
     shown = page.locator("td.heat").all_inner_texts()
     assert shown == ["–" if rate is None else f"{100 * rate:.0f}%" for rate in rewarded]
-    pairs = page.locator(".epoch-body").get_by_role("table", name="Pairs by cause")
-    assert pairs.locator("tbody tr").count() == len(epochs[-1].pairs)
+    for name, counts in (("Pairs by source", epochs[-1].pairs), ("Without a pair, by cause", epochs[-1].unpaired)):
+        table = page.locator(".epoch-body").get_by_role("table", name=name)
+        assert table.locator("tbody tr").count() == len(counts)
     assert faults(page) == []

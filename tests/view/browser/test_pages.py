@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from urllib.parse import quote
 
 import pytest
@@ -245,3 +247,70 @@ def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, st
     page.keyboard.press("ArrowUp")
     page.wait_for_selector(f"h1:not(:has-text('{EPISODE}'))")
     assert page.locator("#labels").input_value() == other
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory, chromium):
+    """A folder with two runs of the same twelve instances, played with other luck; often unsolved."""
+    folder = tmp_path_factory.mktemp("two")
+    for luck in (1, 2):
+        tasks = "ClockStopWatchRunning,ContactsAddContact,ExpenseDeleteDuplicates,FilesDeleteFile,MarkorCreateFolder"
+        asked = ["--env", "androidworld", "--agents", "rehearsal", "--graph", "layered4", "--episodes", "12"]
+        asked += ["--tasks", f"{tasks},MarkorDeleteAllNotes", "--seed", "3", "--set", f"sampling_seed={luck}"]
+        asked += ["--set", "agents.*.options.error_base=0.6"]
+        asked += ["--out", str(folder / f"a-team-of-four-with-a-long-name-and-luck-{luck}")]
+        program = [sys.executable, "-c", "from collab.cli.main import run; run()"]
+        done = subprocess.run([*program, "rollout", *asked], check=False, timeout=120)
+        assert done.returncode == 0
+    return folder
+
+
+def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs, serving, opened, turn):
+    address, inspector = serving(two_runs)
+    page = opened(address)
+    a, b = sorted(inspector.runs().runs, key=lambda row: row.path)
+    turn(page, f"#/compare/{a.id}/{b.id}")
+    found = inspector.compare(a.id, b.id)
+    solved = [(one.a.success is True, one.b.success is True) for one in found.both]
+    won, lost = solved.count((False, True)), solved.count((True, False))
+    assert (found.difference.won, found.difference.lost, found.difference.instances) == (won, lost, 12)
+    assert found.difference.value == pytest.approx((won - lost) / 12)
+    assert found.difference.low <= found.difference.value <= found.difference.high
+    told = page.locator("#difference").inner_text()
+    assert re.match(r"B minus A: [+−]?\d+\.\d percentage points over 12 equal instances \(95% interval ", told)
+    assert told.endswith(f"B alone solved {won}, A alone {lost}.")
+    assert ("not separable" in told) == (found.difference.low <= 0 <= found.difference.high)
+    rows = page.locator("tr.differs")
+    assert rows.count() == won + lost > 0
+    for words in rows.all_inner_texts():
+        assert re.search("solved by [AB] alone", words)
+
+
+@pytest.mark.parametrize(("width", "names"), [(390, ["Success"]), (1440, ["Success", "Updated"])])
+def test_the_table_of_runs_shows_what_is_looked_for_first(two_runs, serving, opened, width, names):
+    address, _ = serving(two_runs)
+    page = opened(address, viewport={"width": width, "height": 800})
+    heads = page.locator("thead th").all_inner_texts()
+    for name in names:
+        for cell in page.locator(f"tbody tr > :nth-child({heads.index(name) + 1})").all():
+            box = cell.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width, name
+
+
+def test_shares_that_are_near_each_other_can_be_told_apart_in_a_heat_map(team, opened):
+    page = opened(team[0])
+    colours = page.evaluate("""async () => {
+      const { heatMap } = await import("/static/bars.js");
+      const shares = [0.71, 0.94];
+      const ada = { name: "ada", place: 0, letter: "A", tint: "tint-0", shape: 0 };
+      const map = heatMap([ada], 2, (agent, round) => shares[round], "test");
+      document.querySelector("main").replaceChildren(map);
+      const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+      return [...map.querySelectorAll("td.heat")].map((cell) => {
+        canvas.fillStyle = getComputedStyle(cell).backgroundColor;
+        canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+      });
+    }""")
+    assert sum(abs(one - other) for one, other in zip(*colours, strict=True)) > 100
