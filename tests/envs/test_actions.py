@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from collab.envs.actions import MOBILE, SPACES, WEB
 from collab.envs.grammar import ActionSpace, ActionSpec, FieldSpec
 from collab.envs.targets import element_at
+from collab.prompts.parse import read_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure, Point
 
 BOTH = pytest.mark.parametrize("space", [MOBILE, WEB], ids=["mobile", "web"])
@@ -520,3 +521,12 @@ def test_numbers_inside_texts_stay_texts_and_indices_stay_numbers() -> None:
 def test_a_long_reply_full_of_quotes_is_read_in_no_time() -> None:
     assert isinstance(WEB.parse('finish(answer="' + '\\"' * 200_000), ParseFailure)
     assert isinstance(WEB.parse('finish(answer="' + '\\"' * 3_000), ParseFailure)
+
+
+@pytest.mark.parametrize("number", SPELLED)
+def test_a_reply_may_go_on_after_a_number_without_quotes(number: str) -> None:
+    screen = Observation(space="mobile", title="", elements=(), text="")
+    reply = f'Reason: 1\nAction: {{"action_type": "answer", "text": {number}}}\nThat is all.'
+    read = read_reply(reply, MOBILE, screen)
+    assert read.action == MOBILE.make("answer", text=number), read.failure
+    assert read_reply(f"Action: finish({number}).\n", WEB, screen).action == WEB.make("finish", answer=number)
