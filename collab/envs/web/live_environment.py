@@ -15,7 +15,7 @@ from collab.envs.web.dom import Snapshot, look, observe
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.live_tasks import LiveTask, judge
 from collab.envs.web.navigate import arriving, navigate
-from collab.envs.web.perform import perform
+from collab.envs.web.perform import CHANGED, perform
 from collab.envs.web.window import Window, open_window
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
@@ -153,6 +153,9 @@ class LiveEnvironment:
             return _Done(effect="finished", ending="finish", answer=_text(action.get("answer")))
         if action.type == "user_input":
             return self._ask_user(episode, str(action["message"]))
+        await episode.window.settle_tabs()
+        if action.type != "switch_tab" and not episode.window.shows_what_was_seen():
+            return _Done(effect=f"{CHANGED}: another tab is shown now")
         if action.type in ("go", "jump_to", "switch_tab"):
             limit = self._options.nav_timeout_s
             return _Done(effect=await navigate(episode.window, action, self._policy, limit))
@@ -191,7 +194,7 @@ class LiveEnvironment:
 
     async def _observe(self, window: Window, notices: tuple[str, ...]) -> Observation:
         snapshot = await self._settled(window)
-        window.name(snapshot.title)
+        window.remember(snapshot.title)
         told = [*notices, *filter(None, [window.take_notices()])]
         return observe(snapshot, tabs=window.tabs(), notice="; ".join(told) or None)
 

@@ -23,8 +23,7 @@ async def navigate(window: Window, action: Action, policy: HostPolicy, timeout_s
         playwright.async_api.Error: the page crashed.
     """
     if action.type == "switch_tab":
-        found = await window.show(int(str(action["i"])))
-        return None if found else f"there is no tab {action['i']}, only 0 to {len(window.tabs()) - 1}"
+        return await window.show(int(str(action["i"])))
     if action.type == "go":
         return await _go(window, back=action["direction"] == "backward", timeout_s=timeout_s)
     url = full_address(str(action["url"]), window.page.url)

@@ -47,6 +47,8 @@ class Window:
         self._dialogs, self._max_tabs = dialogs, max_tabs
         self._pages: list[Page] = []
         self._shown: Page | None = None
+        self._seen: tuple[Page, ...] = ()
+        self._seen_shown: Page | None = None
         self._titles: dict[Page, str] = {}
         self._opening = 0  # new tabs that were announced and are not there yet
         self._is_patient = True  # with them, unless one did not come
@@ -84,9 +86,14 @@ class Window:
             Tab(title=self._titles.get(page, ""), url=page.url, active=page is self._shown) for page in self._pages
         )
 
-    def name(self, title: str) -> None:
-        """Remember the title of the tab that is shown."""
+    def remember(self, title: str) -> None:
+        """Remember what is being seen: the title of the tab that is shown, and which tabs there are."""
         self._titles[self.page] = title
+        self._seen, self._seen_shown = tuple(self._pages), self._shown
+
+    def shows_what_was_seen(self) -> bool:
+        """Whether the tab is still shown that was when `remember` was called last."""
+        return self._shown is self._seen_shown
 
     def loading(self) -> bool:
         """Whether the tab that is shown still waits for something it needs, or a new one is being opened."""
@@ -124,13 +131,15 @@ class Window:
         """Open an empty tab and show it; a notice says so when there are too many."""
         await self._context.new_page()
 
-    async def show(self, index: int) -> bool:
-        """Show a tab; False when there is none of that index."""
-        if not 0 <= index < len(self._pages):
-            return False
-        self._shown = self._pages[index]
+    async def show(self, index: int) -> str | None:
+        """Show a tab by its index among those that were seen last; why it cannot be shown, None when it is."""
+        if not 0 <= index < len(self._seen):
+            return f"there is no tab {index}, only 0 to {len(self._seen) - 1}"
+        if self._seen[index] not in self._pages:
+            return f"the page changed; nothing happened: tab {index} is closed"
+        self._shown = self._seen[index]
         await self._shown.bring_to_front()
-        return True
+        return None
 
     async def settle_tabs(self) -> None:
         """Let what the last events started come to its end, and see that a tab is open."""
