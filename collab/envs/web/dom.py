@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collab.envs.text import describe_screen
+from collab.envs.text import cut, describe_screen
+from collab.envs.web.hosts import shown_address
 from collab.envs.web.worlds import FrameWorld, World, world_of
 from collab.errors import EnvironmentFailure
 from collab.types import Box, Element, Observation, Tab
@@ -313,16 +314,16 @@ def observe(
         text=describe_screen(shown, elements, extra),
         width=snapshot.width,
         height=snapshot.height,
-        url=snapshot.url if space == "web" else None,
+        url=shown_address(snapshot.url) if space == "web" else None,
         tabs=tabs,
         notice=notice,
     )
 
 
 def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
-    yield f"Address: {_plain(snapshot.url, 200)}"
+    yield f"Address: {cut(shown_address(snapshot.url), 200)}"
     if len(tabs) > 1:
-        told = (f"{i} {_plain(tab.title or tab.url)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
+        told = (f"{i} {cut(tab.title or tab.url, 80)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
         yield f"Tabs: {', '.join(told)}"
     if snapshot.above or snapshot.below:
         yield f"Page: {snapshot.above} pixels above, {snapshot.below} below; the window shows {snapshot.height}"
@@ -331,11 +332,6 @@ def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
         yield f"Page: {sides}; the window shows {snapshot.width}"
     if snapshot.more:
         yield f"Left out: everything after the first {MAX_ELEMENTS} elements of the screen"
-
-
-def _plain(text: str, length: int = 80) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
 async def _change(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> Change:

@@ -17,11 +17,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from collab.envs import task_files
+from collab.envs.text import cut
 from collab.envs.web.worlds import evaluate_in_page, world_of
+from collab.redact import hide_in_addresses
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -88,6 +91,27 @@ class LiveTask(BaseModel):
     apps: list[str] = []
     tags: list[str] = []
 
+    @property
+    def address(self) -> str:
+        """The start address without a user part, as the browser is sent there."""
+        parts = urlsplit(self.start)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @property
+    def credentials(self) -> dict[str, str] | None:
+        """What the user part of the start address says, for the site's own sign-in prompt; None without one."""
+        parts = urlsplit(self.start)
+        if "@" not in parts.netloc:
+            return None
+        name, _, password = parts.netloc.rpartition("@")[0].partition(":")
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return {"username": unquote(name), "password": unquote(password), "origin": origin}
+
+    @property
+    def shown_start(self) -> str:
+        """The start address as it is told and recorded."""
+        return str(hide_in_addresses(self.address))
+
 
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
     """Read tasks on live pages; see `task_files.load_tasks`."""
@@ -133,10 +157,11 @@ async def judge(success: Success, page: Page, answer: str | None) -> Verdict:
 
 
 def _address_misfit(success: Success, url: str) -> str | None:
+    told = cut(hide_in_addresses(url), 200)
     if success.address is not None and not re.search(success.address, url):
-        return f"the address {url[:200]} does not match {success.address}"
+        return f"the address {told} does not match {success.address}"
     if success.prefix is not None and not url.startswith(success.prefix):
-        return f"the address {url[:200]} does not begin with {success.prefix}"
+        return f"the address {told} does not begin with {hide_in_addresses(success.prefix)}"
     return None
 
 
@@ -186,7 +211,7 @@ async def _script_verdict(script: str, page: Page) -> Verdict:
 
 
 def _one_line(value: object) -> str:
-    return " ".join(str(value).split())[:200]
+    return cut(str(value), 200)
 
 
 def _plain(text: str) -> str:
