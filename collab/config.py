@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain
+from collab.redact import hide_in_addresses
 from collab.seeds import Seeds
 from collab.types import Sampling
 
@@ -72,6 +73,11 @@ class EnvironmentDefinition(Definition):
     unseen: Unseen = Unseen()
     lasting: bool = False
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
+
+    @field_serializer("backends", when_used="json")
+    def _without_credentials(self, backends: dict[str, Part]) -> dict[str, Any]:
+        """Keep what is secret in an address (a task's start) out of everything that is written."""
+        return {name: hide_in_addresses(part.model_dump(mode="json")) for name, part in backends.items()}
 
     @model_validator(mode="after")
     def _backend_is_known(self) -> EnvironmentDefinition:

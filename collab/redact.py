@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 HIDDEN = "[redacted]"
 
@@ -21,7 +22,9 @@ _SECRET_NAME = re.compile(
 _registered: set[str] = set()
 """Secrets from variables of any other name; only ever grows, and only to hide more."""
 _HEADER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}")
-_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_ADDRESS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
+_PARAMETER = re.compile(r"(?<=[?&#;])([\w.-]{1,60})=([^&#;\s\"'<>]{8,})")
+_SECRET_PARAMETERS = frozenset({"sig", "signature", "jwt", "pwd", "pass", "sid", "sessionid", "session_id"})
 _SHORTEST = 8
 """Shorter values ("none", "EMPTY") are placeholders; hiding them would only mangle texts."""
 
@@ -36,6 +39,24 @@ def redact(text: str, *secrets: str) -> str:
     for value in _longest_first((*known_secrets(), *(secret.strip() for secret in secrets))):
         text = text.replace(value, HIDDEN)
     return _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text))
+
+
+def hide_in_addresses(value: Any) -> Any:
+    """Replace the user part, and values of parameters that name secrets, in every address of a text.
+
+    Dicts, lists and tuples are gone through; anything else is given back as it is. Twice is the same as once.
+    """
+    if isinstance(value, str):
+        return _PARAMETER.sub(_hide_parameter, _ADDRESS.sub(HIDDEN, value)) if "://" in value else value
+    if isinstance(value, dict):
+        return {key: hide_in_addresses(item) for key, item in value.items()}
+    return [hide_in_addresses(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _hide_parameter(match: re.Match[str]) -> str:
+    name = re.sub("[.-]", "_", match[1])
+    is_secret = is_secret_name(name) or name.lower() in _SECRET_PARAMETERS
+    return f"{match[1]}={HIDDEN}" if is_secret else match[0]
 
 
 def register(secret: str) -> None:

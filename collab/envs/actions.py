@@ -102,7 +102,7 @@ WEB = ActionSpace(
         ActionSpec(
             name="scroll_page",
             phrase="scroll {direction}",
-            fields=(FieldSpec(name="direction", choices=("up", "down")),),
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
             doc="scroll the page by one screen",
         ),
         ActionSpec(

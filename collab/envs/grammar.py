@@ -17,11 +17,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from collab.envs.syntax import Fields, Reject, read_call, read_json, short, write_call, write_json
+from collab.envs.syntax import Fields, Reject, read_call, read_json, short, spell, write_call, write_json
 from collab.envs.targets import locate, target_words
 from collab.types import Action, ElementTarget, Observation, ParseFailure, Point, Scalar, Target
 
 _KIND_WORDS = {"text": "text", "integer": "a whole number", "boolean": "true or false"}
+
+_LONGEST_NUMBER = 100
+"""Characters of a number that may stand for a text."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half a character: a reply can hold one, but it cannot be stored, sent or typed."""
@@ -60,8 +63,10 @@ class FieldSpec:
                 return value
             if value.strip().lower() in self.choices:
                 return value.strip().lower()
-        elif _number(value, below=1e18) and not self.choices:
-            return str(value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and not self.choices:
+            spelling = spell(value)
+            if len(spelling) <= _LONGEST_NUMBER and spelling not in ("nan", "inf", "-inf"):
+                return spelling
         raise Reject("bad_field", f"{where}: {self.name} is {short(value)}, allowed: {allowed}")
 
     def canonical(self, value: Scalar) -> Scalar:
@@ -269,6 +274,7 @@ def _integer(value: object) -> int | None:
 def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) -> Point:
     if not _number(x) or not _number(y):
         raise Reject("bad_field", f"{where}: point ({short(x)}, {short(y)}), allowed: two numbers")
+    x, y = (int(part) if isinstance(part, int) else float(part) for part in (x, y))  # without their spelling
     if not FieldSpec(name="normalised", kind="boolean").read(normalised, where):
         return Point(x=x, y=y)
     if not (0 <= x <= 1 and 0 <= y <= 1):

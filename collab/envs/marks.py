@@ -32,6 +32,12 @@ def mark_png(png: bytes, observation: Observation) -> bytes:
     return encode(image)
 
 
+def shrink_png(png: bytes, width: int, height: int) -> bytes:
+    """The picture in this size; as it is where it has it already."""
+    image = Image.open(io.BytesIO(png))
+    return png if image.size == (width, height) else encode(image.convert("RGB").resize((width, height)))
+
+
 def encode(image: Image.Image) -> bytes:
     """PNG bytes; packed lightly, because a step waits for them."""
     buffer = io.BytesIO()

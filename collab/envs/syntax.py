@@ -3,6 +3,7 @@
     {"action_type": "click", "index": 7}     read_json, write_json
     click(id=7)                              read_call, write_call
 
+A number without quotes keeps its spelling (21.00, 007, +1): where the grammar wants a text, it becomes that spelling.
 Fields are not checked here beyond their form: what an action may say is the grammar's business
 (`collab.envs.grammar`).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +31,35 @@ class Reject(Exception):
         self.failure = ParseFailure(kind=kind, detail=detail)
 
 
+class SpelledInt(int):
+    """A whole number that remembers how it was written."""
+
+    spelling: str
+
+
+class SpelledFloat(float):
+    """A number with a fraction or an exponent that remembers how it was written."""
+
+    spelling: str
+
+
+def spell(value: float) -> str:
+    """Return a number as it was written; one that was never written, as Python writes it."""
+    return value.spelling if isinstance(value, (SpelledInt, SpelledFloat)) else str(value)
+
+
+def _spelled_int(text: str) -> SpelledInt:
+    number = SpelledInt(text)
+    number.spelling = text
+    return number
+
+
+def _spelled_float(text: str) -> SpelledFloat:
+    number = SpelledFloat(text)
+    number.spelling = text
+    return number
+
+
 def short(value: object) -> str:
     """The value as a failure shows it: at most 60 characters."""
     try:
@@ -41,7 +72,10 @@ def short(value: object) -> str:
 def read_json(text: str) -> Fields:
     """Fields of a JSON object; Reject when it is none."""
     try:
-        value = _JSON.decode(text)
+        try:
+            value = _JSON.decode(text)
+        except ValueError:
+            value = _JSON.decode(_quote_odd_numbers(text, _JSON_NUMBER))
     except (ValueError, RecursionError) as error:
         raise Reject("malformed", f"not JSON: {short(text)} ({type(error).__name__})") from None
     if not isinstance(value, dict):
@@ -62,7 +96,28 @@ def _unique(pairs: list[tuple[str, Any]]) -> Fields:
     return fields
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique)
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_spelled_int, parse_float=_spelled_float)
+
+_STRING_OR_NUMBER = re.compile(
+    r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?<=[\s=:,(\[])(?P<number>[+-]?\.?\d[\w.+-]*)(?=\s*[,)}\]])""",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_PYTHON_NUMBER = re.compile(r"(?![+-]?0\d).*")
+_LONGEST_ODD = 10_000
+"""Characters of a text in which numbers are quoted; a longer one that cannot be read is no action."""
+
+
+def _quote_odd_numbers(text: str, readable: re.Pattern[str]) -> str:
+    """Put quotes around numbers that the syntax itself cannot read: 007, and in JSON +1 or .5."""
+
+    def quote(match: re.Match[str]) -> str:
+        number = match["number"]
+        is_odd = number is not None and _NUMBER.fullmatch(number) and not readable.fullmatch(number)
+        return f'"{number}"' if is_odd else match[0]
+
+    return _STRING_OR_NUMBER.sub(quote, text) if len(text) <= _LONGEST_ODD else text
 
 
 def write_json(type: str, fields: Fields) -> str:
@@ -80,9 +135,7 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
         Reject: it is no call, of no known type, or its arguments are not plain values.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
-            call = ast.parse(text.strip(), mode="eval").body
+        call, source = _parse_call(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Reject("malformed", f"not a call: {short(text)} ({type(error).__name__})") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -98,8 +151,19 @@ def read_call(text: str, arguments: Mapping[str, Sequence[str]]) -> Fields:
     for key, node in pairs:
         if key is None or key in fields:
             raise Reject("bad_field", f"{name}: argument {short(key)} given twice or unpacked")
-        fields[key] = _literal(node, name)
+        fields[key] = _literal(node, name, source)
     return fields
+
+
+def _parse_call(text: str) -> tuple[ast.expr, str]:
+    """The expression, and the text that it was read from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "C:\\dir" has an unknown escape, and that is no concern of the user's
+        try:
+            return ast.parse(text, mode="eval").body, text
+        except SyntaxError:
+            text = _quote_odd_numbers(text, _PYTHON_NUMBER)
+            return ast.parse(text, mode="eval").body, text
 
 
 def write_call(type: str, fields: Fields) -> str:
@@ -107,10 +171,15 @@ def write_call(type: str, fields: Fields) -> str:
     return f"{type}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
-def _literal(node: ast.expr, where: str) -> Any:
+def _literal(node: ast.expr, where: str, source: str) -> Any:
     if isinstance(node, ast.Name) and node.id.lower() in ("true", "false", "null", "none"):
         return {"true": True, "false": False}.get(node.id.lower())
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise Reject("bad_field", f"{where}: an argument is not a plain value") from None
+    if type(value) not in (int, float):
+        return value
+    number = SpelledInt(value) if isinstance(value, int) else SpelledFloat(value)
+    number.spelling = (ast.get_source_segment(source, node) or str(value)).replace(" ", "")
+    return number

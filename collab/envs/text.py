@@ -34,6 +34,12 @@ def describe_screen(title: str, elements: Iterable[Element], extra: Iterable[str
     return "\n".join([f"Screen: {flat(title)}", *extra, *(line(element) for element in elements)])
 
 
+def cut(text: str, length: int) -> str:
+    """The text on one line, at most `length` characters; "…" at its end says that something was left out."""
+    whole = flat(text[: 20 * length])
+    return whole if len(whole) <= length and len(text) <= 20 * length else whole[: length - 1] + "…"
+
+
 def flat(text: str) -> str:
     """The text on one line, without characters that cannot be shown or stored."""
     return text if text.isprintable() and "  " not in text else " ".join(_UNPRINTABLE.sub(" ", text).split())

@@ -106,7 +106,7 @@ def _json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
         try:
             _, last_end = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
-            broken = broken or (begin, len(text))
+            broken = broken or (begin, _closing(text, begin + 1))
             continue
         found = True
         yield begin, last_end

@@ -11,6 +11,7 @@ neighbours. Playwright is imported when a browser starts, not before.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import importlib.util
 import json
@@ -162,6 +163,36 @@ def _version(path: Path) -> str | None:
     return " ".join(done.stdout.split(maxsplit=2)[:2]) or None
 
 
+def surroundings(
+    width: int,
+    height: int,
+    *,
+    scale: float = 1.0,
+    locale: str = "en-US",
+    timezone: str = "UTC",
+    colours: Literal["light", "dark"] = "light",
+) -> dict[str, Any]:
+    """What a page learns of the machine it is shown on, as options of a context: never what this machine happens to be.
+
+    Args:
+        width, height: of window and screen, in CSS pixels.
+        scale: device pixels per CSS pixel.
+        locale: language that pages are asked for, and that dates and numbers are written in.
+        timezone: name of the time zone.
+        colours: the scheme that pages are told the user prefers.
+    """
+    return {
+        "viewport": {"width": width, "height": height},
+        "screen": {"width": width, "height": height},
+        "device_scale_factor": scale,
+        "locale": locale,
+        "timezone_id": timezone,
+        "color_scheme": colours,
+        "reduced_motion": "no-preference",
+        "forced_colors": "none",
+    }
+
+
 class Browser:
     """One Chromium process, started when the first page is asked for and started again if it dies.
 
@@ -273,6 +304,19 @@ class Browser:
             )
         except Error as error:
             raise EnvironmentFailure(f"the browser {choice.path} does not start: {_first_line(error)}") from error
+
+
+async def take_picture(page: Page) -> bytes:
+    """The window as PNG, one pixel per CSS pixel, as it is now: fonts that never come are not waited for."""
+    from collab.envs.marks import shrink_png
+
+    session = await page.context.new_cdp_session(page)
+    try:
+        answer = await session.send("Page.captureScreenshot", {"format": "png"})
+    finally:
+        await _patiently(session.detach())
+    png, size = base64.b64decode(answer["data"]), page.viewport_size
+    return png if size is None else shrink_png(png, size["width"], size["height"])
 
 
 async def close_page(page: Page) -> None:

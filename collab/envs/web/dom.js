@@ -5,12 +5,21 @@
 //                               {key, choose: text}    choose an option of a list
 //                               {key, fill: text}      set a field that takes no typing (dates, sliders, colours)
 //                               {key, focus: true}     put the focus on it
-//                               {scroll: 1 or -1}      scroll by one screen
+//                               {key, enter: true}     where the inside of that frame lies in the window
+//                               {key, hit: [x, y]}     whether a click there reaches that frame
+//                               {scroll: [x, y]}       scroll by one screen, -1, 0 or 1 each way; with measure: true
+//                                                      only tell how large the part is that would move
+//
+// A request with a key and `seen: {role, label, from}` means the element that the last look told under that key: the
+// same node, or a new one of the same role and name at the same key. The answer is null when there is none. `frame:
+// {origin, clip}` says where in the window this document lies, when it is a frame of another origin; `handlers` names
+// elements with a click handler (see worlds.py).
 //
 // Runs inside the page in one call; looking changes nothing there. Keys are paths of tag names and positions; a step
 // "#shadow" enters an open shadow root, "#frame" a frame of the same origin, and "#text3" is the third run of text.
-(request) => {
-  const MAX_ELEMENTS = 600, MAX_LABEL = 200, MAX_OPTIONS = 12, MAX_OPEN_OPTIONS = 300, MAX_SHAPES = 150;
+(() => {
+  const MAX_ELEMENTS = 600, MAX_LABEL = 200, MAX_VALUE = 300, MAX_PASSWORD = 100, MAX_ADDRESS = 2000;
+  const MAX_OPTIONS = 12, MAX_OPEN_OPTIONS = 300, MAX_SHAPES = 150, MAX_DEPTH = 500, MAX_STEP = 60, MAX_LEVELS = 6;
   const SKIPPED = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "BR", "WBR", "DATALIST", "OPTION", "OPTGROUP"]);
   const TYPES = { checkbox: "checkbox", radio: "radio", range: "slider", button: "button", submit: "button",
                   reset: "button", image: "button", file: "file input" };
@@ -23,261 +32,295 @@
                    H4: "heading", H5: "heading", H6: "heading" };
   const FIELDS = new Set(["INPUT", "TEXTAREA", "SELECT"]);
 
-  const flat = (text) => (text || "").replace(/\s+/g, " ").trim();
-  const short = (text) => { const t = flat(text); return t.length > MAX_LABEL ? t.slice(0, MAX_LABEL - 1) + "…" : t; };
+  // A form's fields hide its own properties when they are named like them (children, parentNode, id …). Read through
+  // its prototype, the properties are what they are.
+  const kindOf = Object.prototype.toString, views = new WeakMap();
+  const viewOf = (form) => {
+    if (!views.has(form)) {
+      const get = (_, name) => {
+        const value = Reflect.get(Reflect.getPrototypeOf(form), name, form);
+        return typeof value === "function" ? value.bind(form) : value;
+      };
+      views.set(form, new Proxy(Object.create(null), { get }));
+    }
+    return views.get(form);
+  };
+  const $ = (node) => (kindOf.call(node) === "[object HTMLFormElement]" ? viewOf(node) : node);
+
+  // Texts are cut between characters, and half characters are replaced: they could neither be stored nor sent.
+  const sound = (text) => (text.isWellFormed() ? text : text.toWellFormed());
+  const start = (text, length) => sound(/[\uD800-\uDBFF]/.test(text[length - 1] ?? "") ? text.slice(0, length - 1) : text.slice(0, length));
+  const end = (text, length) => sound(/[\uDC00-\uDFFF]/.test(text[text.length - length] ?? "") ? text.slice(1 - length) : text.slice(-length));
+  const flat = (text) => String(text ?? "").replace(/\s+/g, " ").trim();
+  const cut = (text, length) => (text.length > length ? start(text, length - 1) + "…" : sound(text));
+  const short = (text) => cut(flat(text), MAX_LABEL);
+  const bothEnds = (text) => {
+    if (text.length <= MAX_VALUE) return sound(text);
+    const first = start(text, MAX_VALUE - 120), last = end(text, 80);
+    return `${first} … ${text.length - first.length - last.length} characters left out … ${last}`;
+  };
   const words = (name) => [...new Set(String(name || "").split(/[^\p{L}\p{N}]+/u))].filter(Boolean).slice(0, 5).join(" ");
-  const styles = new Map();
+
+  // What one request works with. `memory` outlives it: key → what the last look told there, and of which node.
+  let request, styles, positions, keys, frames, found, entries, covered, handled, hinted, focus, memory = null;
+  const begin = (asked) => {
+    request = asked;
+    [styles, positions, keys, frames, hinted] = [new Map(), new Map(), new Map(), new Map(), new Set()];
+    [found, entries, covered] = [[], [], []];
+    handled = new Set(handlers(asked.handlers));
+    focus = active();
+  };
   const styleOf = (el) => {
-    if (!styles.has(el)) styles.set(el, el.ownerDocument.defaultView.getComputedStyle(el));
+    if (!styles.has(el)) styles.set(el, $(el).ownerDocument.defaultView.getComputedStyle(el));
     return styles.get(el);
   };
   const isRendered = (style) => style.display !== "none";
+  const isFaded = (style) => style.opacity === "0" || /opacity\(0%?\)/.test(style.filter);
+  // Clipped down to nothing: what pages write for screen readers alone.
+  const isClippedAway = (style) => {
+    const sides = style.position === "static" ? null : /^rect\((\S+)px, (\S+)px, (\S+)px, (\S+)px\)$/.exec(style.clip);
+    return Boolean(sides && (sides[1] >= +sides[3] || sides[4] >= +sides[2])) || /^inset\((50|100)%\)/.test(style.clipPath);
+  };
 
   // ---------------------------------------------------------------------------------------------------- keys
-  const positions = new Map();
+  const stepOf = (el) => sound($(el).localName.slice(0, MAX_STEP)).replaceAll("/", "?");
   const positionOf = (el) => {
     if (!positions.has(el)) {
-      const counts = {};
-      for (const sibling of el.parentNode ? el.parentNode.children : [el]) {
-        counts[sibling.localName] = (counts[sibling.localName] || 0) + 1;
-        positions.set(sibling, counts[sibling.localName]);
+      const counts = new Map(), parent = $(el).parentNode;
+      for (const sibling of parent ? $(parent).children : [el]) {
+        const step = stepOf(sibling);
+        counts.set(step, (counts.get(step) || 0) + 1);
+        positions.set(sibling, counts.get(step));
       }
     }
     return positions.get(el);
   };
-  const keys = new Map();
   const keyOf = (el) => {
     if (keys.has(el)) return keys.get(el);
-    const parent = el.parentNode;
+    const parent = $(el).parentNode;
     let before = "";
-    if (parent instanceof el.ownerDocument.defaultView.ShadowRoot) before = keyOf(parent.host) + "/#shadow/";
-    else if (parent && parent.nodeType === 1) before = keyOf(parent) + "/";
-    else if (el.ownerDocument !== document) before = keyOf(el.ownerDocument.defaultView.frameElement) + "/#frame/";
-    const key = `${before}${el.localName}[${positionOf(el)}]`;
+    if (parent && $(parent).nodeType === 1) before = keyOf(parent) + "/";
+    else if (parent && parent.nodeType === 11) before = keyOf(parent.host) + "/#shadow/";
+    else if ($(el).ownerDocument !== document) before = keyOf($(el).ownerDocument.defaultView.frameElement) + "/#frame/";
+    const key = `${before}${stepOf(el)}[${positionOf(el)}]`;
     keys.set(el, key);
     return key;
   };
   const find = (key) => {
     let scope = document;
     for (const step of key.split("/")) {
-      if (step.startsWith("#text")) break;
-      if (step === "#shadow") scope = scope.shadowRoot;
-      else if (step === "#frame") scope = scope.contentDocument;
+      if (step.startsWith("#text") || step === "#more") break;
+      if (step === "#shadow") scope = $(scope).shadowRoot;
+      else if (step === "#frame") scope = frameOf(scope);
       else {
         const [, name, position] = /^(.*)\[(\d+)\]$/.exec(step) || [];
-        scope = [...scope.children].filter((child) => child.localName === name)[position - 1];
+        scope = [...$(scope).children].filter((child) => stepOf(child) === name)[position - 1];
       }
       if (!scope) return null;
     }
     return scope;
   };
+  const frameOf = (frame) => { try { return frame.contentDocument ?? null; } catch { return null; } };
+  // The document, its open shadow roots and frames of the same origin, and theirs; worlds.py counts in the same order.
+  const scopes = () => {
+    const all = [document];
+    for (const scope of all) {
+      for (const el of scope.querySelectorAll("*")) {
+        if ($(el).shadowRoot) all.push($(el).shadowRoot);
+        if (/^I?FRAME$/.test($(el).tagName) && frameOf(el)) all.push(frameOf(el));
+      }
+    }
+    return all;
+  };
+  const handlers = (named) => {
+    const places = (named || "").split(",").filter(Boolean).map(Number);
+    if (places.length === 0) return [];
+    const all = scopes().map((scope) => scope.querySelectorAll("*"));
+    return places.map((_, i) => (i % 2 ? all[places[i - 1]]?.[places[i]] : null)).filter(Boolean);
+  };
 
   // ---------------------------------------------------------------------------------------------------- places
+  const SPREAD = [[0.5, 0.5], [0.25, 0.5], [0.75, 0.5], [0.5, 0.2], [0.5, 0.8]];
   const clip = (a, b) => {
     const c = [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
     return c[2] - c[0] >= 1 && c[3] - c[1] >= 1 ? c : null;
   };
-  const rectOf = (thing, origin) => {
-    const r = thing.getBoundingClientRect();
-    return [r.left + origin[0], r.top + origin[1], r.right + origin[0], r.bottom + origin[1]];
+  const size = (box) => (box[2] - box[0]) * (box[3] - box[1]);
+  const moved = (r, origin) => [r.left + origin[0], r.top + origin[1], r.right + origin[0], r.bottom + origin[1]];
+  const rectOf = (thing, origin) => moved($(thing).getBoundingClientRect(), origin);
+  const union = (boxes) => [0, 1, 2, 3].map((i) => Math[i < 2 ? "min" : "max"](...boxes.map((box) => box[i])));
+  // What an element covers, line by line. One that has no room of its own shows where its contents are.
+  const rectsOf = (thing, origin) => {
+    const rects = [...$(thing).getClientRects()].map((r) => moved(r, origin)).filter((r) => r[2] > r[0] && r[3] > r[1]).slice(0, 200);
+    if (rects.length || $(thing).nodeType !== 1 || !isOpenBox(styleOf(thing))) return rects;
+    const range = $(thing).ownerDocument.createRange();
+    range.selectNodeContents(thing);
+    return [...range.getClientRects()].map((r) => moved(r, origin)).filter((r) => r[2] > r[0] && r[3] > r[1]).slice(0, 200);
+  };
+  const isOpenBox = (style) => isRendered(style) && style.overflow === "visible";
+  const boxOf = (el, origin) => {
+    const rect = rectOf(el, origin);
+    if (rect[2] - rect[0] >= 1 && rect[3] - rect[1] >= 1) return rect;
+    const rects = rectsOf(el, origin);
+    return rects.length ? union(rects) : rect;
   };
   const insetOf = (frame, origin) => {
     const r = rectOf(frame, origin), s = styleOf(frame);
     return [r[0] + frame.clientLeft + parseFloat(s.paddingLeft), r[1] + frame.clientTop + parseFloat(s.paddingTop)];
   };
   const isOver = (hit, el) => {
-    for (let node = hit; node; node = node.parentNode || node.host) if (node === el) return true;
-    return hit.control === el || (hit.closest && hit.closest("label") && hit.closest("label").control === el);
+    for (let node = hit; node; node = $(node).parentNode || $(node).host) if (node === el) return true;
+    const label = $(hit).closest?.("label");
+    return $(hit).control === el || Boolean(label && label.control === el);
+  };
+  const isReached = (el, x, y, origin) => {
+    const root = $(el).getRootNode();
+    const hit = root.elementFromPoint ? root.elementFromPoint(x - origin[0], y - origin[1]) : null;
+    if (!hit || !(isOver(hit, el) || ($(hit).shadowRoot && root.host === hit))) return false;
+    const outer = frames.get($(el).ownerDocument);  // nothing lies over the frame either
+    return !outer || isReached(outer.frame, x, y, outer.origin);
   };
   // A point of the box where a click would reach the element; null when something else covers it.
-  const reach = (el, box, origin) => {
-    const root = el.getRootNode(), [l, t, r, b] = box, w = r - l, h = b - t;
-    for (const [fx, fy] of [[0.5, 0.5], [0.25, 0.5], [0.75, 0.5], [0.5, 0.2], [0.5, 0.8]]) {
-      const x = l + w * fx, y = t + h * fy;
-      const hit = root.elementFromPoint ? root.elementFromPoint(x - origin[0], y - origin[1]) : null;
-      if (hit && (isOver(hit, el) || (hit.shadowRoot && el.getRootNode().host === hit))) return [x, y];
+  const reach = (el, box, origin, rects = rectsOf(el, origin)) => {
+    const parts = rects.map((rect) => clip(rect, box)).filter(Boolean).sort((a, b) => size(b) - size(a)).slice(0, 6);
+    for (const [l, t, r, b] of parts.length ? parts : [box]) {
+      for (const [fx, fy] of SPREAD) {
+        const x = l + (r - l) * fx, y = t + (b - t) * fy;
+        if (isReached(el, x, y, origin)) return [x, y];
+      }
     }
     return null;
   };
-
   // Where one plain click on an element does all that clicking it means; null when more is to be done first (scroll it
   // into view, open a list), when it is asked for no such thing, or when nothing can be clicked.
   const spotOf = (el, box, origin) => {
-    if (!request.spots || !box || el.tagName === "SELECT" || el.type === "file" || el.matches(":disabled")) return null;
+    if (!request.spots || !box || $(el).tagName === "SELECT" || $(el).type === "file" || $(el).matches(":disabled")) return null;
     return rectOf(el, origin).every((side, i) => side === box[i]) ? reach(el, box, origin) : null;
   };
+  // Where (0, 0) of a document is in the window, through all frames around it.
+  const originOf = (inner) => {
+    if (inner === document) return request.frame?.origin ?? [0, 0];
+    const frame = inner.defaultView.frameElement, outer = originOf($(frame).ownerDocument);
+    frames.set(inner, { frame, origin: outer });
+    return insetOf(frame, outer);
+  };
+  const screen = () => request.frame?.clip ?? [0, 0, innerWidth, innerHeight];
 
   // ---------------------------------------------------------------------------------------------------- names
-  const byIds = (el, attribute) => (el.getAttribute(attribute) || "").split(/\s+/).filter(Boolean)
-    .map((id) => { const other = el.getRootNode().getElementById?.(id); return other ? other.textContent : ""; }).join(" ");
-  const hint = (el) => words(el.getAttribute("name") || el.id || (typeof el.className === "string" ? el.className : ""));
-  const inner = (el) => {  // text of a subtree as a reader meets it, pictures by their names
+  const byIds = (el, attribute) => ($(el).getAttribute(attribute) || "").split(/\s+/).filter(Boolean)
+    .map((id) => { const other = $(el).getRootNode().getElementById?.(id); return other ? $(other).textContent : ""; }).join(" ");
+  const hint = (el) => words($(el).getAttribute("name") || $(el).getAttribute("id") || (typeof $(el).className === "string" ? $(el).className : ""));
+  const inner = (el, depth = 0) => {  // text of a subtree as a reader meets it, pictures by their names
     let text = "";
-    for (const node of (el.shadowRoot || el).childNodes) {
-      if (node.nodeType === 3) text += node.data;
-      else if (node.nodeType === 1 && !SKIPPED.has(node.tagName)) {
-        const style = styleOf(node);
+    if (depth > MAX_DEPTH) return text;
+    for (const node of $($(el).shadowRoot || el).childNodes) {
+      if ($(node).nodeType === 3) text += node.data.slice(0, 20 * MAX_LABEL);
+      else if ($(node).nodeType === 1 && !SKIPPED.has($(node).tagName)) {
+        const style = styleOf(node), tag = $(node).tagName;
         if (!isRendered(style) || style.visibility !== "visible") continue;
         const gap = style.display.startsWith("inline") ? "" : " ";
-        if (node.localName === "svg") text += " " + flat(node.getAttribute("aria-label") || node.querySelector("title")?.textContent) + " ";
-        else if (node.tagName === "IMG") text += " " + (node.alt || node.title || "") + " ";
-        else if (!FIELDS.has(node.tagName)) text += gap + inner(node) + gap;
-      } else if (node.nodeType === 1 && node.tagName === "BR") text += " ";
+        if ($(node).localName === "svg") text += " " + flat(node.getAttribute("aria-label") || node.querySelector("title")?.textContent) + " ";
+        else if (tag === "IMG") text += " " + (node.alt || node.title || "") + " ";
+        else if (!FIELDS.has(tag)) text += gap + inner(node, depth + 1) + gap;
+      } else if ($(node).nodeType === 1 && $(node).tagName === "BR") text += " ";
       if (text.length > 4 * MAX_LABEL) break;
     }
     return text;
   };
   const nameOf = (el, role) => {
-    const isField = FIELDS.has(el.tagName) || role === "input";
-    const isPushed = el.tagName === "INPUT" && role === "button";
+    const isField = FIELDS.has($(el).tagName) || role === "input";
+    const isPushed = $(el).tagName === "INPUT" && role === "button";
     const tries = [
       () => byIds(el, "aria-labelledby"),
-      () => el.getAttribute("aria-label"),
+      () => $(el).getAttribute("aria-label"),
       () => isPushed && (el.value || el.alt || ({ submit: "Submit", reset: "Reset" })[el.type]),
       () => isField && el.labels && [...el.labels].map((label) => inner(label)).join(" "),
       () => !isField && inner(el),
-      () => el.getAttribute("alt"),
-      () => el.getAttribute("title"),
-      () => el.getAttribute("placeholder"),
-      () => el.querySelector("svg title, [aria-label]")?.getAttribute("aria-label") || el.querySelector("svg title")?.textContent,
-      () => hint(el) || (el.firstElementChild && hint(el.firstElementChild)),
+      () => $(el).getAttribute("alt"),
+      () => $(el).getAttribute("title"),
+      () => $(el).getAttribute("placeholder"),
+      () => {
+        const told = $(el).querySelector("svg title, [aria-label]");
+        return (told && $(told).getAttribute("aria-label")) || $(el).querySelector("svg title")?.textContent;
+      },
     ];
     for (const attempt of tries) { const text = short(attempt() || ""); if (text) return text; }
-    return "";
+    hinted.add(el);
+    return short(hint(el) || ($(el).firstElementChild && hint($(el).firstElementChild)));
   };
 
   // ---------------------------------------------------------------------------------------------------- roles
   const active = () => {
     let el = document.activeElement;
     for (;;) {
-      const next = el?.shadowRoot?.activeElement || (el?.tagName === "IFRAME" && frameOf(el)?.activeElement);
+      const next = el && ($(el).shadowRoot?.activeElement || ($(el).tagName === "IFRAME" && frameOf(el)?.activeElement));
       if (!next) return el;
       el = next;
     }
   };
-  const frameOf = (frame) => { try { return frame.contentDocument; } catch { return null; } };
   const roleOf = (el) => {
-    const tag = el.tagName, given = ROLES[el.getAttribute("role")];
+    const tag = $(el).tagName, given = ROLES[$(el).getAttribute("role")];
     if (tag === "INPUT") return given === "switch" ? given : TYPES[el.type] || "input";
     if (tag === "TEXTAREA") return "input";
     if (tag === "SELECT") return el.multiple || el.size > 1 ? "list box" : "drop-down";
     if (given) return given;
-    if (/\bui-slider-handle\b/.test(el.className)) return "slider";
+    if (/\bui-slider-handle\b/.test($(el).className)) return "slider";
     if (tag === "BUTTON" || tag === "SUMMARY") return "button";
-    if ((tag === "A" || tag === "AREA") && el.hasAttribute("href")) return "link";
-    const editable = el.getAttribute("contenteditable");
+    if ((tag === "A" || tag === "AREA") && $(el).hasAttribute("href")) return "link";
+    const editable = $(el).getAttribute("contenteditable");
     return editable !== null && editable !== "false" ? "input" : null;
   };
   // Things that react to a click without saying so in their markup.
-  const isClickable = (el, style) => el.hasAttribute("onclick") || typeof el.onclick === "function" ||
-    (el.hasAttribute("tabindex") && el.tabIndex >= 0) ||
-    (style.cursor === "pointer" && (!el.parentElement || styleOf(el.parentElement).cursor !== "pointer"));
+  const isClickable = (el, style) => $(el).hasAttribute("onclick") || typeof $(el).onclick === "function" || handled.has(el) ||
+    ($(el).hasAttribute("tabindex") && $(el).tabIndex >= 0) ||
+    (style.cursor === "pointer" && (!$(el).parentElement || styleOf($(el).parentElement).cursor !== "pointer"));
   const isInline = (style) => style.display.startsWith("inline") || style.display === "contents";
-  const hasOnlyText = (el) => [...el.children].every((child) => {
-    if (child.shadowRoot || roleOf(child) || child.localName === "svg" || child.tagName === "IMG") return false;
+  const hasOnlyText = (el, depth = 0) => depth < MAX_DEPTH && [...$(el).children].every((child) => {
+    if ($(child).shadowRoot || roleOf(child) || $(child).localName === "svg" || $(child).tagName === "IMG") return false;
     const style = styleOf(child);
-    return !isRendered(style) || (isInline(style) && !pictured(child, style) && hasOnlyText(child));
+    return !isRendered(style) || (isInline(style) && !pictured(child, style) && hasOnlyText(child, depth + 1));
   });
   const pictured = (el, style) => style.content.startsWith("url(") ||
-    (style.backgroundImage.startsWith("url(") && !el.childElementCount && !flat(el.textContent));
+    (style.backgroundImage.startsWith("url(") && !$(el).childElementCount && !flat($(el).textContent));
   const scrolls = (el, style) => /auto|scroll/.test(style.overflowY + style.overflowX) &&
-    (el.scrollHeight > el.clientHeight + 1 || el.scrollWidth > el.clientWidth + 1);
-  const isDragged = (el) => el.draggable && el.hasAttribute("draggable") || /\bui-draggable\b/.test(el.className);
+    ($(el).scrollHeight > $(el).clientHeight + 1 || $(el).scrollWidth > $(el).clientWidth + 1);
+  const isDragged = (el) => $(el).draggable && $(el).hasAttribute("draggable") || /\bui-draggable\b/.test($(el).className);
   const flagsOf = (el, role) => {
-    const said = (name) => el.getAttribute("aria-" + name) === "true";
-    const isText = role === "input" && !el.readOnly && !el.disabled;
+    const said = (name) => $(el).getAttribute("aria-" + name) === "true";
+    const isText = role === "input" && !$(el).readOnly && !$(el).disabled;
     return [
-      [el.checked === true && (role === "checkbox" || role === "radio" || role === "switch") || said("checked"), "checked"],
+      [$(el).checked === true && (role === "checkbox" || role === "radio" || role === "switch") || said("checked"), "checked"],
       [said("selected"), "selected"],
       [el === focus, "focused"],
-      [el.disabled === true || said("disabled") || el.matches(":disabled"), "disabled"],
-      [el.tagName === "TEXTAREA" && el.scrollHeight > el.clientHeight + 1, "scrollable"],
+      [$(el).disabled === true || said("disabled") || $(el).matches(":disabled"), "disabled"],
+      [$(el).tagName === "TEXTAREA" && el.scrollHeight > el.clientHeight + 1, "scrollable"],
       [isText, "editable"],
-      [said("expanded") || (el.tagName === "SUMMARY" && el.parentElement?.open), "expanded"],
-      [el.type === "password", "password"],
+      [said("expanded") || ($(el).tagName === "SUMMARY" && $(el).parentElement?.open), "expanded"],
+      [$(el).type === "password", "password"],
       [role === "slider" || isDragged(el), "surface"],
     ].filter(([holds]) => holds).map(([, flag]) => flag);
   };
   const valueOf = (el, role) => {
-    if (el.tagName === "SELECT") return [...el.selectedOptions].map((option) => short(option.label)).join(", ");
-    if (el.type === "password") return "•".repeat(el.value.length);
-    if (el.type === "file") return [...el.files].map((file) => file.name).join(", ");
-    if (role === "input") {
-      const held = flat("value" in el ? el.value : el.textContent);  // of a long text, both ends
-      return held.length > 300 ? `${held.slice(0, 200)} … ${held.slice(-97)}` : held;
-    }
-    if (role === "slider") return "value" in el ? String(el.value) : el.getAttribute("aria-valuetext") || el.getAttribute("aria-valuenow");
-    if (role === "drop-down") return "value" in el ? short(el.value) : null;
+    const isField = FIELDS.has($(el).tagName), type = isField ? el.type : null;
+    if ($(el).tagName === "SELECT") return bothEnds([...el.selectedOptions].slice(0, 300).map((option) => short(option.label)).join(", "));
+    if (type === "password") return "•".repeat(Math.min(el.value.length, MAX_PASSWORD)) + (el.value.length > MAX_PASSWORD ? "…" : "");
+    if (type === "file") return bothEnds([...el.files].map((file) => file.name).join(", "));
+    if (role === "input") return bothEnds(flat(isField ? el.value : $(el).innerText ?? $(el).textContent));
+    if (role === "slider") return isField ? cut(String(el.value), MAX_LABEL) : told(el, "aria-valuetext") ?? told(el, "aria-valuenow");
+    if (role === "drop-down") return isField || typeof $(el).value === "string" ? short($(el).value) : null;
     return null;
   };
-
-  // ---------------------------------------------------------------------------------------------------- single acts
-  const focus = active();
-  const tell = (el) => { for (const name of ["input", "change"]) el.dispatchEvent(new Event(name, { bubbles: true })); };
-  const placeOf = (el, isText) => {
-    let origin = [0, 0];
-    const frames = [];
-    for (let view = el.ownerDocument.defaultView; view !== window; view = view.parent) frames.unshift(view.frameElement);
-    for (const frame of frames) origin = insetOf(frame, origin);
-    if (!isText) el.scrollIntoViewIfNeeded();
-    const box = clip(rectOf(el, origin), [0, 0, innerWidth, innerHeight]);
-    const point = box && reach(el, box, origin), role = roleOf(el);
-    return { tag: el.localName, type: el.type || null, point, disabled: el.matches(":disabled"), covered: Boolean(box && !point),
-             editable: role === "input" && !el.readOnly && !el.disabled };
-  };
-  const choose = (el, wanted) => {
-    const list = el.localName === "option" ? el.closest("select") : el;
-    if (!(list?.options)) return { error: "it is no list" };
-    const same = (text) => flat(text).toLowerCase() === flat(wanted).toLowerCase();
-    const all = [...list.options];
-    const option = all.find((each) => flat(each.label) === flat(wanted)) || all.find((each) => same(each.label) || same(each.value));
-    if (!option) return { error: `it has no option ${JSON.stringify(short(wanted))}` };
-    if (list.disabled || option.disabled) return { error: "it is disabled" };
-    list.focus();
-    if (list.multiple) option.selected = !option.selected; else list.selectedIndex = option.index;
-    tell(list);
-    return { chosen: short(option.label) };
-  };
-  const fill = (el, text) => {
-    const set = Object.getOwnPropertyDescriptor(el.ownerDocument.defaultView.HTMLInputElement.prototype, "value").set;
-    el.focus();
-    set.call(el, text);  // the native setter: frameworks replace the property to watch it
-    tell(el);
-    return { value: el.value };
-  };
-  // The page itself moves; when it cannot, the largest scroll area in the window that can.
-  const scrollBy = (direction) => {
-    const room = (el) => (direction > 0 ? el.scrollHeight - el.clientHeight - el.scrollTop : el.scrollTop) >= 1;
-    const screen = [0, 0, innerWidth, innerHeight], page = document.scrollingElement || document.documentElement;
-    if (!page || !document.body) return { moved: 0 };
-    const size = (el) => { const box = clip(rectOf(el, [0, 0]), screen); return box ? (box[2] - box[0]) * (box[3] - box[1]) : 0; };
-    const isHeld = [page, document.body].some((el) => /hidden|clip/.test(styleOf(el).overflowY));
-    const areas = () => [...document.querySelectorAll("body *")].filter((el) => room(el) && scrolls(el, styleOf(el)) && size(el))
-      .sort((a, b) => size(b) - size(a));
-    const el = !isHeld && room(page) ? page : areas()[0];
-    if (!el) return { moved: 0 };
-    const before = el.scrollTop;
-    el.scrollBy({ top: direction * 0.9 * Math.min(el.clientHeight, innerHeight), behavior: "instant" });
-    return { moved: Math.round(el.scrollTop - before) };
-  };
-  if (request.scroll !== undefined) return JSON.stringify(scrollBy(request.scroll));
-  if (request.key !== undefined) {
-    const el = find(request.key);
-    if (!el || !el.isConnected) return "null";
-    if (request.choose !== undefined) return JSON.stringify(choose(el, request.choose));
-    if (request.fill !== undefined) return JSON.stringify(fill(el, request.fill));
-    if (request.focus) { el.focus(); return "{}"; }
-    return JSON.stringify(placeOf(el, request.key.includes("#text")));
-  }
+  const told = (el, attribute) => { const text = $(el).getAttribute(attribute); return text ? short(text) : null; };
 
   // ---------------------------------------------------------------------------------------------------- the walk
-  const found = [];
-  const add = (role, label, box, key, value = null, flags = [], spot = null) => {
-    if (found.length < MAX_ELEMENTS) {
-      const whole = box && [Math.floor(box[0]), Math.floor(box[1]), Math.ceil(box[2]), Math.ceil(box[3])];
-      found.push({ role, label, box: whole, key, value, flags, spot });
-    }
+  // node: what the entry stands for, an element or a run's first piece of text.
+  const add = (node, role, label, box, key, value = null, flags = [], spot = null) => {
+    if (found.length >= MAX_ELEMENTS) return;
+    const whole = box && [Math.floor(box[0]), Math.floor(box[1]), Math.ceil(box[2]), Math.ceil(box[3])];
+    found.push({ role, label, box: whole, key, value, flags, spot });
+    entries.push({ node, role, label, key, box, isHint: hinted.has(node) });
   };
+  const hide = (node, role, label, key) => covered.push({ node, role, label, key, isHint: hinted.has(node) });
 
   // Runs of inline text become one element each; whatever interrupts them is told in its place.
   class Run {
@@ -287,31 +330,35 @@
     flush() {
       const label = short(this.text);
       if (label && this.nodes.length) {
-        const range = this.owner.ownerDocument.createRange(), whole = [Infinity, Infinity, -Infinity, -Infinity];
+        const range = $(this.owner).ownerDocument.createRange(), rects = [];
         for (const node of this.nodes) {  // one by one: a run may begin in a shadow root and go on in a slot
           range.selectNodeContents(node);
-          const r = rectOf(range, this.space.origin);
-          if (r[2] > r[0]) for (const i of [0, 1]) { whole[i] = Math.min(whole[i], r[i]); whole[i + 2] = Math.max(whole[i + 2], r[i + 2]); }
+          const rect = rectOf(range, this.space.origin);
+          if (rect[2] > rect[0]) rects.push(rect);
         }
-        const box = clip(whole, this.space.clip);
+        const box = rects.length ? clip(union(rects), this.space.clip) : null;
         this.count += 1;
-        if (box) add(BLOCKS[this.owner.tagName] || "text", label, box, `${keyOf(this.owner)}/#text${this.count}`);
+        if (box && box[2] - box[0] >= 2 && box[3] - box[1] >= 2) {
+          add(this.nodes[0], BLOCKS[$(this.owner).tagName] || "text", label, box, `${keyOf(this.owner)}/#text${this.count}`);
+        }
       }
       this.clear();
     }
   }
 
-  const addOptions = (el, box, isOpen) => {
+  const addOptions = (el, space, isOpen) => {
     const limit = isOpen || el === focus ? MAX_OPEN_OPTIONS : MAX_OPTIONS;
-    if (el.options.length > limit) return;
-    for (const option of el.options) {
+    if (el.options.length > limit && limit === MAX_OPTIONS) return;  // a closed list shows its value alone
+    for (const option of [...el.options].slice(0, limit)) {
       const style = styleOf(option);
       if (option.hidden || !isRendered(style)) continue;
-      const place = isOpen ? clip(rectOf(option, box.origin), box.clip) : null;
+      const place = isOpen ? clip(rectOf(option, space.origin), space.clip) : null;
       if (isOpen && !place) continue;
-      add("option", short(option.label), place, keyOf(option), null,
+      add(option, "option", short(option.label), place, keyOf(option), null,
           [option.selected && "selected", option.disabled && "disabled"].filter(Boolean));
     }
+    const rest = el.options.length - limit;
+    if (rest > 0) add(el, "text", `… ${rest} more options; any of them can be selected by its text`, null, `${keyOf(el)}/#more`);
   };
 
   const COLOURS = new Map();
@@ -337,7 +384,7 @@
   };
   const addShape = (el, space, area) => {
     const box = clip(rectOf(el, space.origin), space.clip), style = styleOf(el);
-    if (!box || style.visibility !== "visible") return;
+    if (!box || style.visibility !== "visible" || isFaded(style)) return;
     const [x, y] = [(box[0] + box[2]) / 2 - area[0], (box[1] + box[3]) / 2 - area[1]].map(Math.round);
     const [w, h] = [box[2] - box[0], box[3] - box[1]].map(Math.round);
     const words = flat(el.getAttribute("aria-label") || (el.localName === "text" ? el.textContent : el.querySelector("title")?.textContent));
@@ -345,83 +392,78 @@
     if (w < 3 && h < 3) return;
     const isText = el.localName === "text", tint = isText && colour === "black" ? "" : colour;
     const label = [isText ? words : el.localName, tint, !isText && words].filter(Boolean).join(" ");
-    const isLoose = ["line", "polyline", "path"].includes(el.localName) || w * h > 0.5 * (area[2] - area[0]) * (area[3] - area[1]);
-    add(isText ? "text" : "shape", short(`${label}, ${w}×${h} at ${x},${y}`), box, keyOf(el), null,
+    const isLoose = ["line", "polyline", "path"].includes(el.localName) || w * h > 0.5 * size(area);
+    add(el, isText ? "text" : "shape", short(`${label}, ${w}×${h} at ${x},${y}`), box, keyOf(el), null,
         isLoose || isDragged(el) ? ["surface"] : [], spotOf(el, box, space.origin));
   };
   const addDrawing = (el, space, style) => {
     const box = clip(rectOf(el, space.origin), space.clip);
-    if (!box || style.visibility !== "visible") return;
-    const shapes = [...el.querySelectorAll("*")].filter((child) => SHAPES.has(child.localName) && !child.closest("defs, clipPath, mask, symbol, pattern"));
+    if (!box || style.visibility !== "visible" || space.faded) return;
+    const shapes = [...el.querySelectorAll("*")].filter((child) => SHAPES.has($(child).localName) && !$(child).closest("defs, clipPath, mask, symbol, pattern"));
     const label = short(el.getAttribute("aria-label") || el.querySelector(":scope > title")?.textContent || "");
-    const isIcon = shapes.every((shape) => shape.localName === "path") || shapes.length > MAX_SHAPES || (box[2] - box[0]) * (box[3] - box[1]) < 600;
+    const isIcon = shapes.every((shape) => shape.localName === "path") || shapes.length > MAX_SHAPES || size(box) < 600;
     if (isIcon && !label && !isClickable(el, style)) return;
-    add(isIcon ? "image" : "drawing", label || (isIcon ? hint(el) : ""), box, keyOf(el), null, ["surface"], spotOf(el, box, space.origin));
+    add(el, isIcon ? "image" : "drawing", label || (isIcon ? hint(el) : ""), box, keyOf(el), null, ["surface"], spotOf(el, box, space.origin));
     if (!isIcon) for (const shape of shapes) addShape(shape, space, rectOf(el, space.origin));
   };
 
-  // space: {origin, clip, fixed, placed}: where (0, 0) of the document is, and what cuts static, fixed and placed boxes.
+  const addLabel = (el, control, space, style) => {
+    const box = clip(boxOf(el, space.origin), space.clip);
+    if (!box || space.faded || style.visibility !== "visible" || control.type === "hidden") return;
+    const role = roleOf(control), name = nameOf(control, role) || short(inner(el));
+    if (!reach(el, box, space.origin)) return hide(el, role, name, keyOf(el));
+    add(el, role, name, box, keyOf(el), null, flagsOf(control, role), spotOf(el, box, space.origin));
+  };
+  // Whether a control can be seen and touched itself, and is not merely drawn by its label.
+  const standsItself = (control, space) => {
+    const style = styleOf(control), box = clip(rectOf(control, space.origin), space.clip);
+    return Boolean(box) && size(box) >= 4 && control.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && !isClippedAway(style) &&
+      (roleOf(control) === "input" || Boolean(reach(control, box, space.origin)));
+  };
+
+  // space: where (0, 0) of the document is (origin), what cuts static, fixed and placed boxes (clip, fixed, placed),
+  // whether an ancestor is fully transparent (faded), and how deep in the document it is (depth).
   const visit = (el, space, run, silent) => {
-    const tag = el.tagName;
+    const tag = $(el).tagName;
     if (SKIPPED.has(tag)) { if (tag === "BR") run.text += " "; return; }
-    if (request.ignore && el.matches(request.ignore)) return;
+    if (space.depth > MAX_DEPTH || (request.ignore && $(el).matches(request.ignore))) return;
     const style = styleOf(el);
-    if (!isRendered(style) || style.contentVisibility === "hidden") return;
-    const cut = style.position === "fixed" ? space.fixed : style.position === "absolute" ? space.placed : space.clip;
-    const here = { ...space, clip: cut };
+    if (!isRendered(style) || style.contentVisibility === "hidden" || isClippedAway(style)) return;
+    const edge = style.position === "fixed" ? space.fixed : style.position === "absolute" ? space.placed : space.clip;
+    const here = { ...space, clip: edge, faded: space.faded || isFaded(style), depth: space.depth + 1 };
     const isInlined = isInline(style) && style.float === "none" && !["absolute", "fixed"].includes(style.position);
     if (tag === "LABEL" && el.control && !silent) {
-      const control = el.control, box = clip(rectOf(control, here.origin), here.clip);
-      const isSeen = box && isRendered(styleOf(control)) && styleOf(control).visibility === "visible" && styleOf(control).opacity !== "0";
-      if (isSeen) silent = el;  // the control tells this text as its name
-      else if (roleOf(control) !== "input") {
-        run.flush();
-        const own = clip(rectOf(el, here.origin), here.clip);
-        if (own && control.type !== "hidden") {
-          add(roleOf(control), nameOf(control, roleOf(control)) || short(inner(el)), own, keyOf(el), null,
-              flagsOf(control, roleOf(control)), spotOf(el, own, here.origin));
-        }
-        return;
-      }
+      if (standsItself(el.control, here)) silent = el;  // the control tells this text as its name
+      else if (roleOf(el.control) !== "input") { run.flush(); addLabel(el, el.control, here, style); return; }
     }
-    const role = el.localName === "svg" ? null : roleOf(el);
-    const shown = style.visibility === "visible" && style.opacity !== "0";
-    const box = () => clip(rectOf(el, here.origin), here.clip);
-    if (el.localName === "svg") { run.flush(); if (!silent || silent.tagName === "LABEL") addDrawing(el, here, style); return; }
-    if (role) {
-      run.flush();
-      const place = shown ? box() : null;
-      const name = place && el.type !== "hidden" ? nameOf(el, role) : "";
-      const isTold = role === "link" && silent && name === nameOf(silent, roleOf(silent));  // a link inside its own tab
-      if (place && el.type !== "hidden" && !isTold && reach(el, place, here.origin)) {
-        add(role, name, place, keyOf(el), valueOf(el, role), flagsOf(el, role), spotOf(el, place, here.origin));
-        if (tag === "SELECT") addOptions(el, here, role === "list box");
-      }
-      if (!FIELDS.has(tag) && role !== "input") for (const child of (el.shadowRoot || el).children) visit(child, here, new Run(el), el);
-      return;
-    }
+    const role = $(el).localName === "svg" ? null : roleOf(el);
+    const shown = style.visibility === "visible" && !here.faded;
+    const box = () => clip(boxOf(el, here.origin), here.clip);
+    if ($(el).localName === "svg") { run.flush(); if (!silent || silent.tagName === "LABEL") addDrawing(el, here, style); return; }
+    if (role) { run.flush(); visitControl(el, role, here, shown ? box() : null, silent); return; }
     if (tag === "IFRAME" || tag === "FRAME") { run.flush(); visitFrame(el, here, shown && box()); return; }
     if (tag === "IMG" || tag === "CANVAS" || tag === "VIDEO" || tag === "AUDIO" || pictured(el, style)) {
-      const place = shown || (style.visibility === "visible" && isClickable(el, style)) ? box() : null;
-      const label = short(el.getAttribute("aria-label") || el.getAttribute("alt") || el.getAttribute("title") || "");
+      const place = shown || (style.visibility === "visible" && !space.faded && isClickable(el, style)) ? box() : null;
+      const label = short($(el).getAttribute("aria-label") || $(el).getAttribute("alt") || $(el).getAttribute("title") || "");
       const isTold = silent && silent.tagName !== "LABEL" && !isClickable(el, style);
-      if (place && !isTold && (label || (place[2] - place[0]) * (place[3] - place[1]) >= 64)) {
+      if (place && !isTold && (label || size(place) >= 64)) {
         run.flush();
-        add(tag === "CANVAS" ? "canvas" : tag === "VIDEO" || tag === "AUDIO" ? tag.toLowerCase() : "image", label || pictureName(el, style), place,
+        add(el, tag === "CANVAS" ? "canvas" : tag === "VIDEO" || tag === "AUDIO" ? tag.toLowerCase() : "image", label || pictureName(el, style), place,
             keyOf(el), null, tag === "CANVAS" || isDragged(el) ? ["surface"] : [], spotOf(el, place, here.origin));
       }
       return;
     }
     if (!silent && shown && (isDragged(el) || (isClickable(el, style) && hasOnlyText(el)))) {
       const place = box(), label = place && nameOf(el, null);
+      const kind = $(el).closest("li") === el ? "list item" : BLOCKS[tag] || (isInlined ? "link" : "item");
       if (label && reach(el, place, here.origin)) {
         run.flush();
-        const kind = el.closest("li") === el ? "list item" : BLOCKS[tag] || (isInlined ? "link" : "item");
-        add(kind, label, place, keyOf(el), null, flagsOf(el, kind), spotOf(el, place, here.origin));
+        add(el, kind, label, place, keyOf(el), null, flagsOf(el, kind), spotOf(el, place, here.origin));
         return;
       }
+      if (label) hide(el, kind, label, keyOf(el));
     }
-    if (!silent && shown && !el.childElementCount && !el.shadowRoot && !flat(el.textContent) && tag !== "SLOT") {
+    if (!silent && shown && !$(el).childElementCount && !$(el).shadowRoot && !flat($(el).textContent) && tag !== "SLOT") {
       run.flush();
       addBox(el, here, style);
       return;
@@ -429,61 +471,266 @@
     visitChildren(el, here, style, isInlined ? run : null, run, silent, shown);
   };
 
+  const visitControl = (el, role, here, place, silent) => {
+    const tag = $(el).tagName, isHidden = tag === "INPUT" && el.type === "hidden";
+    const name = place && !isHidden ? nameOf(el, role) : "";
+    const isTold = role === "link" && silent && name === nameOf(silent, roleOf(silent));  // a link inside its own tab
+    if (place && size(place) >= 4 && !isHidden && !isTold) {
+      if (reach(el, place, here.origin)) {
+        add(el, role, name, place, keyOf(el), valueOf(el, role), flagsOf(el, role), spotOf(el, place, here.origin));
+        if (tag === "SELECT") addOptions(el, here, role === "list box");
+      } else hide(el, role, name, keyOf(el));
+    }
+    if (!FIELDS.has(tag) && role !== "input") for (const child of $($(el).shadowRoot || el).children) visit(child, here, new Run(el), el);
+  };
+
   const fileName = (url) => (/^data:/.test(url) ? "" : words(url.split(/[?#]/)[0].split("/").pop().replace(/\.\w+$/, "")));
   const pictureName = (el, style) => {
     const drawn = /^url\("(.*)"\)/.exec(style.content);
-    return (drawn && fileName(drawn[1])) || hint(el) || fileName(el.currentSrc || "");
+    return short((drawn && fileName(drawn[1])) || hint(el) || fileName($(el).currentSrc || ""));
   };
   // A box that is only colour or frame: a brick, a field of a board, a bar of a chart.
   const addBox = (el, space, style) => {
     const [x, y, r, b] = rectOf(el, space.origin), [w, h] = [r - x, b - y].map(Math.round);
-    const place = clip([x, y, r, b], space.clip);
-    const isDrawn = colourName(style.backgroundColor) && style.backgroundColor !== styleOf(el.parentElement).backgroundColor;
+    const place = clip([x, y, r, b], space.clip), outside = $(el).parentElement;
+    const isDrawn = colourName(style.backgroundColor) && (!outside || style.backgroundColor !== styleOf(outside).backgroundColor);
     const isFramed = parseFloat(style.borderTopWidth) >= 1 && parseFloat(style.borderLeftWidth) >= 1;
     if (!place || (!isDrawn && !isFramed) || Math.min(w, h) < 5) return;
     const isWide = w > innerWidth / 2 || h > innerHeight / 2;  // coloured, it is a background; framed, a field to point at
     if (isWide && !isFramed) return;
     const colour = isDrawn ? colourName(style.backgroundColor) : "";
-    add("shape", `${["box", colour].filter(Boolean).join(" ")}, ${w}×${h} at ${Math.round((x + r) / 2)},${Math.round((y + b) / 2)}`,
+    add(el, "shape", `${["box", colour].filter(Boolean).join(" ")}, ${w}×${h} at ${Math.round((x + r) / 2)},${Math.round((y + b) / 2)}`,
         place, keyOf(el), null, isWide || isDragged(el) ? ["surface"] : [], spotOf(el, place, space.origin));
   };
 
   const visitChildren = (el, space, style, shared, outer, silent, shown) => {
-    const run = shared || new Run(el);
+    const run = shared || new Run(el), { body, documentElement } = $(el).ownerDocument;
     if (!shared) outer.flush();
-    const own = style.overflow !== "visible" && !isInline(style) && el !== el.ownerDocument.body ? clip(rectOf(el, space.origin), space.clip) : space.clip;
-    if (!own) return;
-    if (el !== el.ownerDocument.body && el !== el.ownerDocument.documentElement && scrolls(el, style)) {
-      add("scroll area", short(el.getAttribute("aria-label") || hint(el)), own, keyOf(el), null, ["scrollable"]);
+    const own = style.overflow !== "visible" && !isInline(style) && el !== body ? clip(rectOf(el, space.origin), space.clip) : space.clip;
+    if (!own || size(own) < 4) return;  // one pixel is for screen readers
+    if (el !== body && el !== documentElement && scrolls(el, style)) {
+      add(el, "scroll area", short($(el).getAttribute("aria-label") || hint(el)), own, keyOf(el), null, ["scrollable"]);
     }
     const isPlaced = style.position !== "static" || style.transform !== "none";
     const inside = { ...space, clip: own, placed: isPlaced ? own : space.placed };
-    const nodes = el.shadowRoot ? el.shadowRoot.childNodes : el.tagName === "SLOT" ? el.assignedNodes({ flatten: true }) : el.childNodes;
-    const isClosed = el.tagName === "DETAILS" && !el.open;
-    for (const node of nodes.length || el.tagName !== "SLOT" ? nodes : el.childNodes) {
-      if (node.nodeType === 3) { if (!silent && shown) run.take(node, inside); }
-      else if (node.nodeType === 1 && !(isClosed && node.tagName !== "SUMMARY")) visit(node, inside, run, silent);
+    const isSlot = $(el).tagName === "SLOT", isClosed = $(el).tagName === "DETAILS" && !el.open;
+    const nodes = $(el).shadowRoot ? $(el).shadowRoot.childNodes : isSlot ? el.assignedNodes({ flatten: true }) : $(el).childNodes;
+    for (const node of nodes.length || !isSlot ? nodes : $(el).childNodes) {
+      if ($(node).nodeType === 3) { if (!silent && shown) run.take(node, inside); }
+      else if ($(node).nodeType === 1 && !(isClosed && $(node).tagName !== "SUMMARY")) visit(node, inside, run, silent);
     }
     if (!shared) run.flush();
   };
 
   const visitFrame = (el, space, place) => {
     if (!place) return;
-    const inner = frameOf(el);
-    if (!inner || !inner.body) {
-      add("frame", short(el.title || el.getAttribute("aria-label") || (el.src || "").split("/")[2] || ""), place, keyOf(el), null, ["surface"]);
+    const inside = frameOf(el), origin = insetOf(el, space.origin);
+    if (!inside || !inside.body) {
+      const isOpen = !inside && reach(el, place, space.origin);  // of another origin: its own world tells what is in it
+      add(el, "frame", short(el.title || el.getAttribute("aria-label") || (el.src || "").split("/")[2] || ""), place, keyOf(el), null, ["surface"]);
+      if (isOpen && found.length < MAX_ELEMENTS) found.at(-1).frame = { origin, clip: place };
       return;
     }
-    const origin = insetOf(el, space.origin);
-    visit(inner.body, { origin, clip: place, fixed: place, placed: place }, new Run(inner.body), null);
+    frames.set(inside, { frame: el, origin: space.origin });
+    visitDocument(inside, { origin, clip: place, fixed: place, placed: place, depth: space.depth });
+  };
+  const visitDocument = (one, space) => {
+    if (!one.body) return;
+    const faded = one.documentElement && isFaded(styleOf(one.documentElement));
+    visit(one.body, { ...space, faded }, new Run(one.body), null);
+  };
+  const walk = () => {
+    const whole = screen();
+    visitDocument(document, { origin: originOf(document), clip: whole, fixed: whole, placed: whole, depth: 0 });
   };
 
-  const screen = [0, 0, innerWidth, innerHeight];
-  if (document.body) visit(document.body, { origin: [0, 0], clip: screen, fixed: screen, placed: screen }, new Run(document.body), null);
-  const page = document.scrollingElement || document.documentElement || { scrollTop: 0, scrollHeight: 0, clientHeight: 0 };
-  return JSON.stringify({
-    title: short(document.title), url: location.href, width: innerWidth, height: innerHeight, elements: found,
-    above: Math.round(page.scrollTop), below: Math.max(0, Math.round(page.scrollHeight - page.clientHeight - page.scrollTop)),
-    more: found.length >= MAX_ELEMENTS,
-  });
-}
+  // ------------------------------------------------------------------------------------- the element that was seen
+  const isAlive = (node) => $(node).isConnected && $(node).ownerDocument.defaultView !== null;
+  const isText = (key) => key.includes("#text");
+  const bare = (label) => label.replace(/, \d+×\d+ at -?\d+,-?\d+$/, "");  // where a shape is does not name it
+  const untimed = (label) => label.replace(/\d+(:\d\d)+|\d+ ?(s|secs?|seconds?|min|minutes?)\b/g, "0");
+  // A node that was kept may tick like a clock or change its class; a new one must have the very name.
+  const isSame = (entry, seen, kept) => entry.role === seen.role && (bare(entry.label) === bare(seen.label) ||
+    (kept && ((entry.isHint && kept.isHint) || untimed(entry.label) === untimed(seen.label))));
+  const bring = (node) => ($(node).nodeType === 1 ? $(node) : $($(node).parentElement)).scrollIntoViewIfNeeded();
+  const isElsewhere = (from) => {
+    try { const [a, b] = [new URL(from), location]; return a.origin !== b.origin || a.pathname !== b.pathname; } catch { return true; }
+  };
+  // The entry of the element that was seen, found by looking again; null when the page shows it no more.
+  const recognise = ({ key, seen }) => {
+    const kept = memory?.get(key), held = kept && isAlive(kept.node) ? kept.node : null;
+    if (!memory && seen.from && isElsewhere(seen.from)) return null;  // another page came meanwhile
+    const now = held ?? find(key);
+    if (!now) return null;
+    if (seen.role === "option" && $(now).localName === "option") return recogniseOption(now, key, seen);
+    bring(now);
+    walk();
+    const all = [...entries, ...covered];
+    const entry = all.find((each) => held && each.node === held && isText(each.key) === isText(key) && (request.again || isSame(each, seen, kept))) ??
+      all.find((each) => each.key === key && isSame(each, seen, null));
+    return entry && (isText(key) || request.again || hasSameSurroundings(entry, kept, all)) ? entry : null;
+  };
+  // Of several things of one name (a "Delete" in each row), the one that was seen stands among the same words.
+  const hasSameSurroundings = (entry, kept, all) => {
+    const twins = all.filter((each) => each !== entry && each.role === entry.role && each.label === entry.label).map((each) => each.node);
+    if (request.spots || (twins.length === 0 && !kept?.twins)) return true;
+    let level = 0, around = entry.node;
+    while (level < MAX_LEVELS && (around = $(around).parentElement) && !twins.some((twin) => $(around).contains(twin))) level += 1;
+    if (level === 0) return entry.node === kept?.node || kept?.twins === twins.length;
+    const [then, now] = [kept?.around, surroundings(entry.node)].map((texts) => texts?.[Math.min(level, texts.length) - 1]);
+    return then !== undefined && untimed(then) === untimed(now ?? "");
+  };
+  const surroundings = (node) => {
+    const texts = [];
+    for (let el = $(node).parentElement; el && texts.length < MAX_LEVELS; el = $(el).parentElement) texts.push(wordsIn(el));
+    return texts;
+  };
+  const wordsIn = (el) => {
+    const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
+    let text = "";
+    while (text.length < MAX_LABEL && walker.nextNode()) text += " " + flat(walker.currentNode.data.slice(0, MAX_LABEL));
+    return flat(text).slice(0, MAX_LABEL);
+  };
+  const recogniseOption = (option, key, seen) => {
+    const list = $(option).closest("select");
+    const isShown = list && list.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    return isShown && short(option.label) === seen.label ? { node: option, role: "option", key, box: null } : null;
+  };
+
+  // ---------------------------------------------------------------------------------------------------- single acts
+  const tell = (el) => { for (const name of ["input", "change"]) $(el).dispatchEvent(new Event(name, { bubbles: true })); };
+  const placeOf = (el, entry) => {
+    const origin = originOf($(el).ownerDocument);
+    if (!entry && !isText(request.key)) $(el).scrollIntoViewIfNeeded();
+    const box = clip(boxOf(el, origin), screen()), role = roleOf(el);
+    let point = box && reach(el, box, origin);
+    if (entry && isText(entry.key)) point = pointOfText(entry, el, origin);
+    return { tag: $(el).localName, type: FIELDS.has($(el).tagName) || $(el).tagName === "BUTTON" ? el.type : null, point,
+             disabled: $(el).matches(":disabled"), covered: Boolean(box && !point), rich: $(el).isContentEditable === true,
+             editable: role === "input" && !$(el).readOnly && !$(el).disabled };
+  };
+  const pointOfText = (entry, owner, origin) => {
+    if (!entry.box) return null;
+    if (styleOf(owner).pointerEvents === "none") return [(entry.box[0] + entry.box[2]) / 2, (entry.box[1] + entry.box[3]) / 2];
+    const range = $(owner).ownerDocument.createRange();
+    range.selectNodeContents(entry.node);
+    return reach(owner, entry.box, origin, [...range.getClientRects()].map((r) => moved(r, origin)));
+  };
+  const choose = (el, wanted) => {
+    const list = $(el).localName === "option" ? el.closest("select") : el;
+    if ($(list)?.localName !== "select") return { error: "it is no list" };
+    const same = (text) => flat(text).toLowerCase() === flat(wanted).toLowerCase();
+    const all = [...list.options];
+    const option = $(el).localName === "option" && flat(el.label) === flat(wanted) ? el
+      : all.find((each) => flat(each.label) === flat(wanted)) || all.find((each) => same(each.label) || same(each.value)) ||
+        all.find((each) => short(each.label) === flat(wanted));
+    if (!option) return { error: `it has no option ${JSON.stringify(short(wanted))}` };
+    if (list.disabled || option.disabled) return { error: "it is disabled" };
+    list.focus();
+    if (list.multiple) option.selected = !option.selected; else list.selectedIndex = option.index;
+    tell(list);
+    return { chosen: short(option.label) };
+  };
+  const fill = (el, text) => {
+    el.focus();
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(el, text);  // frameworks replace the property to watch it
+    tell(el);
+    return { value: bothEnds(el.value) };
+  };
+  const enter = (frame) => {
+    frame.scrollIntoViewIfNeeded();
+    const origin = originOf($(frame).ownerDocument), place = clip(rectOf(frame, origin), screen());
+    return place && { origin: insetOf(frame, origin), clip: place };
+  };
+
+  // ---------------------------------------------------------------------------------------------------- scrolling
+  // How far something can still go up, down, left and right; a page that runs from right to left counts from its end.
+  const roomOf = (el) => {
+    const wide = $(el).scrollWidth - $(el).clientWidth, left = $(el).scrollLeft + (styleOf(el).direction === "rtl" ? wide : 0);
+    return { up: $(el).scrollTop, down: $(el).scrollHeight - $(el).clientHeight - $(el).scrollTop, left, right: wide - left };
+  };
+  const pageOf = (one) => one.scrollingElement || one.documentElement;
+  const isHeld = (one, side) => [one.documentElement, one.body].some((el) => el && /hidden|clip/.test(styleOf(el)[side]));
+  const pageRoom = (one) => {
+    const page = pageOf(one), room = page ? roomOf(page) : { up: 0, down: 0, left: 0, right: 0 };
+    if (one.documentElement && isHeld(one, "overflowY")) room.up = room.down = 0;
+    if (one.documentElement && isHeld(one, "overflowX")) room.left = room.right = 0;
+    return room;
+  };
+  const canMove = (room, [x, y]) => (y ? (y > 0 ? room.down : room.up) : x > 0 ? room.right : room.left) >= 1;
+  const sizeOf = (el) => {
+    const box = clip(rectOf(el, originOf($(el).ownerDocument)), screen());
+    return box ? size(box) : 0;
+  };
+  // What moves with the page: its root, and a body that does not scroll by itself.
+  const isPagePart = (el) => {
+    const { body, documentElement } = $(el).ownerDocument;
+    return el === documentElement || (el === body && (pageOf($(el).ownerDocument) === body || styleOf(documentElement).overflow === "visible"));
+  };
+  const canScroll = (el, [x]) => /auto|scroll/.test(styleOf(el)[x ? "overflowX" : "overflowY"]);
+  // The page itself moves; when it cannot, the largest part in the window that can, frames and shadow roots included.
+  const movable = (way) => {
+    if (!document.body) return null;
+    if (canMove(pageRoom(document), way)) return { el: pageOf(document), size: request.frame ? size(screen()) : Infinity };
+    const parts = [];
+    for (const scope of scopes()) {
+      if (scope !== document && scope.nodeType === 9 && scope.body && canMove(pageRoom(scope), way)) {
+        const frame = scope.defaultView.frameElement;
+        parts.push({ el: pageOf(scope), size: sizeOf(frame) });
+      }
+      for (const el of scope.querySelectorAll("*")) {
+        if (!isPagePart(el) && canMove(roomOf(el), way) && canScroll(el, way) && isRendered(styleOf(el))) parts.push({ el, size: sizeOf(el) });
+      }
+    }
+    return parts.filter((part) => part.size > 0).sort((a, b) => b.size - a.size)[0] ?? null;
+  };
+  const scrollBy = (way) => {
+    const part = movable(way);
+    if (!part) return { moved: 0 };
+    const el = $(part.el), before = [el.scrollLeft, el.scrollTop], view = el.ownerDocument.defaultView;
+    const step = [Math.min(el.clientWidth, view.innerWidth), Math.min(el.clientHeight, view.innerHeight)];
+    el.scrollBy({ left: way[0] * 0.9 * step[0], top: way[1] * 0.9 * step[1], behavior: "instant" });
+    return { moved: Math.round(way[1] ? el.scrollTop - before[1] : el.scrollLeft - before[0]) };
+  };
+
+  // ---------------------------------------------------------------------------------------------------- requests
+  const act = () => {
+    let el, entry = null;
+    if (request.seen) {
+      entry = recognise(request);
+      if (!entry) return null;
+      el = $(entry.node).nodeType === 1 ? entry.node : $(entry.node).parentElement;
+    } else el = find(request.key);
+    if (!el || !$(el).isConnected) return null;
+    if (request.choose !== undefined) return choose(el, request.choose);
+    if (request.fill !== undefined) return fill(el, request.fill);
+    if (request.focus) { $(el).focus(); return {}; }
+    if (request.enter) return enter(el);
+    if (request.hit) return isReached(el, ...request.hit, originOf($(el).ownerDocument));
+    return placeOf(el, entry);
+  };
+  const remember = () => {
+    const counts = new Map(), nameIn = ({ role, label }) => `${role} ${label}`;
+    for (const entry of [...entries, ...covered]) counts.set(nameIn(entry), (counts.get(nameIn(entry)) || 0) + 1);
+    for (const entry of entries) {
+      if (isText(entry.key) || request.spots) continue;  // where spots are asked for, nothing moves between two actions
+      entry.twins = counts.get(nameIn(entry)) - 1;
+      entry.around = surroundings(entry.node);
+    }
+    memory = new Map(entries.map((entry) => [entry.key, entry]));
+  };
+  const look = () => {
+    walk();
+    remember();
+    const room = pageRoom(document);
+    const [above, below, left, right] = [room.up, room.down, room.left, room.right].map((part) => Math.max(0, Math.round(part)));
+    return { title: short(document.title), url: cut(location.href, MAX_ADDRESS), width: innerWidth, height: innerHeight,
+             elements: found, above, below, left, right, more: found.length >= MAX_ELEMENTS };
+  };
+  const answer = (asked) => {
+    begin(asked);
+    if (asked.scroll && asked.measure) return String(movable(asked.scroll)?.size ?? 0);
+    return JSON.stringify(asked.scroll ? scrollBy(asked.scroll) : asked.key !== undefined ? act() : look());
+  };
+  return Object.assign(answer, { find });
+})()

@@ -11,22 +11,45 @@ pictures and shapes in words. What lies outside the window or under something el
 
 from __future__ import annotations
 
-import functools
+import asyncio
+import contextlib
+import math
 from collections.abc import Iterable, Mapping
-from importlib import resources
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collab.envs.text import describe_screen
+from collab.envs.text import cut, describe_screen
+from collab.envs.web.hosts import shown_address
+from collab.envs.web.worlds import FrameWorld, World, world_of
 from collab.errors import EnvironmentFailure
 from collab.types import Box, Element, Observation, Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page
-
+    from playwright.async_api import Page
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+FRAME_STEP = "/#page/"
+"""Parts the key of a frame of another origin from the key of an element within it."""
+
+MAX_ELEMENTS = 600
+"""Elements that one look tells, over all frames."""
+
+_FRAME_ANSWER_S = 2.0
+"""How long a frame of another origin may take to answer before it is told as a closed box."""
+
+
+class Opening(BaseModel):
+    """Where the inside of a frame lies in the window."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    origin: tuple[float, float]
+    """Where its (0, 0) is, in CSS pixels of the window."""
+    clip: tuple[float, float, float, float]
+    """The part of the window that shows it."""
 
 
 class RawElement(BaseModel):
@@ -43,6 +66,8 @@ class RawElement(BaseModel):
     spot: tuple[float, float] | None = None
     """A point, in CSS pixels of the window, where a plain click does all that clicking it means; None when more has to
     be done first, when there is none, or when it was not asked for."""
+    frame: Opening | None = None
+    """Set on a frame of another origin, which the page itself cannot look into."""
 
 
 class Snapshot(BaseModel):
@@ -59,6 +84,9 @@ class Snapshot(BaseModel):
     above: int
     below: int
     """CSS pixels of the page that lie above and below the window."""
+    left: int = 0
+    right: int = 0
+    """CSS pixels of the page that lie to the left and to the right of the window."""
     more: bool
     """Whether elements were left out because there are too many."""
 
@@ -79,6 +107,8 @@ class Place(BaseModel):
     disabled: bool
     editable: bool
     """Whether text can be typed into it."""
+    rich: bool = False
+    """Whether it is a rich text field, which is no form control."""
 
 
 class Change(BaseModel):
@@ -93,55 +123,148 @@ class Change(BaseModel):
     value: str | None = None
     """What the field holds now."""
     moved: int | None = None
-    """CSS pixels scrolled, downwards positive."""
+    """CSS pixels scrolled, downwards and to the right positive."""
 
 
 GONE = Change(error="it is gone")
 
 
-async def look(page: Page | Frame, *, ignore: str = "") -> Snapshot:
-    """Take a snapshot of what the window shows.
+async def look(page: Page, *, ignore: str = "") -> Snapshot:
+    """Take a snapshot of what the window shows, frames included.
 
     Args:
         page: the page.
         ignore: CSS selector of parts to leave out.
 
     Raises:
-        EnvironmentFailure: the page answered with something else (its scripts broke the browser's own objects).
+        EnvironmentFailure: the page answered with something else.
         playwright.async_api.Error: the page is gone, or is just being replaced by another.
     """
-    return _checked(Snapshot, await _ask(page, {"ignore": ignore}), page)
+    world = await world_of(page)
+    snapshot = _checked(Snapshot, await world.ask({"ignore": ignore}), page)
+    if not any(raw.frame for raw in snapshot.elements):
+        return snapshot
+    elements = await _with_frames(page, world, snapshot.elements, ignore)
+    more = snapshot.more or len(elements) > MAX_ELEMENTS
+    return snapshot.model_copy(update={"elements": elements[:MAX_ELEMENTS], "more": more})
 
 
-async def locate(page: Page | Frame, key: str) -> Place | None:
-    """Find an element again by its key and bring it into the window; None when it is gone.
+async def _with_frames(
+    page: Page, world: World, elements: tuple[RawElement, ...], ignore: str
+) -> tuple[RawElement, ...]:
+    """Put what frames of other origins show in their places; one that cannot be entered stays a closed box."""
+    found: list[RawElement] = []
+    for raw in elements:
+        inside = None if raw.frame is None or len(found) >= MAX_ELEMENTS else await _inside(page, world, raw, ignore)
+        if inside is None:
+            found.append(raw.model_copy(update={"frame": None}))
+        else:
+            found += [each.model_copy(update={"key": raw.key + FRAME_STEP + each.key}) for each in inside]
+    return tuple(found)
+
+
+async def _inside(page: Page, world: World, raw: RawElement, ignore: str) -> tuple[RawElement, ...] | None:
+    """What a frame of another origin shows; None when it cannot be entered."""
+    from playwright.async_api import Error
+
+    frame = await _entered(world, raw.key)
+    if frame is None or raw.frame is None:
+        return None
+    try:
+        async with asyncio.timeout(_FRAME_ANSWER_S):
+            request = {"ignore": ignore, "frame": raw.frame.model_dump()}
+            shown = _checked(Snapshot, await frame.ask(request), page)
+            if shown.url.startswith("chrome-error:"):  # it could not be opened
+                return None
+            return await _with_frames(page, frame, shown.elements, ignore)
+    except TimeoutError:
+        frame.silence()
+        return None
+    except Error:
+        return None
+
+
+async def locate(page: Page, key: str, seen: Element | None = None, *, again: bool = False) -> Place | None:
+    """Find an element again and bring it into the window; None when it is gone.
 
     Args:
         page: the page.
         key: `Element.key` of an earlier snapshot.
+        seen: the element as that snapshot told it. Then only this one counts: the same node of the document, or a new
+            one of the same role and name at its key. None for whatever is at the key now.
+        again: the element was found a moment ago; its name may have changed since (under the mouse), the node not.
     """
-    answer = await _ask(page, {"key": key})
-    return None if answer == "null" else _checked(Place, answer, page)
+    place = await _located(page, key, seen, again)
+    if place is not None and place.point is None and FRAME_STEP in key:
+        await asyncio.sleep(0.05)  # the frames around it scroll one after the other
+        place = await _located(page, key, seen, again)
+    return place
 
 
-async def choose(page: Page | Frame, key: str, option: str) -> Change:
-    """Choose an option by its text: `key` names the list, or the option itself."""
-    return await _change(page, {"key": key, "choose": option})
+async def _located(page: Page, key: str, seen: Element | None, again: bool) -> Place | None:
+    answer, path = await _ask(page, key, {"again": again}, seen)
+    place = None if answer == "null" else _checked(Place, answer, page)
+    if place is None or place.point is None:
+        return place
+    for world, frame, opening in path:  # nothing lies over the frames either
+        if await world.ask({"key": frame, "hit": place.point, "frame": opening}) != "true":
+            return place.model_copy(update={"point": None, "covered": True})
+    return place
 
 
-async def fill(page: Page | Frame, key: str, text: str) -> Change:
-    """Set a field that takes no typing: dates, sliders, colours."""
-    return await _change(page, {"key": key, "fill": text})
+async def choose(page: Page, key: str, option: str, seen: Element | None = None) -> Change:
+    """Choose an option by its text: `key` names the list, or the option itself. See `locate` for `seen`."""
+    return await _change(page, key, {"choose": option}, seen)
 
 
-async def focus(page: Page | Frame, key: str) -> Change:
-    """Put the focus on an element."""
-    return await _change(page, {"key": key, "focus": True})
+async def fill(page: Page, key: str, text: str, seen: Element | None = None) -> Change:
+    """Set a field that takes no typing: dates, sliders, colours. See `locate` for `seen`."""
+    return await _change(page, key, {"fill": text}, seen)
 
 
-async def scroll(page: Page | Frame, *, down: bool) -> Change:
-    """Scroll the page by nine tenths of the window; where the page does not move, its largest scroll area."""
-    return await _change(page, {"scroll": 1 if down else -1})
+async def focus(page: Page, key: str, seen: Element | None = None) -> Change:
+    """Put the focus on an element. See `locate` for `seen`."""
+    return await _change(page, key, {"focus": True}, seen)
+
+
+async def scroll(page: Page, *, down: bool, sideways: bool = False) -> Change:
+    """Scroll the page by nine tenths of the window; where the page does not move, the largest part of it that can.
+
+    Args:
+        page: the page.
+        down: the way: down, or to the right; False for up, or to the left.
+        sideways: whether to the right or left.
+    """
+    step = 1 if down else -1
+    way = [step, 0] if sideways else [0, step]
+    world = await world_of(page)
+    best: tuple[float, World, dict[str, Any]] = (float(await world.ask({"scroll": way, "measure": True})), world, {})
+    for frame, opening in [] if math.isinf(best[0]) else await _frames_of(page, world, {}):
+        size = float(await frame.ask({"scroll": way, "measure": True, **opening}))
+        best = max(best, (size, frame, opening), key=lambda each: each[0])
+    _, world, opening = best
+    return _checked(Change, await world.ask({"scroll": way, **opening}), page)
+
+
+async def _frames_of(page: Page, world: World, opening: dict[str, Any]) -> list[tuple[World, dict[str, Any]]]:
+    """All frames of other origins that can be entered, and where they lie."""
+    found: list[tuple[World, dict[str, Any]]] = []
+    for raw in _checked(Snapshot, await world.ask(opening), page).elements:
+        inside = None if raw.frame is None else await _entered(world, raw.key)
+        if inside is not None and raw.frame is not None:
+            there = {"frame": raw.frame.model_dump()}
+            found += [(inside, there), *await _frames_of(page, inside, there)]
+    return found
+
+
+async def _entered(world: World, key: str) -> FrameWorld | None:
+    """The world of a frame that answers soon enough."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error, TimeoutError):
+        async with asyncio.timeout(_FRAME_ANSWER_S):
+            return await world.within(key)
+    return None
 
 
 def elements_from(snapshot: Snapshot) -> tuple[Element, ...]:
@@ -191,32 +314,32 @@ def observe(
         text=describe_screen(shown, elements, extra),
         width=snapshot.width,
         height=snapshot.height,
-        url=snapshot.url if space == "web" else None,
+        url=shown_address(snapshot.url) if space == "web" else None,
         tabs=tabs,
         notice=notice,
     )
 
 
 def _web_lines(snapshot: Snapshot, tabs: tuple[Tab, ...]) -> Iterable[str]:
-    yield f"Address: {_plain(snapshot.url, 200)}"
+    yield f"Address: {cut(shown_address(snapshot.url), 200)}"
     if len(tabs) > 1:
-        told = (f"{i} {_plain(tab.title or tab.url)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
+        told = (f"{i} {cut(tab.title or tab.url, 80)!r}" + " (shown)" * tab.active for i, tab in enumerate(tabs))
         yield f"Tabs: {', '.join(told)}"
     if snapshot.above or snapshot.below:
         yield f"Page: {snapshot.above} pixels above, {snapshot.below} below; the window shows {snapshot.height}"
+    if snapshot.left or snapshot.right:
+        sides = f"{snapshot.left} to the left, {snapshot.right} to the right"
+        yield f"Page: {sides}; the window shows {snapshot.width}"
+    if snapshot.more:
+        yield f"Left out: everything after the first {MAX_ELEMENTS} elements of the screen"
 
 
-def _plain(text: str, length: int = 80) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
-
-
-async def _change(page: Page | Frame, request: dict[str, str | int]) -> Change:
-    answer = await _ask(page, request)
+async def _change(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> Change:
+    answer, _ = await _ask(page, key, request, seen)
     return GONE if answer == "null" else _checked(Change, answer, page)
 
 
-def _checked(model: type[AnswerT], answer: str, page: Page | Frame) -> AnswerT:
+def _checked(model: type[AnswerT], answer: str, page: Page) -> AnswerT:
     try:
         return model.model_validate_json(answer)
     except ValidationError as error:
@@ -224,15 +347,22 @@ def _checked(model: type[AnswerT], answer: str, page: Page | Frame) -> AnswerT:
         raise EnvironmentFailure(f"the page {page.url[:200]} gave no readable answer: {problem}") from None
 
 
-async def _ask(page: Page | Frame, request: Mapping[str, str | int]) -> str:
-    """Run the script in the page; it stays there until the page is left, because sending it takes longest."""
-    answer: str | None = await page.evaluate("request => globalThis.__collabLook?.(request)", request)
-    return answer if answer is not None else str(await page.evaluate(_script(), request))
+_Path = list[tuple[World, str, dict[str, Any] | None]]
+"""The frames of other origins on the way to an element: a world, the frame's key there, and where that world lies."""
 
 
-@functools.cache
-def _script() -> str:
-    """The function of `dom.js`, wrapped so that it hides itself in the page on its first run."""
-    look = resources.files(__package__).joinpath("dom.js").read_text(encoding="utf-8")
-    keep = "Object.defineProperty(globalThis, '__collabLook', {value: look})"
-    return f"request => {{ const look = {look.rstrip().rstrip(';')}; {keep}; return look(request); }}"
+async def _ask(page: Page, key: str, request: Mapping[str, Any], seen: Element | None) -> tuple[str, _Path]:
+    """Put a request about an element to the world that it is in; the answer, and the frames on the way there."""
+    world, path, opening = await world_of(page), _Path(), None
+    *frames, last = key.split(FRAME_STEP)
+    for frame in frames:
+        answer = await world.ask({"key": frame, "enter": True, "frame": opening})
+        inside = None if answer == "null" else await world.within(frame)
+        if inside is None:
+            return "null", path
+        path.append((world, frame, opening))
+        world, opening = inside, Opening.model_validate_json(answer).model_dump()
+    whole = {**request, "key": last, "frame": opening}
+    if seen is not None:
+        whole["seen"] = {"role": seen.role, "label": seen.label}
+    return await world.ask(whole), path

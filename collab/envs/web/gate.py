@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from collab.envs.text import cut
 from collab.envs.web.hosts import HostPolicy, RefusedAddress
 from collab.envs.web.sites import response
 
@@ -92,7 +93,7 @@ class Gate:
             far_reader, far_writer = await self._connect(host, port)
         except RefusedAddress as refusal:
             if len(self._refusals) < _REMEMBERED:
-                self._refusals[str(refusal)] = None
+                self._refusals[cut(str(refusal), 200)] = None
             return await _answer(writer, 403, f"Refused: {refusal}.")
         except (OSError, TimeoutError) as error:
             return await _answer(writer, 502, f"{host} cannot be reached: {type(error).__name__}.")

@@ -25,9 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from collab.envs.text import cut
 from collab.errors import UsageError
+from collab.redact import hide_in_addresses
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MOST_ADDRESS = 2000
+"""Characters of an address that are told."""
 
 _PORTS = {"http": 80, "https": 443}
 _METADATA = ipaddress.IPv6Address("fd00:ec2::254")
@@ -47,11 +52,15 @@ class HostPolicy:
     sites: Mapping[str, Path] = field(default_factory=dict)
     """Hosts that are folders on this machine, on plain http and port 80; always allowed."""
 
+    self_signed_hosts: tuple[str, ...] = ()
+    """Hosts whose certificates are believed whoever signed them; entries as in `allow_hosts`."""
+
     def __post_init__(self) -> None:
-        for entry in self.allow_hosts:
+        named = [("allow_hosts", entry) for entry in self.allow_hosts]
+        for option, entry in [*named, *(("self_signed_hosts", entry) for entry in self.self_signed_hosts)]:
             if not entry or "/" in entry or "*" in entry.removeprefix("*."):
                 raise UsageError(
-                    f"allow_hosts has the entry {entry!r}, allowed: a host such as 'example.org', '*.example.org',"
+                    f"{option} has the entry {entry!r}, allowed: a host such as 'example.org', '*.example.org',"
                     " 'localhost:8000' or '[::1]:8000', without a scheme or a path"
                 )
 
@@ -73,6 +82,15 @@ class HostPolicy:
         port = port or _PORTS[parts.scheme]
         return None if self.site(host, port) else self.host_refusal(host, port)
 
+    def accepts_certificate(self, url: str) -> bool:
+        """Whether this https address may show a certificate that no authority has signed."""
+        try:
+            parts = urlsplit(url)
+            host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme, 443)
+        except ValueError:
+            return False
+        return any(_matches(entry, host, port) for entry in self.self_signed_hosts)
+
     def site(self, host: str, port: int) -> Path | None:
         """The folder that stands for a host; None for every other host."""
         return self.sites.get(host.lower()) if port == 80 else None
@@ -81,7 +99,7 @@ class HostPolicy:
         """Why this host may not be reached, as far as its name tells; None when it may."""
         host = host.strip("[]").rstrip(".").lower()
         if self.allow_hosts and not any(_matches(entry, host, port) for entry in self.allow_hosts):
-            return f"{host}:{port} is not on the list of allowed hosts"
+            return f"{cut(host, 100)}:{port} is not on the list of allowed hosts"
         address = _literal(host)
         return None if address is None else self._address_refusal(host, address)
 
@@ -112,6 +130,12 @@ class HostPolicy:
         if (not address.is_global or address.is_multicast) and not self.allow_private:
             return f"{told} is a private address"
         return None
+
+
+def shown_address(url: str) -> str:
+    """An address as it is told and recorded: of sensible length, and without what is secret in it."""
+    shown = str(hide_in_addresses(url[: 2 * MOST_ADDRESS]))
+    return shown if len(shown) <= MOST_ADDRESS else shown[: MOST_ADDRESS - 1] + "…"
 
 
 def _matches(entry: str, host: str, port: int) -> bool:

@@ -22,17 +22,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import available_timezones
 
 from collab.envs.actions import WEB
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import ActionSpace
 from collab.envs.task_files import task_infos
-from collab.envs.web.browser import Browser
+from collab.envs.web.browser import Browser, surroundings
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.live_environment import NAME, LiveEnvironment, LiveOptions
 from collab.envs.web.live_tasks import load_tasks
 from collab.envs.web.sites import site_folder
 from collab.errors import ConfigError, UnknownName
+from collab.redact import HIDDEN, hide_in_addresses
 from collab.types import Task
 
 
@@ -46,8 +48,12 @@ class LiveSuite:
         allow_hosts: hosts that pages may connect to (see `hosts`); None or empty for every public host.
         allow_private: also private and loopback addresses.
         allow_files: also `file:` addresses.
-        width, height: size of the window, in CSS pixels.
-        locale: language the pages are asked for.
+        self_signed_hosts: hosts whose certificates are believed whoever signed them; entries as in `allow_hosts`.
+        width, height: size of window and screen, in CSS pixels.
+        scale: device pixels per CSS pixel, as pages are told; pictures stay in CSS pixels.
+        locale: language that pages are asked for, and that dates and numbers are written in.
+        timezone: name of the time zone that pages are shown in, whatever that of the machine is.
+        colours: the colour scheme that pages are told the user prefers.
         dialogs: how alert, confirm and prompt are answered.
         max_tabs: further tabs are closed again.
         nav_timeout_s: how long a page may take to arrive.
@@ -61,7 +67,8 @@ class LiveSuite:
 
     name = NAME
     label = NAME
-    version = "1"
+    version: str
+    """Names the screen, too: on another one the same page can be another."""
     space: ActionSpace = WEB
     capabilities: frozenset[str] = frozenset({"screenshot"})
 
@@ -73,9 +80,13 @@ class LiveSuite:
         allow_hosts: list[str] | None = None,
         allow_private: bool = False,
         allow_files: bool = False,
+        self_signed_hosts: list[str] | None = None,
         width: int = 1280,
         height: int = 800,
+        scale: float = 1.0,
         locale: str = "en-US",
+        timezone: str = "UTC",
+        colours: Literal["light", "dark"] = "light",
         dialogs: Literal["accept", "dismiss"] = "accept",
         max_tabs: int = 8,
         nav_timeout_s: float = 30.0,
@@ -87,17 +98,21 @@ class LiveSuite:
             allow_hosts=tuple(allow_hosts or ()),
             allow_private=allow_private,
             allow_files=allow_files,
+            self_signed_hosts=tuple(self_signed_hosts or ()),
             sites={host.lower(): site_folder(host, folder) for host, folder in (sites or {}).items()},
         )
         self._tasks = {task.name: task for task in load_tasks(tasks)}
         for task in self._tasks.values():
-            if refusal := self._policy.refusal(task.start):
+            if HIDDEN in task.start:
+                problem = "what was secret in it is not kept in a run"
+                advice = "keep tasks with such addresses in a file of their own, which is read again: tasks: FILE"
+                raise ConfigError(f"web task {task.name}: start {task.shown_start}: {problem}; {advice}")
+            if refusal := self._policy.refusal(task.address):
                 advice = "see allow_hosts, allow_private and allow_files"
-                raise ConfigError(f"web task {task.name}: start {task.start}: {refusal}; {advice}")
+                raise ConfigError(f"web task {task.name}: start {task.shown_start}: {refusal}; {advice}")
+        self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_zone(timezone)}, {colours})"
         self._options = LiveOptions(
-            width=width,
-            height=height,
-            locale=locale,
+            surroundings=surroundings(width, height, scale=scale, locale=locale, timezone=timezone, colours=colours),
             dialogs=dialogs,
             max_tabs=max_tabs,
             nav_timeout_s=nav_timeout_s,
@@ -119,8 +134,8 @@ class LiveSuite:
             environment=self.name,
             name=name,
             seed=seed,
-            goal=task.goal,
-            params={"start": task.start},
+            goal=hide_in_addresses(task.goal),
+            params={"start": task.shown_start},
             max_steps=task.max_steps,
             difficulty=task.difficulty,
             apps=tuple(task.apps),
@@ -134,3 +149,10 @@ class LiveSuite:
     async def close(self) -> None:
         """End the browser. May be called twice."""
         await self._browser.close()
+
+
+def _zone(name: str) -> str:
+    known = set() if name == "UTC" else available_timezones()  # there may be no list on this machine
+    if known and name not in known:
+        raise ConfigError(f"timezone is {name!r}, allowed: a name such as UTC or Europe/Paris")
+    return name

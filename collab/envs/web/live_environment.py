@@ -7,15 +7,16 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from collab.envs.actions import WEB
-from collab.envs.web.browser import Browser
+from collab.envs.text import cut
+from collab.envs.web.browser import Browser, take_picture
 from collab.envs.web.dom import Snapshot, look, observe
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.live_tasks import LiveTask, judge
 from collab.envs.web.navigate import arriving, navigate
-from collab.envs.web.perform import perform
+from collab.envs.web.perform import CHANGED, perform
 from collab.envs.web.window import Window, open_window
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
@@ -35,9 +36,8 @@ _QUIET_S = 0.1
 class LiveOptions:
     """What all environments of a suite share; `LiveSuite` describes the fields."""
 
-    width: int
-    height: int
-    locale: str
+    surroundings: dict[str, Any]
+    """What pages learn of the machine, as `browser.surroundings` gives it."""
     dialogs: Literal["accept", "dismiss"]
     max_tabs: int
     nav_timeout_s: float
@@ -89,17 +89,17 @@ class LiveEnvironment:
         if task.environment != NAME or task.name not in self._tasks:
             raise UnknownName.of("task", task.name, self._tasks)
         await self.close()
+        live = self._tasks[task.name]
         self._window = window = await open_window(
             self._browser,
             self._policy,
             dialogs=self._options.dialogs,
             max_tabs=self._options.max_tabs,
-            viewport={"width": self._options.width, "height": self._options.height},
-            locale=self._options.locale,
+            **self._options.surroundings,
+            **({"http_credentials": live.credentials} if live.credentials else {}),
         )
-        live = self._tasks[task.name]
-        async with self._watched(f"opening {live.start}"):
-            await self._start(window, live.start)
+        async with self._watched(f"opening {live.shown_start}"):
+            await self._start(window, live)
             observation = await self._observe(window, notices=())
         self._episode = _Episode(task=task, live=live, window=window, observation=observation)
         return observation
@@ -130,8 +130,8 @@ class LiveEnvironment:
         from collab.envs.marks import mark_png
 
         async with self._watched("taking a picture"):
-            timeout = self._options.answer_timeout_s * 1000
-            png = await self.window.page.screenshot(type="png", scale="css", timeout=timeout)
+            async with asyncio.timeout(self._options.answer_timeout_s):
+                png = await take_picture(self.window.page)
         return mark_png(png, self._episode.observation) if marks and self._episode else png
 
     async def close(self) -> None:
@@ -153,6 +153,9 @@ class LiveEnvironment:
             return _Done(effect="finished", ending="finish", answer=_text(action.get("answer")))
         if action.type == "user_input":
             return self._ask_user(episode, str(action["message"]))
+        await episode.window.settle_tabs()
+        if action.type != "switch_tab" and not episode.window.shows_what_was_seen():
+            return _Done(effect=f"{CHANGED}: another tab is shown now")
         if action.type in ("go", "jump_to", "switch_tab"):
             limit = self._options.nav_timeout_s
             return _Done(effect=await navigate(episode.window, action, self._policy, limit))
@@ -176,22 +179,26 @@ class LiveEnvironment:
     def _ask_user(self, episode: _Episode, message: str) -> _Done:
         reply = episode.live.user_reply
         if reply is None:
-            return _Done(effect=f"the user was asked {message[:200]!r}", ending="user")
-        return _Done(effect=f"the user replied {reply!r}", notices=(f"the user replied {reply!r}",))
+            return _Done(effect=f"the user was asked {cut(message, 200)!r}", ending="user")
+        return _Done(effect=f"the user replied {cut(reply, 200)!r}", notices=(f"the user replied {reply!r}",))
 
-    async def _start(self, window: Window, url: str) -> None:
-        timeout = self._options.nav_timeout_s * 1000
-        response = await arriving(window, window.page.goto(url, wait_until="load", timeout=timeout))
+    async def _start(self, window: Window, live: LiveTask) -> None:
+        """Open the start address; what of it never comes (a picture, a script) is not waited for."""
+        url, timeout = live.shown_start, self._options.nav_timeout_s * 1000
+        response = await arriving(window, window.page.goto(live.address, wait_until="commit", timeout=timeout))
         if isinstance(response, str):
-            raise EnvironmentFailure(f"the start address {url} cannot be opened: {response}")
+            advice = "; if you trust this host, name it in self_signed_hosts" if "ERR_CERT" in response else ""
+            raise EnvironmentFailure(f"the start address {url} cannot be opened: {response}{advice}")
         if response is not None and response.status >= 400:
             raise EnvironmentFailure(f"the start address {url} answers {response.status} {response.status_text}")
+        patience = window.page.wait_for_load_state("domcontentloaded", timeout=self._options.settle_s * 1000)
+        await arriving(window, patience)
 
     # ----------------------------------------------------------------------------------------------- looking
 
     async def _observe(self, window: Window, notices: tuple[str, ...]) -> Observation:
         snapshot = await self._settled(window)
-        window.name(snapshot.title)
+        window.remember(snapshot.title)
         told = [*notices, *filter(None, [window.take_notices()])]
         return observe(snapshot, tabs=window.tabs(), notice="; ".join(told) or None)
 
@@ -260,10 +267,10 @@ class LiveEnvironment:
                 await window.close()
             if isinstance(error, EnvironmentFailure):
                 raise
-            if isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError) and not crashed:
                 problem = f"the page did not answer for {self._options.answer_timeout_s:g} s"
             else:
-                problem = "the page crashed" if crashed else str(error).strip().split("\n", 1)[0]
+                problem = "the page crashed" if crashed else cut(str(error).strip().split("\n", 1)[0], 300)
             raise EnvironmentFailure(f"{what}: {problem}") from error
 
 

@@ -17,10 +17,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from collab.envs import task_files
+from collab.envs.text import cut
+from collab.envs.web.worlds import evaluate_in_page, world_of
+from collab.redact import hide_in_addresses
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -87,6 +91,27 @@ class LiveTask(BaseModel):
     apps: list[str] = []
     tags: list[str] = []
 
+    @property
+    def address(self) -> str:
+        """The start address without a user part, as the browser is sent there."""
+        parts = urlsplit(self.start)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @property
+    def credentials(self) -> dict[str, str] | None:
+        """What the user part of the start address says, for the site's own sign-in prompt; None without one."""
+        parts = urlsplit(self.start)
+        if "@" not in parts.netloc:
+            return None
+        name, _, password = parts.netloc.rpartition("@")[0].partition(":")
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return {"username": unquote(name), "password": unquote(password), "origin": origin}
+
+    @property
+    def shown_start(self) -> str:
+        """The start address as it is told and recorded."""
+        return str(hide_in_addresses(self.address))
+
 
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
     """Read tasks on live pages; see `task_files.load_tasks`."""
@@ -132,10 +157,11 @@ async def judge(success: Success, page: Page, answer: str | None) -> Verdict:
 
 
 def _address_misfit(success: Success, url: str) -> str | None:
+    told = cut(hide_in_addresses(url), 200)
     if success.address is not None and not re.search(success.address, url):
-        return f"the address {url[:200]} does not match {success.address}"
+        return f"the address {told} does not match {success.address}"
     if success.prefix is not None and not url.startswith(success.prefix):
-        return f"the address {url[:200]} does not begin with {success.prefix}"
+        return f"the address {told} does not begin with {hide_in_addresses(success.prefix)}"
     return None
 
 
@@ -150,18 +176,22 @@ def _answer_misfit(success: Success, answer: str | None) -> str | None:
 
 _COUNT = """([selector, text, attributes, visible]) => {
   const plain = (value) => value.replace(/\\s+/g, " ").trim().toLowerCase();
-  const seen = (el) => el.getClientRects().length > 0
-    && el.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-  const told = (el) => ("value" in el && typeof el.value === "string" ? el.value : el.textContent);
+  const call = (el, name, ...rest) => Element.prototype[name].call(el, ...rest);  // a form's fields may hide its own
+  const seen = (el) => call(el, "getClientRects").length > 0
+    && call(el, "checkVisibility", { visibilityProperty: true, opacityProperty: true });
+  const own = (el, kind, name) => Reflect.get(kind.prototype, name, el);
+  const isField = (el) => /^(INPUT|TEXTAREA|SELECT)$/.test(own(el, Element, "tagName"));
+  const told = (el) => (isField(el) ? el.value : own(el, Node, "textContent"));
   const fits = (el) => (!visible || seen(el))
     && (text === null || plain(told(el)).includes(plain(text)))
-    && Object.entries(attributes).every(([name, value]) => el.getAttribute(name) === value);
+    && Object.entries(attributes).every(([name, value]) => call(el, "getAttribute", name) === value);
   try { return [...document.querySelectorAll(selector)].filter(fits).length; } catch (error) { return String(error); }
 }"""
 
 
 async def _selector_misfit(success: Success, page: Page) -> str | None:
-    found = await page.evaluate(_COUNT, [success.selector, success.text, success.attributes, success.visible])
+    asked = json.dumps([success.selector, success.text, success.attributes, success.visible])
+    found = await (await world_of(page)).evaluate(f"({_COUNT})({asked})")
     if isinstance(found, str):
         return f"the selector {success.selector} cannot be used: {found[:200]}"
     if found == success.count or (success.count is None and found):
@@ -172,24 +202,16 @@ async def _selector_misfit(success: Success, page: Page) -> str | None:
 
 
 async def _script_verdict(script: str, page: Page) -> Verdict:
-    from playwright.async_api import Error
-
-    guarded = f"try {{ return [true, await ({script}\n)]; }} catch (error) {{ return [false, String(error)]; }}"
-    try:
-        holds, value = await page.evaluate(f"async () => {{ {guarded} }}")
-    except Error as error:
-        if "SyntaxError" not in str(error):
-            raise
-        holds, value = False, error
-    if not holds:
-        return Verdict(score=0.0, reason=f"the success script threw {_one_line(value)}")
+    value, thrown = await evaluate_in_page(page, f"(async () => ({script}\n))()")
+    if thrown is not None:
+        return Verdict(score=0.0, reason=f"the success script threw {_one_line(thrown)}")
     if isinstance(value, (bool, int, float)) and math.isfinite(value) and 0 <= value <= 1:
         return Verdict(score=float(value), reason=f"the success script gave {json.dumps(value)}")
     return Verdict(score=0.0, reason=f"the success script gave {_one_line(value)!r}, allowed: true, false, 0 to 1")
 
 
 def _one_line(value: object) -> str:
-    return " ".join(str(value).split())[:200]
+    return cut(str(value), 200)
 
 
 def _plain(text: str) -> str:

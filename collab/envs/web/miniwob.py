@@ -34,7 +34,7 @@ from collab.envs.web.solutions import SOLVED
 from collab.errors import UnknownName
 from collab.types import Action, Element, ElementTarget, Observation, Task
 
-VERSION = "1.1.0-2"
+VERSION = "1.1.0-3"
 """Version of the pages, then of the way they are shown and driven."""
 
 CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})

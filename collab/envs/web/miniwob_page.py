@@ -23,6 +23,7 @@ from collab.envs.web.browser import close_page
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.miniwob_tasks import RELOADED
+from collab.envs.web.worlds import trust
 from collab.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ class MiniwobPage:
     async def on(cls, tab: Page, site: Site, rules: Rules) -> MiniwobPage:
         """Prepare a fresh tab."""
         await tab.add_init_script(_scripts())
-        return cls(tab, await tab.context.new_cdp_session(tab), site, rules)
+        session = await tab.context.new_cdp_session(tab)
+        trust(tab, session)
+        return cls(tab, session, site, rules)
 
     # ---------------------------------------------------------------------------------------------- episodes
 

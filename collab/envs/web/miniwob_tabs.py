@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from collab.envs.web.browser import Browser
+from collab.envs.web.browser import Browser, surroundings
 from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.pool import PagePool
@@ -51,9 +51,7 @@ class Tabs:
         self._browser = Browser(executable_path=browser, arguments=FLAGS)
         self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
-        self._pool = PagePool(
-            self._browser, size=size, viewport={"width": width, "height": height}, device_scale_factor=scale
-        )
+        self._pool = PagePool(self._browser, size=size, **surroundings(width, height, scale=scale))
         self._site: Site | None = None
         self._prepared: WeakKeyDictionary[Page, MiniwobPage] = WeakKeyDictionary()
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TypeVar
 from urllib.parse import urljoin
 
+from collab.envs.text import cut
 from collab.envs.web.hosts import HostPolicy
 from collab.envs.web.window import Window
+from collab.redact import hide_in_addresses
 from collab.types import Action
 
-if TYPE_CHECKING:
-    from playwright.async_api import Response
+AnswerT = TypeVar("AnswerT")
 
 
 async def navigate(window: Window, action: Action, policy: HostPolicy, timeout_s: float) -> str | None:
@@ -23,18 +24,17 @@ async def navigate(window: Window, action: Action, policy: HostPolicy, timeout_s
         playwright.async_api.Error: the page crashed.
     """
     if action.type == "switch_tab":
-        found = await window.show(int(str(action["i"])))
-        return None if found else f"there is no tab {action['i']}, only 0 to {len(window.tabs()) - 1}"
+        return await window.show(int(str(action["i"])))
     if action.type == "go":
         return await _go(window, back=action["direction"] == "backward", timeout_s=timeout_s)
     url = full_address(str(action["url"]), window.page.url)
-    refusal = policy.refusal(url)
+    refusal, told = policy.refusal(url), cut(hide_in_addresses(url), 200)
     if refusal is not None:
-        return f"{url[:200]} was not opened: {refusal}"
+        return f"{told} was not opened: {refusal}"
     if action.get("new_tab"):
         await window.new_tab()
     problem = await arriving(window, window.page.goto(url, wait_until="commit", timeout=timeout_s * 1000))
-    return f"{url[:200]} was not opened: {problem}" if isinstance(problem, str) else None
+    return f"{told} was not opened: {problem}" if isinstance(problem, str) else None
 
 
 async def _go(window: Window, *, back: bool, timeout_s: float) -> str | None:
@@ -47,7 +47,7 @@ async def _go(window: Window, *, back: bool, timeout_s: float) -> str | None:
     return "there is no such page in the tab's history" if response is None and page.url == before else None
 
 
-async def arriving(window: Window, navigation: Awaitable[Response | None]) -> Response | str | None:
+async def arriving(window: Window, navigation: Awaitable[AnswerT]) -> AnswerT | str:
     """The navigation's response (None where there is none to have), or why it failed, in words."""
     from playwright.async_api import Error
 
@@ -57,7 +57,7 @@ async def arriving(window: Window, navigation: Awaitable[Response | None]) -> Re
         if window.crashed:
             raise
         first = str(error).strip().split("\n", 1)[0]
-        return first.partition(": ")[2].partition(" at http")[0] or first
+        return cut(first.partition(": ")[2].partition(" at http")[0] or first, 200)
 
 
 def full_address(url: str, current: str) -> str:

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 SET_NOT_TYPED = frozenset({"date", "time", "datetime-local", "month", "week", "color", "range"})
 """Types of input fields that take a value, not keystrokes."""
 
+CHANGED = "the page changed; nothing happened"
+"""What becomes of an action whose element is not there any more."""
+
 LONG_TEXT = 300
 """Longer texts are inserted at once instead of key by key."""
 
 
 async def perform(page: Page, action: Action, element: Element | None) -> str | None:
     """Execute click, hover, select, type_string or scroll_page.
+
+    Nothing but the element that was seen is touched: the page may have changed while the action was chosen.
 
     Args:
         page: the page that is shown.
@@ -33,20 +38,16 @@ async def perform(page: Page, action: Action, element: Element | None) -> str | 
         playwright.async_api.Error: the page is gone.
     """
     if element is None:
-        change = await dom.scroll(page, down=action["direction"] == "down")
-        return None if change.moved else f"the page cannot scroll {action['direction']} any further"
-    place = await dom.locate(page, element.key)
+        return await _scroll(page, str(action["direction"]))
+    place = await dom.locate(page, element.key, element)
     if place is None:
-        return f"{_told(element)} is gone"
-    if "#text" in element.key and element.box is not None:  # a run of text has no element of its own
-        place = place.model_copy(update={"point": element.box.center})
+        return _gone(element)
     if action.type == "select":
         return await _select(page, element, place, str(action["option"]))
     if place.tag == "option" and action.type == "click":
-        return _problem(element, await dom.choose(page, element.key, element.label))
+        return _problem(element, await dom.choose(page, element.key, element.label, element))
     if place.point is None:
-        why = "is covered by something else" if place.covered else "cannot be reached"
-        return f"{_told(element)} {why}; nothing happened"
+        return _unreached(element, place)
     if action.type == "hover":
         await page.mouse.move(*place.point)
         return None
@@ -57,55 +58,96 @@ async def perform(page: Page, action: Action, element: Element | None) -> str | 
     return await _click(page, element, place)
 
 
+async def _scroll(page: Page, direction: str) -> str | None:
+    change = await dom.scroll(page, down=direction in ("down", "right"), sideways=direction in ("left", "right"))
+    return None if change.moved else f"the page cannot scroll {direction} any further"
+
+
 async def _click(page: Page, element: Element, place: dom.Place) -> str | None:
-    assert place.point is not None
-    if place.type == "file":
+    if place.type == "file" or element.role == "file input":
         return f"{_told(element)} asks for a file; files cannot be given here"
     if place.tag == "select":  # its list would open outside the page; the screen tells the options instead
-        await dom.focus(page, element.key)
-        return None
-    await page.mouse.click(*place.point)
+        return _problem(element, await dom.focus(page, element.key, element))
+    return await _press(page, element, place)
+
+
+async def _press(page: Page, element: Element, place: dom.Place) -> str | None:
+    """Click on an element; what the arriving mouse brings up may lie over it or push it away."""
+    assert place.point is not None
+    await page.mouse.move(*place.point)
+    now = await dom.locate(page, element.key, element, again=True)
+    if now is None:
+        return _gone(element)
+    if now.point is None:
+        return _unreached(element, now)
+    if now.point != place.point:
+        await page.mouse.move(*now.point)
+    await page.mouse.down()
+    await page.mouse.up()
     return None
 
 
 async def _select(page: Page, element: Element, place: dom.Place, option: str) -> str | None:
     if place.tag in ("select", "option"):
-        return _problem(element, await dom.choose(page, element.key, option))
+        return _problem(element, await dom.choose(page, element.key, option, element))
     if element.role != "drop-down" or place.point is None:
         return f"{_told(element)} is no list; nothing happened"
-    await page.mouse.click(*place.point)
+    problem = await _press(page, element, place)
+    if problem is not None:
+        return problem
     wanted = " ".join(option.split()).casefold()
-    for raw in (await dom.look(page)).elements:
-        if raw.key != element.key and raw.role in ("option", "list item", "item") and raw.label.casefold() == wanted:
-            found = await dom.locate(page, raw.key)
+    for entry in dom.elements_from(await dom.look(page)):
+        is_choice = entry.key != element.key and entry.role in ("option", "list item", "item")
+        if is_choice and entry.label.casefold() == wanted:
+            found = await dom.locate(page, entry.key, entry)
             if found is not None and found.point is not None:
-                await page.mouse.click(*found.point)
-                return None
+                return await _press(page, entry, found)
     return f"{_told(element)} was opened and shows no option {option[:80]!r}"
 
 
 async def _type(page: Page, element: Element, place: dom.Place, content: str, press_enter: bool) -> str | None:
-    assert place.point is not None
     if place.type in SET_NOT_TYPED:
-        change = await dom.fill(page, element.key, content)
+        change = await dom.fill(page, element.key, content, element)
         if change.value != content:
             return _problem(element, change) or f"{_told(element)} does not take {content[:80]!r}"
     elif not place.editable:
         return f"{_told(element)} takes no text; nothing happened"
     else:
-        await page.mouse.click(*place.point)
+        problem = await _press(page, element, place)
+        if problem is not None:
+            return problem
         await page.keyboard.press("ControlOrMeta+A")
         await page.keyboard.press("Delete")
-        text = content if place.tag == "textarea" else " ".join(content.splitlines())
-        await (page.keyboard.insert_text(text) if len(text) > LONG_TEXT else page.keyboard.type(text))
+        await _write(page, content, has_lines=place.tag == "textarea" or place.rich)
     if press_enter:
         await page.keyboard.press("Enter")
     return None
 
 
+async def _write(page: Page, content: str, *, has_lines: bool) -> None:
+    """Type a text into the focused field; line breaks by Shift+Enter, which sends no message anywhere."""
+    lines = content.splitlines() if has_lines else [" ".join(content.splitlines())]
+    for i, text in enumerate([*lines, ""] if has_lines and content.endswith(("\n", "\r")) else lines):
+        if i:
+            await page.keyboard.press("Shift+Enter")
+        await (page.keyboard.insert_text(text) if len(text) > LONG_TEXT else page.keyboard.type(text))
+
+
+def _gone(element: Element) -> str:
+    return f"{CHANGED}: {_told(element)} is not there any more"
+
+
+def _unreached(element: Element, place: dom.Place) -> str:
+    why = "is covered by something else" if place.covered else "cannot be reached"
+    return f"{_told(element)} {why}; nothing happened"
+
+
 def _problem(element: Element, change: dom.Change) -> str | None:
+    if change == dom.GONE:
+        return _gone(element)
     return None if change.error is None else f"{_told(element)}: {change.error}"
 
 
 def _told(element: Element) -> str:
-    return f'{element.role} "{element.label}"' if element.label else f"the {element.role}"
+    label = element.label if len(element.label) <= 80 else element.label[:79] + "…"
+    return f'{element.role} "{label}"' if label else f"the {element.role}"

@@ -19,14 +19,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from collab.envs.text import cut
 from collab.envs.web.browser import Browser, close_context
 from collab.envs.web.gate import Gate
-from collab.envs.web.hosts import HostPolicy
+from collab.envs.web.hosts import HostPolicy, shown_address
 from collab.errors import EnvironmentFailure
+from collab.redact import hide_in_addresses
 from collab.types import Tab
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request
+
+MOST_NOTICES = 8
+"""Notices of one step that are told in full; the others are counted."""
 
 AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
@@ -47,11 +52,14 @@ class Window:
         self._dialogs, self._max_tabs = dialogs, max_tabs
         self._pages: list[Page] = []
         self._shown: Page | None = None
+        self._seen: tuple[Page, ...] = ()
+        self._seen_shown: Page | None = None
         self._titles: dict[Page, str] = {}
         self._opening = 0  # new tabs that were announced and are not there yet
         self._is_patient = True  # with them, unless one did not come
         self._pending: set[Request] = set()
         self._notices: dict[str, None] = {}
+        self._untold = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.crashed = False
         """Whether the process of a page has died."""
@@ -81,12 +89,18 @@ class Window:
     def tabs(self) -> tuple[Tab, ...]:
         """All tabs, oldest first."""
         return tuple(
-            Tab(title=self._titles.get(page, ""), url=page.url, active=page is self._shown) for page in self._pages
+            Tab(title=self._titles.get(page, ""), url=shown_address(page.url), active=page is self._shown)
+            for page in self._pages
         )
 
-    def name(self, title: str) -> None:
-        """Remember the title of the tab that is shown."""
+    def remember(self, title: str) -> None:
+        """Remember what is being seen: the title of the tab that is shown, and which tabs there are."""
         self._titles[self.page] = title
+        self._seen, self._seen_shown = tuple(self._pages), self._shown
+
+    def shows_what_was_seen(self) -> bool:
+        """Whether the tab is still shown that was when `remember` was called last."""
+        return self._shown is self._seen_shown
 
     def loading(self) -> bool:
         """Whether the tab that is shown still waits for something it needs, or a new one is being opened."""
@@ -100,7 +114,7 @@ class Window:
         return any(
             request.is_navigation_request() and self._matters(request)
             for request in self._pending
-            if self._is_patient or _page_of(request) is not None
+            if (self._is_patient or _page_of(request) is not None) and not _is_framed(request)
         )
 
     def forget_openings(self) -> None:
@@ -112,9 +126,17 @@ class Window:
 
     def take_notices(self) -> str | None:
         """What happened beside the page since the last call; None if nothing."""
-        told = "; ".join(self._notices) or None
+        told = [*self._notices, *([f"{self._untold} more notices were left out"] if self._untold else [])]
         self._notices.clear()
-        return told
+        self._untold = 0
+        return "; ".join(told) or None
+
+    def _notice(self, text: str) -> None:
+        """Tell something once, at the next look."""
+        if text in self._notices or len(self._notices) < MOST_NOTICES:
+            self._notices[text] = None
+        else:
+            self._untold += 1
 
     def take_refusals(self) -> tuple[str, ...]:
         """Connections that the gate refused since the last call: pictures, scripts, redirects; why, each once."""
@@ -124,20 +146,22 @@ class Window:
         """Open an empty tab and show it; a notice says so when there are too many."""
         await self._context.new_page()
 
-    async def show(self, index: int) -> bool:
-        """Show a tab; False when there is none of that index."""
-        if not 0 <= index < len(self._pages):
-            return False
-        self._shown = self._pages[index]
+    async def show(self, index: int) -> str | None:
+        """Show a tab by its index among those that were seen last; why it cannot be shown, None when it is."""
+        if not 0 <= index < len(self._seen):
+            return f"there is no tab {index}, only 0 to {len(self._seen) - 1}"
+        if self._seen[index] not in self._pages:
+            return f"the page changed; nothing happened: tab {index} is closed"
+        self._shown = self._seen[index]
         await self._shown.bring_to_front()
-        return True
+        return None
 
     async def settle_tabs(self) -> None:
         """Let what the last events started come to its end, and see that a tab is open."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if not self._pages and not self.crashed:
-            self._notices["the last tab was closed; an empty one was opened"] = None
+            self._notice("the last tab was closed; an empty one was opened")
             await self.new_tab()
 
     async def close(self) -> None:
@@ -154,7 +178,7 @@ class Window:
         self._opening = max(0, self._opening - 1)
         self._is_patient = True
         if len(self._pages) >= self._max_tabs:
-            self._notices[f"a new tab was closed again: {self._max_tabs} tabs are open already"] = None
+            self._notice(f"a new tab was closed again: {self._max_tabs} tabs are open already")
             self._start(page.close())
             return
         self._pages.append(page)
@@ -171,7 +195,7 @@ class Window:
             self._titles.pop(page, None)
             if page is self._shown:
                 self._shown = self._pages[max(0, position - 1)] if self._pages else None
-                self._notices["the tab was closed"] = None
+                self._notice("the tab was closed")
 
     def _died(self, page: Page) -> None:
         self.crashed = True
@@ -196,16 +220,16 @@ class Window:
 
     def _asked(self, dialog: Dialog) -> None:
         answer = "OK" if self._dialogs == "accept" else "Cancel"
-        given = f" with {dialog.default_value[:80]!r}" if dialog.type == "prompt" and answer == "OK" else ""
-        text = " ".join(dialog.message.split())[:200]
-        self._notices[f"the page asked ({dialog.type}) {text!r} and was answered {answer}{given}"] = None
+        given = f" with {cut(dialog.default_value, 80)!r}" if dialog.type == "prompt" and answer == "OK" else ""
+        text = cut(dialog.message, 200)
+        self._notice(f"the page asked ({dialog.type}) {text!r} and was answered {answer}{given}")
         if self._dialogs == "accept":
             self._start(dialog.accept(dialog.default_value) if dialog.type == "prompt" else dialog.accept())
         else:
             self._start(dialog.dismiss())
 
     def _refuse_download(self, download: Download) -> None:
-        self._notices[f"the download of {download.suggested_filename[:80]!r} was refused"] = None
+        self._notice(f"the download of {cut(download.suggested_filename, 80)!r} was refused")
         self._start(download.cancel())
 
     # ----------------------------------------------------------------------------------------------- navigation
@@ -215,8 +239,17 @@ class Window:
         session = await self._context.new_cdp_session(page)
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
+        if self._policy.self_signed_hosts:
+            session.on("Security.certificateError", lambda event: self._start(self._vouch(session, event)))
+            await session.send("Security.enable")
+            await session.send("Security.setOverrideCertificateErrors", {"override": True})
         session.on("Page.windowOpen", self._announced)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
+
+    async def _vouch(self, session: CDPSession, event: Mapping[str, Any]) -> None:
+        """Accept a certificate that nobody vouches for where the policy says so, and no other."""
+        action = "continue" if self._policy.accepts_certificate(str(event["requestURL"])) else "cancel"
+        await session.send("Security.handleCertificateError", {"eventId": event["eventId"], "action": action})
 
     async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         url, request = str(event["request"]["url"]), {"requestId": event["requestId"]}
@@ -224,7 +257,7 @@ class Window:
         if refusal is None:
             await session.send("Fetch.continueRequest", request)
         else:
-            self._notices[f"{url[:200]} was not opened: {refusal}"] = None
+            self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: {refusal}")
             await session.send("Fetch.failRequest", {**request, "errorReason": "Aborted"})
 
     def _start(self, work: Any) -> None:
