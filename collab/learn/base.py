@@ -15,6 +15,15 @@ from collab.library import checkpoint
 from collab.models.chat import ChatTokenizer, quiet_transformers
 from collab.models.layout import weights_digest
 from collab.models.local import check_files
+from collab.models.weights import (
+    check_vocabulary,
+    check_weights,
+    context_of,
+    load_model,
+    quantised,
+    read_config,
+    text_config,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,38 +72,29 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = ChatTokenizer(str(folder))
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{named}: config.json cannot be used: {str(error).splitlines()[0]}") from None
-    if recipe.context > config.max_position_embeddings:
+    whole = read_config(folder, named=named)
+    how = quantised(whole)
+    if how is not None:
         raise ConfigError(
-            f"{named}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
-            f"--set {settings}context={config.max_position_embeddings}"
+            f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
+            "it was made from"
         )
-    if chat.size > config.vocab_size:
+    config, most = text_config(whole, named), context_of(text_config(whole, named))
+    if recipe.context > most:
         raise ConfigError(
-            f"{named}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
-            "the tokenizer belongs to another model"
+            f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
         )
+    check_vocabulary(chat, config, named)
+    check_weights(folder, named=named)
     return chat, config
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(verbosity)
+        yield
 
 
 def load_weights(base: Base, dtype: str) -> Any:
@@ -107,26 +107,12 @@ def load_weights(base: Base, dtype: str) -> Any:
         ConfigError: the weights cannot be read.
     """
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
 
-    try:
-        with quiet_transformers():
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                base.path,
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-                attn_implementation="sdpa",
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"--base {base.path}: the weights cannot be loaded: {first}") from None
-    return model
+    return load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
 
 
 def load_tokenizer(base: Base) -> Any:
     """The transformers tokenizer that is saved with every checkpoint."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(base.path, local_files_only=True)
+    return AutoTokenizer.from_pretrained(base.path, local_files_only=True, trust_remote_code=False)

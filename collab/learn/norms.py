@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from collab.errors import ConfigError
-from collab.models.lora import readable
+from collab.models.weights import read_config, readable
 
 
 def final_gain(model: nn.Module) -> nn.Parameter:
@@ -85,10 +85,10 @@ def length_of_gain(directory: Path) -> float:
         ConfigError: the checkpoint cannot be read, or has no such norm.
     """
     from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     with readable(str(directory)), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(read_config(directory))
         gain = final_gain(model)
         wanted = next(name for name, weight in model.named_parameters() if weight is gain)
         for file in sorted(directory.glob("*.safetensors")):

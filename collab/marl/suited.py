@@ -17,6 +17,8 @@ from collab.library import checkpoint
 from collab.marl.config import MarlConfig
 from collab.marl.policy import first_policy
 from collab.marl.train import recipe_of
+from collab.models.chat import first_line
+from collab.models.weights import read_config
 
 
 def check_suited(config: MarlConfig) -> None:
@@ -49,11 +51,11 @@ def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None
 def _empty(base: str) -> Any:
     """A model of this shape without weights."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
+    config = read_config(checkpoint(base), named=base)
     try:
-        config = AutoConfig.from_pretrained(checkpoint(base), local_files_only=True)
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"{base}: no causal language model: {str(error).splitlines()[0][:200]}") from None
+    except Exception as error:  # each family has its own ways of failing
+        raise ConfigError(f"{base}: no causal language model: {first_line(error)[:200]}") from error

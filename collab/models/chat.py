@@ -75,14 +75,12 @@ class ChatTokenizer:
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=not download)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            if not download and not Path(path).is_dir():
-                raise ConfigError(
-                    f"{path}: no such directory, and no model of that name in this machine's cache; "
-                    "check path, or set download: true to fetch it from the model hub"
-                ) from None
-            raise ConfigError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from None
+            with quiet_transformers():
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                    path, local_files_only=not download, trust_remote_code=False
+                )
+        except Exception as error:  # the libraries that read tokenizers have errors of their own
+            raise _unreadable(path, download, error) from error
         if not self._tokenizer.chat_template:
             raise ConfigError(
                 f"{path}: the tokenizer has no chat template; use a checkpoint made for chat, "
@@ -124,6 +122,11 @@ class ChatTokenizer:
             opening, tail = self._spread(opening, places), tail + places.closing
         opening += self._encode_data(prompt.shared)
         return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_template(tail)))
+
+    def tokens_from(self, id: int) -> list[tuple[int, str]]:
+        """Return the tokens of this id and above, as (id, text), in order."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        return sorted((number, token) for token, number in vocabulary.items() if number >= id)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text as data."""
@@ -177,7 +180,7 @@ class ChatTokenizer:
             return self._split(self._render([user]))
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             use = "has no place for pictures" if pictures else "cannot be used"
-            raise ConfigError(f"{self.path}: the chat template {use}: {_first_line(error)}") from None
+            raise ConfigError(f"{self.path}: the chat template {use}: {first_line(error)}") from None
 
     def _reply_closing(self) -> int | None:
         """The control token that the template closes a reply with; None when it uses none."""
@@ -220,20 +223,48 @@ def _fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; its type where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from drawing progress bars: the terminal belongs to whoever runs the rollout."""
+    """Keep transformers from drawing progress bars and printing warnings: what matters is told in an error."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
+
+
+def code_refusal(named: str, error: BaseException) -> ConfigError | None:
+    """Return the error for a checkpoint that could only be read by running the Python beside it; None for another one.
+
+    Args:
+        named: how the message calls it.
+        error: what transformers said.
+    """
+    if "trust_remote_code" not in str(error):
+        return None
+    return ConfigError(
+        f"{named}: can only be read by running Python that comes with it (auto_map), and code of a checkpoint is never "
+        "run here; use a model that transformers knows by itself, or serve this one (kind: openai)"
+    )
+
+
+def _unreadable(path: str, download: bool, error: Exception) -> ConfigError:
+    """Return the error for a tokenizer that cannot be loaded."""
+    if not download and not Path(path).is_dir():
+        return ConfigError(
+            f"{path}: no such directory, and no model of that name in this machine's cache; "
+            "check path, or set download: true to fetch it from the model hub"
+        )
+    return code_refusal(path, error) or ConfigError(f"{path}: the tokenizer cannot be loaded: {first_line(error)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import ConfigError
-from collab.models.chat import quiet_transformers
+from collab.models.weights import readable
 
 
 class Adapters:
@@ -120,22 +120,3 @@ def _check_fits(model: Any, name: str, path: str, base: str) -> None:
             f"{path}: made for another base than {base}: {len(given - wanted)} of its weights have no place there, "
             f"{len(wanted - given)} are missing, for example {odd[0]}"
         )
-
-
-class readable:
-    """Whatever goes wrong while weights are read becomes one ConfigError."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._quiet = quiet_transformers()
-        self._quiet.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from safetensors import SafetensorError
-
-        self._quiet.__exit__(None, None, None)
-        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, SafetensorError)):
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(f"{self._what}: the weights cannot be loaded: {lines[0]}") from None
