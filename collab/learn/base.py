@@ -12,7 +12,7 @@ from typing import Any
 from collab.errors import ConfigError
 from collab.learn.preset import Recipe
 from collab.library import checkpoint
-from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.chat import ChatTokenizer, first_line, quiet_transformers
 from collab.models.layout import weights_digest
 from collab.models.local import check_files
 from collab.models.weights import (
@@ -98,17 +98,41 @@ def quiet() -> Iterator[None]:
 
 
 def load_weights(base: Base, dtype: str) -> Any:
-    """The causal LM in memory, on the processor.
+    """Return the causal LM in memory, on the processor.
 
     Args:
         dtype: what its weights are held in, "float32" or "bfloat16".
 
     Raises:
-        ConfigError: the weights cannot be read.
+        ConfigError: the weights cannot be read, or its forward pass is not that of a causal language model.
     """
     import torch
 
-    return load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
+    model = load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
+    if all(weight.numel() and not weight.is_meta for weight in model.parameters()):  # not split over processes
+        _check_forward(model, f"--base {base.path}")
+    return model
+
+
+def _check_forward(model: Any, named: str) -> None:
+    """Refuse a model whose forward pass fails, or in which a token sees those that follow it."""
+    import torch
+
+    from collab.models.checkpoint import tolerance_of
+
+    ids = torch.arange(24)[None] * (len(model.get_input_embeddings().weight) - 1) // 23  # the first token to the last
+    refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
+    try:
+        with torch.no_grad():
+            whole, part = (
+                model(input_ids=some, use_cache=False).logits[:, :13].float().log_softmax(-1)
+                for some in (ids, ids[:, :13])
+            )
+    except Exception as error:  # each family has its own ways of failing
+        raise ConfigError(f"{refused}: its forward pass fails ({first_line(error)[:200]})") from error
+    apart = float((whole - part).abs().max())
+    if apart > tolerance_of(model.dtype):
+        raise ConfigError(f"{refused}: its tokens see those that follow them (log-probabilities differ by {apart:.2g})")
 
 
 def load_tokenizer(base: Base) -> Any:

@@ -13,6 +13,7 @@ apart by a seventh in an epoch, which is another mixture of what the layers foun
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -51,6 +52,24 @@ def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
             f"final_norm_learning_rate: the last norm of this model ({type(norm).__name__}) does more than multiply by "
             "its gain, which cannot be scaled as a whole then; set it to null"
         )
+
+
+def check_last_norm(model: nn.Module) -> None:
+    """Refuse a model without weights whose last norm could not be trained at a rate of its own.
+
+    Args:
+        model: on the meta device.
+
+    Raises:
+        ConfigError: as `final_gain` and `check_scales`.
+    """
+    gain = final_gain(model)
+    norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
+    norm.to_empty(device="cpu")
+    with torch.no_grad():
+        for weight in norm.parameters():
+            weight.copy_(torch.linspace(0.5, 1.5, weight.numel()).view_as(weight))
+    check_scales(norm, norm.weight)
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:

@@ -7,6 +7,8 @@ Weights are not read; a model of the checkpoint's shape without any tells what i
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from collab.errors import ConfigError
@@ -36,16 +38,36 @@ def check_suited(config: MarlConfig) -> None:
 
 
 def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None:
-    from collab.learn.packed import obstacle
+    from trl.trainer.utils import disable_dropout_in_model
+
+    from collab.learn.head import temper
+    from collab.learn.norms import check_last_norm
+    from collab.learn.packed import obstacle, structural_obstacle
     from collab.learn.trainer import adapter_of
 
     model = _empty(base)
+    if recipe.checkpointing and not model.supports_gradient_checkpointing:
+        raise ConfigError(f"{base}: {type(model).__name__} cannot be checkpointed; set dpo.checkpointing=false")
+    with _named(base):
+        if recipe.final_norm_learning_rate is not None:
+            check_last_norm(model)
+        temper(model, recipe.temperature)
+    disable_dropout_in_model(model)  # as it is trained
     fresh = adapter_of(model, recipe)
-    reason = obstacle(model) if recipe.sharing == "prefix" else None
+    reason = (obstacle(model) or structural_obstacle(model)) if recipe.sharing == "prefix" else None
     if reason is not None:
         raise ConfigError(f"{base}: prefixes cannot be shared while it is trained: {reason}; set dpo.sharing=none")
     if adapter is not None:
         check_modules(adapter, model, fresh)
+
+
+@contextlib.contextmanager
+def _named(base: str) -> Iterator[None]:
+    """Say which checkpoint it is that a recipe cannot train."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{base}: {error} (dpo.temperature, dpo.final_norm_learning_rate)") from None
 
 
 def _empty(base: str) -> Any:

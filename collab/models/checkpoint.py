@@ -10,17 +10,21 @@ from torch import Tensor
 
 from collab.errors import ConfigError
 from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install
-from collab.models.chat import ChatTokenizer
+from collab.models.chat import ChatTokenizer, first_line
 from collab.models.kv_cache import Shape
 from collab.models.lora import Adapters
 from collab.models.vision import FAMILIES
 from collab.models.weights import check_vocabulary, context_of, load_model, setting, text_config
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.float16: 0.05}
-"""Largest difference of log-probabilities that rounding explains."""
+_TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.05}
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
+
+
+def tolerance_of(dtype: torch.dtype) -> float:
+    """Return the largest difference of log-probabilities that rounding explains."""
+    return _TOLERANCE.get(dtype, 1e-4)
 
 
 class Checkpoint:
@@ -87,7 +91,7 @@ class Checkpoint:
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        kinds = set(setting(config, "layer_types") or ["full_attention"])
         if kinds != {"full_attention"}:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
         if self.stretches:
@@ -99,29 +103,29 @@ class Checkpoint:
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
-        ids = torch.arange(48, device=self.device).view(2, 24) * 7 % min(config.vocab_size, self.chat.size)
+        ids = torch.arange(48, device=self.device).view(2, 24) * 7 % self.chat.size
         ids[1, :8] = ids[0, :8]
-        expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
         install()
         try:
+            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
             self.model.set_attn_implementation(IMPLEMENTATION)
             found = self._probe(ids)
         except NotImplementedError as error:
             reason: str | None = str(error)
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-            reason = f"its attention cannot be replaced ({type(error).__name__})"
+            reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
         else:
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
-            fits = apart <= TOLERANCE[self.model.dtype]
+            fits = apart <= tolerance_of(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
-        if reason is not None:
+        if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
 
     @property
     def stretches(self) -> bool:
         """Whether a token's position depends on the longest sequence that is computed with it."""
-        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
+        rope = setting(self.model.config.get_text_config(), "rope_parameters") or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         return not kinds.isdisjoint(_STRETCHING)
 
