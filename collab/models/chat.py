@@ -225,7 +225,9 @@ def _fingerprint(tokenizer: Any) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says; its type where it says nothing."""
-    lines = str(error).strip().splitlines()
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if len(lines) > 1 and lines[0].endswith(":"):  # a heading says nothing by itself
+        return f"{lines[0]} {lines[1]}"
     return lines[0] if lines else type(error).__name__
 
 
