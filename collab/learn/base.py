@@ -71,7 +71,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
-    chat = ChatTokenizer(str(folder))
+    chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
     whole = read_config(folder, named=named)
     how = quantised(whole)
     if how is not None:

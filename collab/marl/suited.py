@@ -17,7 +17,7 @@ from collab.learn.base import check_base
 from collab.learn.preset import DpoRecipe
 from collab.library import checkpoint
 from collab.marl.config import MarlConfig
-from collab.marl.policy import first_policy
+from collab.marl.policy import first_policy, template_of
 from collab.marl.train import recipe_of
 from collab.models.chat import first_line
 from collab.models.weights import read_config
@@ -33,7 +33,7 @@ def check_suited(config: MarlConfig) -> None:
     policy, recipe = first_policy(config.run, config.method), recipe_of(config.method, 1)
     for slots in config.groups.values():
         base = policy.of(slots)
-        check_base(base, recipe, "dpo.")
+        check_base(base, recipe.model_copy(update=template_of(config.run.agents[slots[0]])), "dpo.")
         _check_layers(base, recipe, open_adapter(policy.adapter_of(slots), recipe, base))
 
 

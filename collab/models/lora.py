@@ -200,7 +200,7 @@ def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
     odd = [key for key in wanted if given[key] != wanted[key]]
     if odd:
         raise ConfigError(
-            f"{path}: made for another base than {base}: {odd[0]} is {given[odd[0]]}, it would be {wanted[odd[0]]} there"
+            f"{path}: made for another base than {base}: {odd[0]} is {given[odd[0]]}, not {wanted[odd[0]]} as there"
         )
 
 

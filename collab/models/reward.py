@@ -135,7 +135,7 @@ class RewardModel:
 
     def _ids(self, ending: str) -> tuple[int, ...]:
         end = self.chat.turn_end
-        return self.chat.encode(ending) + (() if end is None else (end,))
+        return self.chat.encode_reply(ending) + (() if end is None else (end,))
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         if self._closed:
