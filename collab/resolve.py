@@ -33,8 +33,9 @@ from collab.errors import CollabError, ConfigError, UnknownName, UsageError
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
-from collab.library import Library, explain
+from collab.library import Library, checkpoint, explain
 from collab.models.base import Adaptable, Capabilities, Model
+from collab.models.chat import tells_date, today
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds
@@ -42,6 +43,9 @@ from collab.splits.choose import whole
 from collab.splits.split import Split, splits_of
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
+
+DATE = "date"
+"""Option of a local model: the date that its chat template tells."""
 
 BUILT_IN: dict[Group, dict[str, str]] = {
     "environments": {
@@ -229,9 +233,35 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
     for slot, agent in config.agents.items():
         refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
     names = sorted({agent.prompt for agent in config.agents.values()})
-    return config.model_copy(
-        update={"prompts": {name: read_templates(library.path("prompts", name)) for name in names}}
-    )
+    prompts = {name: read_templates(library.path("prompts", name)) for name in names}
+    agents = {slot: _dated(agent) for slot, agent in config.agents.items()}
+    return config.model_copy(update={"prompts": prompts, "agents": agents})
+
+
+def _dated(agent: AgentDefinition) -> AgentDefinition:
+    """The same with today's date written down, where its chat template tells a date and none was given."""
+    path = agent.options.get("path")
+    if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
+        return agent
+    if not tells_date(checkpoint(path)):
+        return agent
+    return agent.model_copy(update={"options": {**agent.options, DATE: today().isoformat()}})
+
+
+def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:
+    """Return a run with the dates on which it was begun, where nobody asks for others.
+
+    Args:
+        config: with its prompts and today's date.
+        begun: as it was recorded.
+        asked: as `config` was before dates were written down.
+    """
+    agents = dict(config.agents)
+    for slot, agent in config.agents.items():
+        was = begun.agents.get(slot)
+        if was is not None and DATE in agent.options and DATE not in asked.agents[slot].options and DATE in was.options:
+            agents[slot] = agent.model_copy(update={"options": {**agent.options, DATE: was.options[DATE]}})
+    return config.model_copy(update={"agents": agents})
 
 
 def build_team(config: RunConfig) -> Team:

@@ -19,7 +19,7 @@ from collab.collector import Progress
 from collab.config import Budget, RunConfig
 from collab.errors import UsageError
 from collab.library import Library
-from collab.resolve import build_suite, with_prompts
+from collab.resolve import build_suite, with_dates_of, with_prompts
 from collab.runs import RunResult, Watch, resume, start, stored_config
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
@@ -59,7 +59,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
         raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
-    return tuple([await _found(with_prompts(config, library), out / f"seed-{config.seed}") for config in configs])
+    return tuple([await _found(config, library, out / f"seed-{config.seed}") for config in configs])
 
 
 async def play(
@@ -89,10 +89,13 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
     return Budget(**left) if all(amount > 0 for amount in left.values()) else None
 
 
-async def _found(config: RunConfig, path: Path) -> SeedRun:
+async def _found(asked: RunConfig, library: Library, path: Path) -> SeedRun:
+    config = with_prompts(asked, library)
     if is_free(path, FILE):
         return SeedRun(config=config, path=path, begun=False, over=False)
-    recorded, wanted = stored_config(path).model_dump(mode="json"), config.model_dump(mode="json")
+    begun = stored_config(path)
+    config = with_dates_of(config, begun, asked)
+    recorded, wanted = begun.model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
         raise UsageError(

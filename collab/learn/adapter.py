@@ -19,11 +19,10 @@ from collab.learn.preset import Lora, Recipe
 from collab.library import checkpoint
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import check_layout, check_over, weights_digest
+from collab.models.lora import PLAIN
 
 _UNTRAINED = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "modules_to_save", "layer_replication")
 """Settings of PEFT by which an adapter has another scale or other weights than one of a recipe."""
-_PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
-"""Ways of PEFT to begin an adapter that leave the base as it is; others change it whenever they are loaded."""
 REFERENCE = "ref"
 """TRL's name of an adapter that preferences are compared with."""
 
@@ -166,7 +165,7 @@ def _check_kind(folder: Path, lora: Lora) -> None:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         was = (int(config["r"]), float(config["lora_alpha"]))
         odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
-        odd += [] if config.get("init_lora_weights") in _PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]
+        odd += [] if config.get("init_lora_weights") in PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / CONFIG}: cannot be read: {error}") from None
     if was != (lora.rank, lora.alpha):

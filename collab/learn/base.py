@@ -12,9 +12,18 @@ from typing import Any
 from collab.errors import ConfigError
 from collab.learn.preset import Recipe
 from collab.library import checkpoint
-from collab.models.chat import ChatTokenizer, quiet_transformers
+from collab.models.chat import ChatTokenizer, first_line, quiet_transformers
 from collab.models.layout import weights_digest
 from collab.models.local import check_files
+from collab.models.weights import (
+    check_vocabulary,
+    check_weights,
+    context_of,
+    load_model,
+    quantised,
+    read_config,
+    text_config,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,71 +71,72 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
-    chat = ChatTokenizer(str(folder))
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{named}: config.json cannot be used: {str(error).splitlines()[0]}") from None
-    if recipe.context > config.max_position_embeddings:
+    chat = ChatTokenizer(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
+    whole = read_config(folder, named=named)
+    how = quantised(whole)
+    if how is not None:
         raise ConfigError(
-            f"{named}: reads {config.max_position_embeddings} tokens, the recipe has context {recipe.context}; "
-            f"--set {settings}context={config.max_position_embeddings}"
+            f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
+            "it was made from"
         )
-    if chat.size > config.vocab_size:
+    config, most = text_config(whole, named), context_of(text_config(whole, named))
+    if recipe.context > most:
         raise ConfigError(
-            f"{named}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
-            "the tokenizer belongs to another model"
+            f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
         )
+    check_vocabulary(chat, config, named)
+    check_weights(folder, named=named)
     return chat, config
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(verbosity)
+        yield
 
 
 def load_weights(base: Base, dtype: str) -> Any:
-    """The causal LM in memory, on the processor.
+    """Return the causal LM in memory, on the processor.
 
     Args:
         dtype: what its weights are held in, "float32" or "bfloat16".
 
     Raises:
-        ConfigError: the weights cannot be read.
+        ConfigError: the weights cannot be read, or its forward pass is not that of a causal language model.
     """
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
 
-    try:
-        with quiet_transformers():
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                base.path,
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-                attn_implementation="sdpa",
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"--base {base.path}: the weights cannot be loaded: {first}") from None
+    model = load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
+    if all(weight.numel() and not weight.is_meta for weight in model.parameters()):  # not split over processes
+        _check_forward(model, f"--base {base.path}")
     return model
+
+
+def _check_forward(model: Any, named: str) -> None:
+    """Refuse a model whose forward pass fails, or in which a token sees those that follow it."""
+    import torch
+
+    from collab.models.checkpoint import tolerance_of
+
+    ids = torch.arange(24)[None] * (len(model.get_input_embeddings().weight) - 1) // 23  # the first token to the last
+    refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
+    try:
+        with torch.no_grad():
+            whole, part = (
+                model(input_ids=some, use_cache=False).logits[:, :13].float().log_softmax(-1)
+                for some in (ids, ids[:, :13])
+            )
+    except Exception as error:  # each family has its own ways of failing
+        raise ConfigError(f"{refused}: its forward pass fails ({first_line(error)[:200]})") from error
+    apart = float((whole - part).abs().max())
+    if apart > tolerance_of(model.dtype):
+        raise ConfigError(f"{refused}: its tokens see those that follow them (log-probabilities differ by {apart:.2g})")
 
 
 def load_tokenizer(base: Base) -> Any:
     """The transformers tokenizer that is saved with every checkpoint."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(base.path, local_files_only=True)
+    return AutoTokenizer.from_pretrained(base.path, local_files_only=True, trust_remote_code=False)

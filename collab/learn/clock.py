@@ -18,6 +18,7 @@ from collab.learn.order import Step, of_process
 from collab.learn.prepare import Prepared, world
 from collab.learn.preset import DpoRecipe
 from collab.learn.trainer import trainer_of
+from collab.models.weights import setting
 
 if TYPE_CHECKING:
     from collab.learn.plan import Time
@@ -103,7 +104,8 @@ def _flops_per_token(prepared: Prepared) -> float:
     recipe, config = prepared.task.recipe, prepared.base.config
     parameters = sizes(prepared).parameters
     mean = sum(prepared.lengths) / len(prepared.lengths)
-    forward = 2 * parameters + 2 * config.num_hidden_layers * config.hidden_size * mean
+    depth, width = setting(config, "num_hidden_layers") or 1, setting(config, "hidden_size") or 0
+    forward = 2 * parameters + 2 * depth * width * mean
     times = (2 if recipe.lora is not None else 3) + recipe.checkpointing + isinstance(recipe, DpoRecipe)
     return float(times * forward)
 

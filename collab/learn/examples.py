@@ -184,7 +184,7 @@ def items_digest(items: Iterable[Example | Pair]) -> str:
 def _said(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
     """Ids of a reply without its end, which a model from elsewhere may have left among those that it sampled."""
     if sampled is None or sampled.tokenizer != chat.fingerprint:
-        return chat.encode(text)
+        return chat.encode_reply(text)
     said = sampled.tokens
     return said[:-1] if said and said[-1] in chat.turn_ends else said
 

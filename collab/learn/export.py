@@ -70,6 +70,7 @@ def open_source(path: str, base: str | None = None) -> Source:
         UsageError: a base is named for a whole checkpoint.
     """
     from collab.models.local import check_files
+    from collab.models.weights import check_weights
 
     folder = Path(checkpoint(path))
     if not folder.is_dir():
@@ -79,6 +80,7 @@ def open_source(path: str, base: str | None = None) -> Source:
         if base is not None:
             raise UsageError(f"--base {base}: {path} is a whole checkpoint and has no base; leave --base out")
         check_files(str(folder))
+        check_weights(folder, named=path)
         return Source(path=folder, card=card)
     if not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
@@ -174,16 +176,10 @@ def _base_directory(source: Source) -> Path:
 
 
 def _load(path: str, dtype: str) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
-    from collab.models.lora import readable
-    from collab.models.vision import FAMILIES
+    from collab.models.weights import load_model
 
     check_layout(Path(path))
-    with readable(path):
-        sees = AutoConfig.from_pretrained(path, local_files_only=True).model_type in FAMILIES
-        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        return kind.from_pretrained(path, local_files_only=True, use_safetensors=True, dtype=dtype).eval()
+    return load_model(path, dtype=dtype)
 
 
 def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
@@ -195,19 +191,12 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
 
 def _complete(target: Path) -> None:
     """See that a whole checkpoint can be talked with, and that whoever generates with it knows where replies end."""
-    from transformers import AutoConfig
-
     from collab.models.chat import ChatTokenizer
-    from collab.models.lora import readable
+    from collab.models.weights import check_vocabulary, read_config, text_config
 
     chat = ChatTokenizer(str(target))
-    with readable(str(target)):
-        config = AutoConfig.from_pretrained(target, local_files_only=True).get_text_config()
-    if chat.size > config.vocab_size:
-        raise ConfigError(
-            f"{target}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
-            "the tokenizer belongs to another model"
-        )
+    config = text_config(read_config(target), str(target))
+    check_vocabulary(chat, config)
     path = target / "generation_config.json"
     if path.is_file():
         known = json.loads(path.read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ apart by a seventh in an epoch, which is another mixture of what the layers foun
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from collab.errors import ConfigError
-from collab.models.lora import readable
+from collab.models.weights import read_config, readable
 
 
 def final_gain(model: nn.Module) -> nn.Parameter:
@@ -51,6 +52,24 @@ def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
             f"final_norm_learning_rate: the last norm of this model ({type(norm).__name__}) does more than multiply by "
             "its gain, which cannot be scaled as a whole then; set it to null"
         )
+
+
+def check_last_norm(model: nn.Module) -> None:
+    """Refuse a model without weights whose last norm could not be trained at a rate of its own.
+
+    Args:
+        model: on the meta device.
+
+    Raises:
+        ConfigError: as `final_gain` and `check_scales`.
+    """
+    gain = final_gain(model)
+    norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
+    norm.to_empty(device="cpu")
+    with torch.no_grad():
+        for weight in norm.parameters():
+            weight.copy_(torch.linspace(0.5, 1.5, weight.numel()).view_as(weight))
+    check_scales(norm, norm.weight)
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
@@ -85,10 +104,10 @@ def length_of_gain(directory: Path) -> float:
         ConfigError: the checkpoint cannot be read, or has no such norm.
     """
     from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     with readable(str(directory)), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(read_config(directory))
         gain = final_gain(model)
         wanted = next(name for name, weight in model.named_parameters() if weight is gain)
         for file in sorted(directory.glob("*.safetensors")):

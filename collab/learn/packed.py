@@ -25,10 +25,13 @@ from collab.errors import ConfigError
 from collab.learn.head import Context, is_plain
 from collab.learn.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
 from collab.learn.prefix import SHORTEST, pack, scored
-from collab.models.checkpoint import TOLERANCE
+from collab.models.chat import first_line
+from collab.models.checkpoint import tolerance_of
+from collab.models.weights import setting
 
 _LOGITS_AT_ONCE = 1 << 28
 """Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
+_OWN = "some of its layers compute attention of their own"
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that depend on the longest sequence beside them."""
 
@@ -164,10 +167,10 @@ def _score(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, T
 def obstacle(model: Any) -> str | None:
     """Why it cannot be, as far as its configuration tells."""
     config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    kinds = set(setting(config, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
         return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
-    rope = getattr(config, "rope_parameters", None) or {}
+    rope = setting(config, "rope_parameters") or {}
     if any(isinstance(part, dict) and part.get("rope_type") in _STRETCHING for part in (rope, *rope.values())):
         return "its positions depend on the longest sequence beside them"
     if not is_plain(model):
@@ -180,11 +183,34 @@ def obstacle(model: Any) -> str | None:
 
 
 @torch.no_grad()
+def structural_obstacle(model: Any) -> str | None:
+    """Return why its attention cannot be replaced, as far as a model without weights tells.
+
+    Args:
+        model: on the meta device; it keeps the replaced attention.
+    """
+    ids = torch.zeros(1, 24, dtype=torch.long)
+    every = torch.ones_like(ids)
+    packed = packed_batch({"input_ids": ids, "attention_mask": every, "completion_mask": every}, shortest=1)
+    passed = Passed(plan=packed.plan, dry=True)
+    install()
+    try:
+        model.set_attn_implementation(IMPLEMENTATION)
+        _hidden(model.eval(), packed.to(torch.device("meta")), passed)
+    except NotImplementedError as error:
+        return None if "meta" in str(error) else str(error)  # what depends on numbers shows when it is trained
+    except ValueError as error:
+        return f"its attention cannot be replaced ({first_line(error)[:120]})"
+    except (TypeError, RuntimeError, KeyError, AttributeError, IndexError):
+        return None
+    return None if len(passed.layers) == _depth(model) else _OWN
+
+
+@torch.no_grad()
 def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
     own, training = model.config._attn_implementation, model.training
-    config = model.config.get_text_config()
-    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % config.vocab_size
+    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _vocabulary(model)
     ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
     model.eval()
     try:
@@ -196,12 +222,21 @@ def _probe(model: Any, context: Context) -> str | None:
     except NotImplementedError as error:
         reason = str(error)
     except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-        reason = f"its attention cannot be replaced ({type(error).__name__})"
+        reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
     model.train(training)
     if reason is not None:
         with contextlib.suppress(ValueError):
             model.set_attn_implementation(own)
     return reason
+
+
+def _depth(model: Any) -> int | None:
+    depth: int | None = setting(model.config.get_text_config(), "num_hidden_layers")
+    return depth
+
+
+def _vocabulary(model: Any) -> int:
+    return len(model.get_input_embeddings().weight)
 
 
 def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
@@ -210,10 +245,10 @@ def _differs(model: Any, ids: Tensor, expected: Tensor) -> str | None:
     packed = packed.to(model.device)
     passed = Passed(plan=packed.plan)
     found = model.get_output_embeddings()(_hidden(model, packed, passed)[0]).float().log_softmax(-1)
-    if len(passed.layers) != model.config.get_text_config().num_hidden_layers:
-        return "some of its layers compute attention of their own"
+    if len(passed.layers) != _depth(model):
+        return _OWN
     wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]
     apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
     kind = model.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
-    return None if apart <= TOLERANCE[dtype] else f"its log-probabilities would differ by {apart:.2g}"
+    return None if apart <= tolerance_of(dtype) else f"its log-probabilities would differ by {apart:.2g}"

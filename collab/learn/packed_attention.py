@@ -76,6 +76,8 @@ class Passed:
     plan: Plan
     layers: set[int] = field(default_factory=set)
     """Layers that have computed by it."""
+    dry: bool = False
+    """Whether nothing is computed, to see which layers would."""
 
 
 def plan_of(nodes: Sequence[Node]) -> Plan:
@@ -245,6 +247,8 @@ def _forward(
     if asked:
         raise NotImplementedError(f"its attention has {', '.join(asked)}")
     packing.layers.add(module.layer_idx)
+    if packing.dry:
+        return query.new_empty(*query.transpose(1, 2).shape[:3], value.shape[-1]), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = attend(query[0], key[0], value[0], packing.plan, scale)
     return output.transpose(0, 1)[None], None

@@ -14,6 +14,7 @@ from typing import Any
 
 from collab.learn.prepare import Prepared
 from collab.learn.preset import DpoRecipe, Lora
+from collab.models.weights import readable, setting
 
 GIB = float(1 << 30)
 
@@ -117,7 +118,7 @@ def sizes(prepared: Prepared) -> Sizes:
 
     from collab.learn.muon import parts_of
 
-    with torch.device("meta"):
+    with readable(prepared.base.path), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
     parameters = trainable = sum(weight.numel() for weight in model.parameters())
     recipe = prepared.task.recipe
@@ -165,14 +166,12 @@ def memory(prepared: Prepared) -> Memory:
     reference = 2 if is_dpo and (recipe.lora is None or prepared.reference is not None) else 1
     held = 4 if recipe.weights == "float32" else 2
     computed = 4 if recipe.precision == "float32" else 2
-    head = config.hidden_size // config.num_attention_heads
-    layer = 8 * config.hidden_size + 2 * config.num_key_value_heads * head + 4 * config.intermediate_size
-    kept = config.num_hidden_layers * layer
-    if recipe.checkpointing:
-        kept = config.num_hidden_layers * config.hidden_size + layer
-    items = prepared.encoded.items
+    width, depth = setting(config, "hidden_size") or 0, setting(config, "num_hidden_layers") or 1
+    layer = 8 * width + 2 * _key_width(config, width) + 4 * (setting(config, "intermediate_size") or 4 * width)
+    kept = depth * width + layer if recipe.checkpointing else depth * layer
+    items, vocabulary = prepared.encoded.items, setting(config, "vocab_size") or prepared.base.chat.size
     activations = max(
-        computed * kept * prepared.computed(part) + 12 * config.vocab_size * sum(items[row].scored for row in part)
+        computed * kept * prepared.computed(part) + 12 * vocabulary * sum(items[row].scored for row in part)
         for step in prepared.steps
         for part in step.parts
     )
@@ -183,6 +182,15 @@ def memory(prepared: Prepared) -> Memory:
         optimizer=4 * size.moments,
         activations=activations,
     )
+
+
+def _key_width(config: Any, width: int) -> int:
+    """Numbers that a token's keys have in one layer; the model's width where layers differ in it, or have no keys."""
+    heads = setting(config, "num_attention_heads")
+    if not isinstance(heads, int):
+        return width
+    groups = setting(config, "num_key_value_heads") or heads
+    return int(groups * (setting(config, "head_dim") or width // heads))
 
 
 def told(plan: Plan) -> str:

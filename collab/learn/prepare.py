@@ -26,6 +26,8 @@ from collab.learn.examples import Encoded, Example, Pair, Part, encode_pairs, en
 from collab.learn.order import Step, padded
 from collab.learn.preset import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 from collab.learn.steps import fitted, passes_of, shared_tokens, shares, steps_of
+from collab.library import checkpoint
+from collab.models.chat import tells_date, today
 from collab.synth.rows import Level, Row
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
@@ -191,6 +193,8 @@ def prepare(task: Task, rows: Sequence[Row], *, processes: int | None = None, fi
         MissingExtra: a package is not installed.
     """
     check_installed()
+    if task.recipe.date is None and tells_date(checkpoint(task.base)):
+        task = replace(task, recipe=task.recipe.model_copy(update={"date": today()}))
     base = open_base(task.base, task.recipe)
     with quiet():  # a row that is too long is counted here
         encoded = _encode(task, rows, base)

@@ -6,8 +6,9 @@ recipe = override(preset.recipe("sft"), ["learning_rate=5e-4"])
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -85,6 +86,11 @@ class Recipe(Definition):
 
     model_config = _FINITE
 
+    date: datetime.date | None = None
+    """That a chat template tells which tells the date. None is the day on which the run begins, which notes it; of a
+    team it is that of its agents."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables for the chat template, e.g. {enable_thinking: false}; of a team those of its agents."""
     context: int = Field(default=4096, ge=16)
     """Longest row in tokens, reply and turn end included; longer rows are dropped and counted."""
     epochs: int = Field(default=3, ge=1)

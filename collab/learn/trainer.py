@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from collab.learn.sharded import check_split, computing, shard_as_said
 from collab.learn.shared_dpo import innermost
 from collab.learn.trajectory_dpo import collate_trajectories
 from collab.learn.written import WrittenDpo, WrittenSft, WrittenSharedDpo, WrittenTrajectoryDpo
+from collab.models.chat import first_line
 from collab.seeds import derive
 
 if TYPE_CHECKING:
@@ -241,10 +243,27 @@ def adapter_of(model: Any, recipe: Recipe) -> Any:
         raise ConfigError(
             f"lora.targets {', '.join(unknown)}: no linear layer inside the base; known: {', '.join(sorted(linear))}"
         )
-    return LoraConfig(
+    config = LoraConfig(
         r=recipe.lora.rank,
         lora_alpha=recipe.lora.alpha,
         lora_dropout=recipe.lora.dropout,
         target_modules=recipe.lora.targets,
         task_type="CAUSAL_LM",
     )
+    _check_peft(model, config)
+    return config
+
+
+def _check_peft(model: Any, config: Any) -> None:
+    """Refuse an adapter that PEFT does not put into models of this kind; ConfigError says what PEFT says."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(model.config)
+    try:
+        get_peft_model(skeleton, copy.deepcopy(config))
+    except ValueError as error:
+        raise ConfigError(
+            f"lora.targets: {first_line(error)}; name others, or train all weights (lora=null)"
+        ) from error

@@ -15,7 +15,6 @@ from collab.config import RunConfig
 from collab.errors import RunError
 from collab.evaluation import Report
 from collab.learn.folder import write_json
-from collab.library import checkpoint
 from collab.marl.ahead import judging_ahead
 from collab.marl.heat import heat_of
 from collab.marl.judge import compared, judged
@@ -32,7 +31,7 @@ from collab.marl.play import (
     rollout_report,
     trajectories_of,
 )
-from collab.marl.policy import Policy, first_policy
+from collab.marl.policy import Policy, chat_of, first_policy, template_of
 from collab.marl.record import Parts, of_judging, of_pairs, of_play, record_of, record_of_start
 from collab.marl.row_store import store, stored
 from collab.marl.rows import Evidence, rows_of
@@ -166,8 +165,12 @@ async def _rows(loop: Loop, number: int, found: Evidence, policy: Policy) -> dic
     if counts is not None:
         return counts
     loop.begin("rows")
-    known = {path: ChatTokenizer(checkpoint(path)) for path in set(policy.weights.values())}
-    chats = {slot: known[path] for slot, path in policy.weights.items()}
+    known: dict[str, ChatTokenizer] = {}
+    chats = {}
+    for slot, path in policy.weights.items():
+        agent = found.run.agents[slot]
+        key = f"{path} {template_of(agent)}"
+        chats[slot] = known[key] = known.get(key) or chat_of(agent, path)
     suite = build_suite(found.run)
     try:
         with RunStore.open(folder.rollout).reader() as reader:

@@ -28,8 +28,8 @@ from collab.store.files import sync_directory
 
 AGENTS = "agents.yaml"
 CARD = "README.md"
-_ENGINE = ("max_batch", "cache_mb")
-"""Options of the local engine that an agents file keeps; the rest belongs to a run."""
+_ENGINE = ("max_batch", "cache_mb", "date", "chat_template_kwargs")
+"""Options of a local model that an agents file keeps; the rest belongs to a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +175,11 @@ def _known(name: str, source: Source) -> AgentDefinition:
     if name.startswith(BUILT_IN) and name.removeprefix(BUILT_IN) in library.names("agents"):
         return library.load("agents", name.removeprefix(BUILT_IN), AgentDefinition)
     plain = AgentDefinition(kind="local")
-    trained = (source.card.get("recipe") or {}).get("context")
+    recipe = source.card.get("recipe") or {}
+    trained = recipe.get("context")
+    options = {name: recipe[name] for name in ("date", "chat_template_kwargs") if recipe.get(name)}
     context = min(filter(None, (plain.context_tokens, trained, reads(source))))
-    return plain.model_copy(update={"context_tokens": max(256, context)})
+    return plain.model_copy(update={"context_tokens": max(256, context), "options": options})
 
 
 # ------------------------------------------------------------------------------------------------ what is written

@@ -8,6 +8,7 @@ agents = agents_of(name, graph.slots)                       # slot → AgentDefi
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from collab.marl.config import MarlConfig, Method, read_training
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
+from collab.models.chat import ChatTokenizer
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 _PER_SLOT = re.compile(r"[^/=@,]+=")
@@ -119,6 +121,22 @@ def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
         over = {"adapter": policy.adapters[slot]} if slot in policy.adapters else {}
         agents[slot] = agent.model_copy(update={"options": kept | over | own})
     return run.model_copy(update={"agents": agents})
+
+
+def template_of(agent: AgentDefinition) -> dict[str, Any]:
+    """Return how a chat template is rendered for an agent, as fields of a recipe: training reads what it has read."""
+    extra = agent.options.get("extra")  # of a server's
+    own = agent.options.get("chat_template_kwargs") or (extra or {}).get("chat_template_kwargs")
+    found = {"date": agent.options.get("date"), "chat_template_kwargs": own or {}}
+    if found["date"] is not None:
+        found["date"] = datetime.date.fromisoformat(str(found["date"]))
+    return found
+
+
+def chat_of(agent: AgentDefinition, path: str) -> ChatTokenizer:
+    """Return the tokenizer of a checkpoint, its template rendered as the agent reads it."""
+    how = template_of(agent)
+    return ChatTokenizer(checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
 
 
 def parse_policy(text: str) -> PolicyName | None:

@@ -22,13 +22,13 @@ from collab.credit.case import Case, cases
 from collab.errors import ModelFailure, RunError
 from collab.learn.examples import Example, Ids, Pair, turn_end
 from collab.learn.prepare import Task
-from collab.library import Library, checkpoint
+from collab.library import Library
 from collab.marl.config import MarlConfig
 from collab.marl.expense import NONE_ASKED, Questions, adversary_questions, critic_questions
 from collab.marl.judge import judge, pair
 from collab.marl.layout import MarlFolder
 from collab.marl.loop_state import Halted, Loop, Progress
-from collab.marl.policy import Policy
+from collab.marl.policy import Policy, chat_of, template_of
 from collab.marl.train import rewarded_recipe
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import rebuild
@@ -206,11 +206,12 @@ def _trained(config: MarlConfig, policy: Policy, step: Step, prompts: Sequence[P
     method, slots = config.method, next(iter(config.groups.values()))
     base = policy.of(slots)
     own = [(cell, read) for cell, read in zip(step.matrix.utterances, prompts, strict=True) if cell.agent in slots]
-    said, read, chat = [cell for cell, _ in own], [read for _, read in own], ChatTokenizer(checkpoint(base))
+    said, read, chat = [cell for cell, _ in own], [read for _, read in own], chat_of(config.run.agents[slots[0]], base)
+    recipe = method.dpo.model_copy(update=template_of(config.run.agents[slots[0]]))
     if method.objective == "rft":
-        task = Task(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(method.dpo))
+        task = Task(stage="sft", base=base, preset=config.preset, recipe=rewarded_recipe(recipe))
         return forecast(task, likely_replies(said, read, chat), device, processes=method.processes)
-    task = Task(stage="dpo", base=base, preset=config.preset, recipe=method.dpo)
+    task = Task(stage="dpo", base=base, preset=config.preset, recipe=recipe)
     if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, likely_pairs(said, read, chat), device, processes=method.processes)

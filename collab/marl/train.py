@@ -18,13 +18,13 @@ from collab.learn.examples import NothingFits
 from collab.learn.finetune import LOWER, Result, begin, check_same, train
 from collab.learn.folder import RunFolder, write_json
 from collab.learn.launch import launch
-from collab.learn.prepare import Prepared, Task, prepare
+from collab.learn.prepare import Prepared, Task, prepare, task_of
 from collab.learn.preset import DpoRecipe, Recipe, SftRecipe
 from collab.learn.trajectories import prepare_trajectories
 from collab.marl.config import Method
 from collab.marl.layout import EpochFolder, clear_unbegun
 from collab.marl.loop_state import Halted, Loop
-from collab.marl.policy import Policy, first_policy, told
+from collab.marl.policy import Policy, first_policy, template_of, told
 from collab.marl.row_store import own_rows, stored, trajectory_rows_of
 from collab.marl.summary import Trained
 from collab.models.layout import weights_digest
@@ -138,6 +138,10 @@ def _task(loop: Loop, number: int, group: str, policy: Policy, recipe: Recipe) -
     config = loop.config
     slots = config.groups[group]
     base, first = policy.of(slots), first_policy(config.run, config.method)
+    recipe = recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
+    begun = RunFolder(loop.folder.epoch(number).training(group))
+    if recipe.date is None and begun.manifest_path.exists():  # of a served agent: the day on which this began
+        recipe = recipe.model_copy(update={"date": task_of(begun.manifest()).recipe.date})
     compares = isinstance(recipe, DpoRecipe)
     initial = config.method.reference == "initial"
     with_adapter = (first if initial else policy).adapter_of(slots) if compares else None

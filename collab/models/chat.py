@@ -6,24 +6,36 @@ piece depend on nothing but itself, so two prompts that begin with the same piec
 
 Only the template's own text and the rules in the system text may contain control tokens. Whatever else a prompt holds
 (a web page, a message) is data: "<|im_end|>" on a page becomes the plain characters of it.
+
+Tokenizers of Llama-2's kind put a space before a text that they read; inside a prompt they must not, and a piece is
+read as the same characters would be in the middle of the whole text.
+
+A template that tells the date gets one that is given, not that of the moment: the same prompt tomorrow.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import hashlib
+import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from collab.errors import ConfigError, MissingExtra
+from collab.models.inner_text import InnerText
 from collab.types import Prompt, Segment
 
+_NO_THOUGHT: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
+"""Variables by which templates are told to open no thought."""
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
+"""Files in which chat templates stand."""
 _MARKER = "collab-7d0f4be1-user-text"
 """Stands for the user's text while the template is rendered; plain characters, so that no template alters it."""
 
@@ -64,25 +76,32 @@ class ChatTokenizer:
     Args:
         path: directory, or a model hub id.
         download: whether a hub id may be fetched; otherwise only what is cached on this machine is looked at.
+        date: that the template tells; None for today's.
+        template: variables for the chat template, e.g. {"enable_thinking": False}.
 
     Raises:
-        ConfigError: the tokenizer cannot be read, or has no chat template.
+        ConfigError: the tokenizer cannot be read, or has no chat template, or it does not take these variables.
         MissingExtra: transformers is not installed.
     """
 
-    def __init__(self, path: str, download: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        download: bool = False,
+        *,
+        date: datetime.date | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
         MissingExtra.unless("transformers", extra="train", purpose="a local model")
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=not download)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            if not download and not Path(path).is_dir():
-                raise ConfigError(
-                    f"{path}: no such directory, and no model of that name in this machine's cache; "
-                    "check path, or set download: true to fetch it from the model hub"
-                ) from None
-            raise ConfigError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from None
+            with quiet_transformers():
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                    path, local_files_only=not download, trust_remote_code=False
+                )
+        except Exception as error:  # the libraries that read tokenizers have errors of their own
+            raise _unreadable(path, download, error) from error
         if not self._tokenizer.chat_template:
             raise ConfigError(
                 f"{path}: the tokenizer has no chat template; use a checkpoint made for chat, "
@@ -90,11 +109,15 @@ class ChatTokenizer:
             )
         self.path = path
         self.download = download
+        self._noon = datetime.datetime.combine(date or today(), datetime.time(12))
+        self._template = dict(template or {})
+        self._check_variables()
         self.fingerprint = _fingerprint(self._tokenizer)
         """Equal for tokenizers that give equal ids; stored with every id list."""
         added = self._tokenizer.added_tokens_decoder
         self.control = frozenset(id for id, token in added.items() if token.special)
         """Ids with a meaning of their own, such as the ends of turns."""
+        self._inner = InnerText.of(self._tokenizer)
         self._frame = lru_cache(maxsize=8)(self._render_frame)
         self._encode_template = lru_cache(maxsize=16)(self._encode_raw)
         self._encode_data = lru_cache(maxsize=256)(self._encode_plain)
@@ -108,6 +131,7 @@ class ChatTokenizer:
         """Id to end a reply with: the template's, else the tokenizer's own; None when there is neither."""
         self.turn_ends: frozenset[int] = frozenset({own, closing} - {None})
         """Ids that end a reply: the tokenizer's own, and the one that the template closes a reply with."""
+        self._lead, self.doubt = self._compare_reply()
 
     def prompt_ids(self, prompt: Prompt, places: Places | None = None) -> PromptIds:
         """Token ids of a prompt. Texts that agents share give equal pieces.
@@ -119,15 +143,29 @@ class ChatTokenizer:
             ConfigError: the chat template has no place for pictures.
         """
         head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts))
-        opening = self._encode_template(head)
         if places is not None:
-            opening, tail = self._spread(opening, places), tail + places.closing
-        opening += self._encode_data(prompt.shared)
-        return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_template(tail)))
+            tail += places.closing
+            opening = self._spread(self._encode_template(head), places) + self._encode_data(prompt.shared)
+        elif self._inner is not None:
+            opening = self._inner.opening(head, prompt.shared)
+        else:
+            opening = self._encode_template(head) + self._encode_data(prompt.shared)
+        return PromptIds(pieces=(opening, *map(self._segment, prompt.segments), self._encode_tail(tail)))
+
+    def tokens_from(self, id: int) -> list[tuple[int, str]]:
+        """Return the tokens of this id and above, as (id, text), in order."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        return sorted((number, token) for token, number in vocabulary.items() if number >= id)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text as data."""
         return self._encode_plain(text)
+
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Ids of a reply as they follow a prompt, with the spaces that the template puts before it."""
+        if self._inner is None:
+            return self._encode_plain(self._lead + text)
+        return self._inner.behind(self._frame("")[1], self._lead + text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, control tokens shown; bytes that are no character come out as U+FFFD."""
@@ -157,7 +195,12 @@ class ChatTokenizer:
         return (*spread, *places.after, *opening[found[-1] + 1 :])
 
     def _encode_plain(self, text: str) -> tuple[int, ...]:
+        if self._inner is not None:
+            return self._inner.data(text)
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False))
+
+    def _encode_tail(self, text: str) -> tuple[int, ...]:
+        return self._encode_template(text) if self._inner is None else self._inner.closing(text)
 
     def _encode_raw(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
@@ -177,7 +220,7 @@ class ChatTokenizer:
             return self._split(self._render([user]))
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             use = "has no place for pictures" if pictures else "cannot be used"
-            raise ConfigError(f"{self.path}: the chat template {use}: {_first_line(error)}") from None
+            raise ConfigError(f"{self.path}: the chat template {use}: {first_line(error)}") from None
 
     def _reply_closing(self) -> int | None:
         """The control token that the template closes a reply with; None when it uses none."""
@@ -192,15 +235,90 @@ class ChatTokenizer:
         except (jinja2.TemplateError, ValueError):
             return ""  # a template without replies: the configured ends must do
 
-    def _render(self, messages: list[dict[str, Any]], opening: bool = True) -> str:
-        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opening)
+    def _render(
+        self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
+    ) -> str:
+        variables = {"strftime_now": self._noon.strftime, **self._template, **(over or {})}
+        text: str = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=opening, **variables
+        )
         return text
+
+    def _check_variables(self) -> None:
+        taken = inspect.signature(self._tokenizer.apply_chat_template).parameters.keys() - {"kwargs"}
+        odd = sorted({str(name) for name in self._template} & (taken | {"messages", "strftime_now"}))
+        if odd:
+            raise ConfigError(
+                f"{self.path}: chat_template_kwargs: {odd[0]!r} is no variable of a chat template; name those that it "
+                "reads, e.g. enable_thinking (the date is the option date)"
+            )
+
+    def _compare_reply(self) -> tuple[str, str | None]:
+        """Compare how replies are opened with how the template writes finished ones.
+
+        Returns:
+            Spaces that the template puts before a reply; and what else differs and what to do, None for nothing.
+        """
+        opened, written = self._openings({})
+        if not (opened + written).strip():
+            return "" if opened else written, None
+        better = next((over for over in _NO_THOUGHT if not "".join(self._openings(over)).strip()), None)
+        advice = "" if better is None else f", e.g. {json.dumps(better)}"
+        return "", (
+            f"the chat template opens a reply with {opened!r} and writes a finished one with {written!r} before it: "
+            f"replies are played and trained where the model does not expect them; set chat_template_kwargs{advice}"
+        )
+
+    def _openings(self, over: Mapping[str, Any]) -> tuple[str, str]:
+        """What stands before a reply that is opened, and before a finished one, from where the two differ.
+
+        Both are empty for a template without replies.
+        """
+        user = {"role": "user", "content": "Hello."}
+        reply = {"role": "assistant", "content": _MARKER}
+        try:
+            opened = self._render([user], over=over)
+            written, found, _ = self._render([user, reply], opening=False, over=over).rpartition(_MARKER)
+        except (jinja2.TemplateError, ValueError, TypeError):
+            return "", ""
+        if not found:
+            return "", ""
+        same = next(
+            (place for place, (one, other) in enumerate(zip(opened, written, strict=False)) if one != other),
+            min(len(opened), len(written)),
+        )
+        return opened[same:], written[same:]
 
     def _split(self, text: str) -> tuple[str, str]:
         before, found, after = text.rpartition(_MARKER)
         if not found:
             raise ValueError("it does not show the user's text")
         return before, after
+
+
+@cache
+def today() -> datetime.date:
+    """Return the date that this process tells: one for all that it begins, also past midnight."""
+    return datetime.date.today()
+
+
+def tells_date(path: str) -> bool:
+    """Whether a checkpoint's chat template reads the date.
+
+    Args:
+        path: directory, or a model hub id, of which this machine's cache is looked at.
+    """
+    if Path(path).is_dir():
+        files = [Path(path) / name for name in _TEMPLATES]
+    else:
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            found = [try_to_load_from_cache(path, name) for name in _TEMPLATES]
+        except ValueError:  # no such id
+            return False
+        files = [Path(file) for file in found if isinstance(file, str)]
+    return any(b"strftime_now" in file.read_bytes() for file in files if file.is_file())
 
 
 def _content(text: str, pictures: int) -> str | list[dict[str, str]]:
@@ -220,20 +338,50 @@ def _fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; its type where it says nothing."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if len(lines) > 1 and lines[0].endswith(":"):  # a heading says nothing by itself
+        return f"{lines[0]} {lines[1]}"
     return lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from drawing progress bars: the terminal belongs to whoever runs the rollout."""
+    """Keep transformers from drawing progress bars and printing warnings: what matters is told in an error."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
+
+
+def code_refusal(named: str, error: BaseException) -> ConfigError | None:
+    """Return the error for a checkpoint that could only be read by running the Python beside it; None for another one.
+
+    Args:
+        named: how the message calls it.
+        error: what transformers said.
+    """
+    if "trust_remote_code" not in str(error):
+        return None
+    return ConfigError(
+        f"{named}: can only be read by running Python that comes with it (auto_map), and code of a checkpoint is never "
+        "run here; use a model that transformers knows by itself, or serve this one (kind: openai)"
+    )
+
+
+def _unreadable(path: str, download: bool, error: Exception) -> ConfigError:
+    """Return the error for a tokenizer that cannot be loaded."""
+    if not download and not Path(path).is_dir():
+        return ConfigError(
+            f"{path}: no such directory, and no model of that name in this machine's cache; "
+            "check path, or set download: true to fetch it from the model hub"
+        )
+    return code_refusal(path, error) or ConfigError(f"{path}: the tokenizer cannot be loaded: {first_line(error)}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import threading
 from typing import Any
 
 import torch
@@ -12,22 +10,21 @@ from torch import Tensor
 
 from collab.errors import ConfigError
 from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install
-from collab.models.chat import ChatTokenizer
+from collab.models.chat import ChatTokenizer, first_line
 from collab.models.kv_cache import Shape
-from collab.models.lora import Adapters, readable
+from collab.models.lora import Adapters
 from collab.models.vision import FAMILIES
+from collab.models.weights import check_vocabulary, context_of, load_model, setting, text_config
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.float16: 0.05}
-"""Largest difference of log-probabilities that rounding explains."""
-_LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
-"""Names under which a configuration tells the longest sequence."""
+_TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.05}
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
 
-LOADING = threading.Lock()
-"""Held while weights are loaded: transformers makes models on a default device that all threads share, and two that
-load at once end up without weights."""
+
+def tolerance_of(dtype: torch.dtype) -> float:
+    """Return the largest difference of log-probabilities that rounding explains."""
+    return _TOLERANCE.get(dtype, 1e-4)
 
 
 class Checkpoint:
@@ -46,7 +43,7 @@ class Checkpoint:
         self.chat = chat
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
-        self.model: Any = _load(chat, self.device, self.dtype)
+        self.model: Any = load_model(chat.path, dtype=self.dtype, local=not chat.download).to(self.device)
         """The transformers model, adapters injected into it."""
         kind = self.model.config.model_type
         self.family: str | None = kind if kind in FAMILIES else None
@@ -54,22 +51,19 @@ class Checkpoint:
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
         """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
         self._adapters = Adapters(self.model, chat.path)
-        config = self.model.config.get_text_config()
-        self.context: int = next(filter(None, (getattr(config, name, None) for name in _LENGTHS)), sys.maxsize)
+        config = text_config(self.model.config, chat.path)
+        self.context: int = context_of(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.ends: frozenset[int] = chat.turn_ends.union(_configured_ends(self.model))
         """Ids that end a reply."""
-        if chat.size > config.vocab_size:
-            raise ConfigError(
-                f"{chat.path}: the tokenizer has {chat.size} tokens, the model {config.vocab_size}; "
-                "the tokenizer belongs to another model"
-            )
+        check_vocabulary(chat, config)
         if max(self.ends, default=0) >= chat.size:
             raise ConfigError(
                 f"{chat.path}: the model ends replies with token {max(self.ends)}, the tokenizer has {chat.size}; "
                 "the tokenizer belongs to another model"
             )
-        self.shape = _shape(config, self.model.dtype, self.device)
+        self.shape: Shape | None = _shape(config, self.model.dtype, self.device)
+        """Of the keys and values of a token; None where layers differ in it, or have none."""
 
     def add_adapter(self, name: str, path: str) -> None:
         """Load a LoRA adapter under a name; nothing happens when the name is known.
@@ -97,39 +91,41 @@ class Checkpoint:
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        kinds = set(setting(config, "layer_types") or ["full_attention"])
         if kinds != {"full_attention"}:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
         if self.stretches:
             return "its positions depend on the longest sequence beside them"
+        if self.shape is None:
+            return "its layers differ in heads or sizes"
         if "logits_to_keep" not in inspect.signature(self.model.forward).parameters:
             return "its forward pass takes no logits_to_keep"
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
-        ids = torch.arange(48, device=self.device).view(2, 24) * 7 % min(config.vocab_size, self.chat.size)
+        ids = torch.arange(48, device=self.device).view(2, 24) * 7 % self.chat.size
         ids[1, :8] = ids[0, :8]
-        expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
         install()
         try:
+            expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
             self.model.set_attn_implementation(IMPLEMENTATION)
             found = self._probe(ids)
         except NotImplementedError as error:
             reason: str | None = str(error)
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-            reason = f"its attention cannot be replaced ({type(error).__name__})"
+            reason = f"its attention cannot be replaced ({type(error).__name__}: {first_line(error)[:120]})"
         else:
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
-            fits = apart <= TOLERANCE[self.model.dtype]
+            fits = apart <= tolerance_of(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
-        if reason is not None:
+        if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
 
     @property
     def stretches(self) -> bool:
         """Whether a token's position depends on the longest sequence that is computed with it."""
-        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
+        rope = setting(self.model.config.get_text_config(), "rope_parameters") or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         return not kinds.isdisjoint(_STRETCHING)
 
@@ -191,26 +187,15 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
-def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape:
-    heads = getattr(config, "num_attention_heads", 1)  # a model without attention will not pass the probe
-    return Shape(
-        layers=config.num_hidden_layers,
-        groups=getattr(config, "num_key_value_heads", None) or heads,
-        size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        dtype=dtype,
-        device=device,
-    )
-
-
-def _load(chat: ChatTokenizer, device: torch.device, dtype: torch.dtype | str) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
-    local = not chat.download
-    with LOADING, readable(chat.path):
-        config = AutoConfig.from_pretrained(chat.path, local_files_only=local)
-        kind = AutoModelForImageTextToText if config.model_type in FAMILIES else AutoModelForCausalLM
-        model = kind.from_pretrained(chat.path, local_files_only=local, use_safetensors=True, dtype=dtype)
-    return model.to(device).eval()
+def _shape(config: Any, dtype: torch.dtype, device: torch.device) -> Shape | None:
+    layers, heads = setting(config, "num_hidden_layers"), setting(config, "num_attention_heads")
+    if layers is None or not isinstance(heads, int):
+        return None
+    groups, width = setting(config, "num_key_value_heads") or heads, setting(config, "hidden_size")
+    size = setting(config, "head_dim") or (width // heads if width else None)
+    if not isinstance(groups, int) or size is None:
+        return None
+    return Shape(layers=layers, groups=groups, size=size, dtype=dtype, device=device)
 
 
 def _configured_ends(model: Any) -> list[int]:

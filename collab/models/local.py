@@ -13,10 +13,11 @@ applied, so that the reported log-probabilities are those of the model.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from collab.errors import ConfigError, MissingExtra, ModelFailure
 from collab.library import checkpoint
@@ -52,6 +53,8 @@ class LocalModel:
         cache_mb: memory for prompt pieces that were computed and may be wanted again, in megabytes.
         determinism: "fast" computes together what is there; "exact" one sequence at a time.
         download: whether a hub id may be fetched over the network; otherwise it must be in this machine's cache.
+        date: that a chat template tells which tells the date; None for today's. A run notes the day on which it began.
+        chat_template_kwargs: variables for the chat template, e.g. {enable_thinking: false}.
 
     Raises:
         ConfigError: the directory, its weights' format or its chat template does not fit.
@@ -73,6 +76,8 @@ class LocalModel:
         cache_mb: int = 2048,
         determinism: Literal["fast", "exact"] = "fast",
         download: bool = False,
+        date: datetime.date | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
     ) -> None:
         if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0:
             raise ConfigError(
@@ -84,7 +89,7 @@ class LocalModel:
         check_files(folder)
         self._base = path
         self._worker = Worker(
-            ChatTokenizer(folder, download),
+            ChatTokenizer(folder, download, date=date, template=chat_template_kwargs),
             device=device,
             dtype=dtype,
             exact=determinism == "exact",

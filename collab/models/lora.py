@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from collab.errors import ConfigError
-from collab.models.chat import quiet_transformers
+from collab.models.weights import readable
+
+PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Ways of PEFT to begin an adapter that leave the base as it is; others change it whenever they are loaded."""
 
 
 class Adapters:
@@ -23,6 +31,10 @@ class Adapters:
         self._path = path
         self._peft: Any = None
         self._names: set[str] = set()
+        self._base: dict[Any, Tensor] = {}
+        """Weights of the base that some adapter replaces, biases say, and their values without one."""
+        self._replaced: dict[str, dict[Any, Tensor]] = {}
+        """Adapter → those that it replaces, and its values."""
         self._active: str | None = None
         """Which one computes; None for the base weights."""
         self._stale = False
@@ -36,24 +48,34 @@ class Adapters:
         """
         if name in self._names:
             return
+        before = self._snapshot(path)
         try:
             self._put_in(name, path)
-            _check_fits(self._model, name, path, self._path)
+            _check_fits(self._model, self._peft, name, path, self._path)
+            changed = {
+                weight: weight.detach().clone() for weight, old in before.items() if not torch.equal(weight, old)
+            }
         except ConfigError:
+            _write_back(before)
             self._take_out(name)
             raise
+        _write_back(before)
+        self._base |= {weight: before[weight] for weight in changed if weight not in self._base}
+        self._replaced[name] = changed
         self._names.add(name)
 
     def drop(self, name: str) -> None:
         """Forget one; nothing happens when the name is unknown."""
         if name in self._names:
             self._names.remove(name)
+            self._replaced.pop(name)
             self._take_out(name)
 
     def use(self, name: str | None) -> None:
         """Compute with this one from now on; None for the base weights alone."""
         if self._peft is None or (name == self._active and not self._stale):
             return
+        _write_back(self._base if name is None else self._base | self._replaced[name])
         if name is None:
             self._peft.base_model.disable_adapter_layers()
         else:
@@ -67,16 +89,36 @@ class Adapters:
         Raises:
             ConfigError: the sum holds a weight that is no number.
         """
+        self.use(name)
+        if not self._peft.peft_config[_module_name(name)].ensure_weight_tying:
+            _untie(self._model, _module_name(name))
         with readable(f"{self._path} with adapter {name}"):
             model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_module_name(name)])
         vars(model).pop("peft_config", None)  # or transformers would save an adapter
         return model
 
+    def _snapshot(self, path: str) -> dict[Any, Tensor]:
+        """Return the values of those weights of the base that loading an adapter may replace.
+
+        PEFT writes biases and embeddings that lie in an adapter's file into the base, and some ways to begin an adapter
+        take away from the base what they put into it.
+        """
+        self.use(None)
+        embeddings = [self._model.get_input_embeddings(), self._model.get_output_embeddings()]
+        kept = {weight for part in embeddings if part is not None for weight in part.parameters()}
+        everything = _begins_oddly(path)
+        return {
+            weight: weight.detach().clone()
+            for name, weight in self._model.named_parameters()
+            if (everything or weight in kept or name.endswith("bias")) and ".lora_" not in name
+        }
+
     def _put_in(self, name: str, path: str) -> None:
         from peft import PeftConfig, PeftModel
 
         self._stale = True
-        with readable(f"{self._path} with adapter {path}"):
+        with readable(f"{self._path} with adapter {path}"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what matters of them is compared afterwards
             kind = PeftConfig.from_pretrained(path).peft_type
             if str(getattr(kind, "value", kind)) != "LORA":
                 raise ConfigError(f"{path}: a {kind} adapter; only LoRA adapters can be used")
@@ -106,36 +148,68 @@ def _module_name(adapter: str) -> str:
     return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
 
-def _check_fits(model: Any, name: str, path: str, base: str) -> None:
-    """ConfigError when the file holds weights for modules that this model does not have, or lacks some it has."""
+def _write_back(values: Mapping[Any, Tensor]) -> None:
+    with torch.no_grad():
+        for weight, value in values.items():
+            weight.copy_(value)
+
+
+def _begins_oddly(path: str) -> bool:
+    """Whether loading an adapter changes the weights that it is put over (PiSSA, OLoRA …)."""
+    from peft import PeftConfig
+
+    with readable(path):
+        return getattr(PeftConfig.from_pretrained(path), "init_lora_weights", True) not in PLAIN
+
+
+def _untie(model: Any, module: str) -> None:
+    """Give the output layer weights of its own where an adapter changes it, or the embeddings, alone."""
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is None or embeddings.weight is not head.weight:
+        return
+    changed = [module in dict(part.named_modules()) or _holds(part, module) for part in (embeddings, head)]
+    if any(changed):
+        own = getattr(head, "base_layer", getattr(head, "original_module", head))
+        own.weight = torch.nn.Parameter(own.weight.detach().clone(), requires_grad=False)
+        for config in {id(one): one for one in (model.config, model.config.get_text_config())}.values():
+            config.tie_word_embeddings = False
+
+
+def _holds(part: Any, module: str) -> bool:
+    """Whether an adapter of that name has weights in a part of the model."""
+    return any(module in name.split(".") for name in part.state_dict())
+
+
+def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
+    """Refuse a file whose weights are not those that PEFT itself would write for this adapter over this base."""
+    from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
-    with safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
-        given = {key.removeprefix("base_model.model.") for key in file.keys()}
-    tag = f".{_module_name(name)}."
-    wanted = {key.replace(tag, ".") for key, _ in model.named_parameters() if tag in key}
-    if given != wanted:
-        odd = sorted(given ^ wanted)
+    with readable(path), safe_open(Path(path) / "adapter_model.safetensors", "pt") as file:
+        given = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
+    with readable(path):
+        own = get_peft_model_state_dict(peft, adapter_name=_module_name(name), save_embedding_layers=False)
+    wanted = {key: list(weight.shape) for key, weight in own.items()}
+    copied = {key for key in set(given) - set(wanted) if _is_embedding(model, key)}
+    extra, missing = sorted(set(given) - set(wanted) - copied), sorted(set(wanted) - set(given))
+    if extra or missing:
         raise ConfigError(
-            f"{path}: made for another base than {base}: {len(given - wanted)} of its weights have no place there, "
-            f"{len(wanted - given)} are missing, for example {odd[0]}"
+            f"{path}: made for another base than {base}: {len(extra)} of its weights have no place there, "
+            f"{len(missing)} are missing, for example {[*extra, *missing][0]}"
+        )
+    odd = [key for key in wanted if given[key] != wanted[key]]
+    if odd:
+        raise ConfigError(
+            f"{path}: made for another base than {base}: {odd[0]} is {given[odd[0]]}, not {wanted[odd[0]]} as there"
         )
 
 
-class readable:
-    """Whatever goes wrong while weights are read becomes one ConfigError."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._quiet = quiet_transformers()
-        self._quiet.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from safetensors import SafetensorError
-
-        self._quiet.__exit__(None, None, None)
-        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, SafetensorError)):
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(f"{self._what}: the weights cannot be loaded: {lines[0]}") from None
+def _is_embedding(model: Any, key: str) -> bool:
+    """Whether a weight is that of an embedding or output layer below an adapter, which PEFT writes beside it."""
+    name = key.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    parts = {id(part) for part in (model.get_input_embeddings(), model.get_output_embeddings())}
+    owner, _, _ = name.rpartition(".")
+    try:
+        return id(model.get_submodule(owner)) in parts
+    except AttributeError:
+        return False

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.chat import PromptIds
-from collab.models.checkpoint import TOLERANCE, Checkpoint, out_of_memory
+from collab.models.chat import PromptIds, first_line
+from collab.models.checkpoint import Checkpoint, out_of_memory, tolerance_of
 from collab.models.first_pass import first_pass
 from collab.models.generation import Answer, Generation, Job
 from collab.models.line import Bound, Line
@@ -25,6 +25,11 @@ _PATIENCE = 4
 """Whole batches that must fit before a larger one is tried again."""
 _CACHES = ("past_key_values", "cache_params")
 """Names under which models take and return what they have read so far."""
+_FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError),
+    *(RuntimeError, TypeError, ValueError),
+)
+"""What forward passes raise that are not made for how they are called here."""
 _PAD = 0
 """Padding is masked, so any id will do."""
 
@@ -176,16 +181,16 @@ def trusted_width(checkpoint: Checkpoint, width: int) -> int:
 def _differs(checkpoint: Checkpoint, width: int) -> str | None:
     """Why short replies, so many computed together, are not what a plain pass finds; None when they are."""
     size = checkpoint.chat.size
-    greedy = Sampling(temperature=0.0, max_tokens=3)
     batch = []
     for number in range(width):
-        ids = tuple(index * 7 % size for index in range(24 - 11 * number))
+        ids = tuple(index * (size - 1) // 23 for index in range(24 - 11 * number))
+        greedy = Sampling(temperature=0.0, max_tokens=3 + number)  # so that one leaves while another goes on
         job = Job(prompt=PromptIds(pieces=(ids,)), sampling=greedy, seed=0)
         batch.append(Generation.of(job, checkpoint.chat, frozenset(), checkpoint.context))
     try:
         PaddedEngine(checkpoint, width=width).run(batch)
-    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError, IndexError) as error:
-        return f"its forward pass fails ({type(error).__name__})"
+    except _FAILURES as error:
+        return f"its forward pass fails ({type(error).__name__}: {first_line(error)[:120]})"
     for one in batch:
         if isinstance(one.result, ModelFailure):  # it computes NaN, and will say so to whoever calls it
             continue
@@ -193,6 +198,6 @@ def _differs(checkpoint: Checkpoint, width: int) -> str | None:
         logits = checkpoint.model(input_ids=torch.tensor([ids], device=checkpoint.device), use_cache=False).logits[0]
         found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
         apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
-        if not apart <= TOLERANCE[checkpoint.model.dtype]:
+        if not apart <= tolerance_of(checkpoint.model.dtype):
             return f"its log-probabilities would differ by {apart:.2g}"
     return None

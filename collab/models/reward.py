@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
 from collab.library import checkpoint
@@ -26,7 +25,7 @@ from collab.models.base import Capabilities
 from collab.models.chat import ChatTokenizer
 from collab.models.layout import weights_digest
 from collab.models.local import check_files
-from collab.models.lora import readable
+from collab.models.weights import check_vocabulary, context_of, read_config, text_config
 from collab.types import PolicyRef, Prompt
 
 if TYPE_CHECKING:
@@ -72,9 +71,11 @@ class RewardModel:
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
         check_files(self._folder)
-        self.context = _checked(self._folder)
+        config = text_config(_checked(self._folder), path)
+        self.context = context_of(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.chat = ChatTokenizer(self._folder)
+        check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
         self._place = (device, dtype, max_batch)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
@@ -134,7 +135,7 @@ class RewardModel:
 
     def _ids(self, ending: str) -> tuple[int, ...]:
         end = self.chat.turn_end
-        return self.chat.encode(ending) + (() if end is None else (end,))
+        return self.chat.encode_reply(ending) + (() if end is None else (end,))
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         if self._closed:
@@ -162,12 +163,9 @@ class RewardModel:
         return self._head
 
 
-def _checked(folder: str) -> int:
-    """The context of a reward model's directory; ConfigError where its configuration is of something else."""
-    from transformers import AutoConfig
-
-    with readable(folder):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+def _checked(folder: str) -> Any:
+    """The configuration of a reward model's directory; ConfigError where it is of something else."""
+    config = read_config(folder)
     kinds = list(config.architectures or [])
     if not any(kind.endswith(_HEAD) for kind in kinds):
         raise ConfigError(
@@ -179,4 +177,4 @@ def _checked(folder: str) -> int:
             f"{folder}: its head has {config.num_labels} labels; a reward model has 1 (the higher, the better) or "
             "2 (bad, good)"
         )
-    return getattr(config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    return config

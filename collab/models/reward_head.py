@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from collab.errors import ConfigError
-from collab.models.checkpoint import LOADING, device_of, dtype_of, out_of_memory
-from collab.models.lora import readable
+from collab.models.checkpoint import device_of, dtype_of, out_of_memory
+from collab.models.weights import load_model
 
 
 class RewardHead:
@@ -34,7 +34,7 @@ class RewardHead:
 
     def __init__(self, path: str, *, device: str, dtype: str, width: int) -> None:
         self.device = device_of(device)
-        self.model: Any = _load(path, dtype_of(dtype, self.device)).to(self.device).eval()
+        self.model: Any = _load(path, dtype_of(dtype, self.device)).to(self.device)
         self._width = width
 
     @torch.inference_mode()
@@ -84,15 +84,7 @@ def _filled(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 
 
 def _load(path: str, dtype: torch.dtype | str) -> Any:
-    from transformers import AutoModelForSequenceClassification
-
-    with LOADING, readable(path):
-        model, told = AutoModelForSequenceClassification.from_pretrained(
-            path, local_files_only=True, use_safetensors=True, dtype=dtype, output_loading_info=True
-        )
-    if told["missing_keys"]:
-        lacking = ", ".join(sorted(told["missing_keys"])[:3])
-        raise ConfigError(f"{path}: its weights lack {lacking}; scores would be made up")
+    model = load_model(path, dtype=dtype, head="scores")
     causal = "past_key_values" in inspect.signature(model.base_model.forward).parameters
     if not causal or not hasattr(model, "score"):
         raise ConfigError(

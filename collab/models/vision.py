@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.chat import ChatTokenizer, Places
+from collab.models.chat import ChatTokenizer, Places, code_refusal, first_line
 
 GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 """Model types that give each picture as many tokens as its size asks for, at positions in a plane (M-RoPE)."""
@@ -92,21 +92,23 @@ class Sight:
         return self._opened
 
     def _open(self) -> tuple[Any, Any]:
-        from transformers import AutoConfig, AutoImageProcessor
+        from transformers import AutoImageProcessor
+
+        from collab.models.weights import read_config  # which knows these families
 
         path, local = self._chat.path, not self._chat.download
         try:
-            config = AutoConfig.from_pretrained(path, local_files_only=local)
+            config = read_config(path, local=local)
             if config.model_type not in FAMILIES:
                 raise ModelFailure(
                     f"{path}: the local model reads text only ({config.model_type}; pictures go to "
                     f"{', '.join(FAMILIES)}); use modality: text"
                 )
-            return config, AutoImageProcessor.from_pretrained(path, local_files_only=local, backend="pil")
+            options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
+            return config, AutoImageProcessor.from_pretrained(path, **options)
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(
-                f"{path}: the image processor cannot be loaded: {lines[0]}; a model that sees has a "
+            raise code_refusal(path, error) or ConfigError(
+                f"{path}: the image processor cannot be loaded: {first_line(error)}; a model that sees has a "
                 "preprocessor_config.json beside its weights"
             ) from None
 

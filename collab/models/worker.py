@@ -122,6 +122,7 @@ class Worker:
             f"device {checkpoint.device}, {str(checkpoint.model.dtype).removeprefix('torch.')}, context {context}",
             "replies depend on the request alone" if self._exact else "replies may differ in the last bits by batch",
             self._note or "prompts share what they begin with",
+            *((self.chat.doubt,) if self.chat.doubt else ()),
         )
 
     async def _work(self) -> None:

@@ -1,0 +1,314 @@
+"""Read a checkpoint's configuration and weights: the one way for everything that plays, trains, scores or exports.
+
+    config = read_config(path)
+    model = load_model(path, dtype=torch.float32)      # with all its weights, or ConfigError
+    check_weights(path)                                # the same check, nothing is read into memory
+
+transformers fills weights that it does not find with random numbers and says so in a warning only. Here names and
+shapes are compared with what the model needs. Tied weights need to be there once. Parts that a language model does not
+have (a vision tower, a value head) may lie beside its weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from collab.errors import CollabError, ConfigError
+from collab.models.chat import ChatTokenizer, code_refusal, first_line, quiet_transformers
+from collab.models.vision import FAMILIES
+
+Head = Literal["words", "scores"]
+"""What a model puts out: the next token (a language model that sees included), or a reward model's numbers."""
+
+LOADING = threading.Lock()
+"""Held while weights are loaded: transformers makes models on a default device that all threads share, and two that
+load at once end up without weights."""
+
+_INDEX = "model.safetensors.index.json"
+_LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
+"""Names under which a configuration tells the longest sequence."""
+_OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM")
+"""How architectures end whose head puts out no words."""
+_WRAPPERS = {
+    "_orig_mod.": "torch.compile",
+    "_fsdp_wrapped_module.": "FSDP",
+    "_checkpoint_wrapped_module.": "activation checkpointing",
+    "_forward_module.": "Lightning or DeepSpeed",
+    "base_model.model.": "PEFT",
+    "module.": "DataParallel or DDP",
+}
+"""What programs put into the names of weights that they wrap, and which programs these are."""
+_LEFT_BY_PEFT = (".base_layer.", ".lora_A.", ".lora_B.", ".lora_embedding_A", ".modules_to_save.", ".original_module.")
+
+
+class readable:
+    """Whatever goes wrong while weights are read becomes one ConfigError.
+
+    Args:
+        what: of which they are, for the message.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._quiet = quiet_transformers()
+        self._quiet.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._quiet.__exit__(None, None, None)
+        if isinstance(error, Exception) and not isinstance(error, CollabError | MemoryError):
+            raise ConfigError(f"{self._what}: the weights cannot be loaded: {first_line(error)}") from None
+
+
+def read_config(path: str | Path, *, local: bool = True, named: str | None = None) -> Any:
+    """Return transformers' configuration of a checkpoint; code that lies beside it is never run.
+
+    Args:
+        path: directory, or a model hub id.
+        local: whether only this machine is looked at.
+        named: how messages call it; None for its path.
+
+    Raises:
+        ConfigError: there is none, transformers does not know its model type, or a value in it is impossible.
+    """
+    from transformers import AutoConfig
+
+    named = str(path) if named is None else named
+    try:
+        with quiet_transformers():
+            return AutoConfig.from_pretrained(path, local_files_only=local, trust_remote_code=False)
+    except Exception as error:
+        raise code_refusal(named, error) or ConfigError(
+            f"{named}: config.json cannot be used: {first_line(error)}"
+        ) from error
+
+
+def text_config(config: Any, named: str) -> Any:
+    """Return the part of a configuration that is about text.
+
+    Raises:
+        ConfigError: it has several such parts, as models that write no text have.
+    """
+    try:
+        return config.get_text_config()
+    except Exception as error:
+        raise ConfigError(
+            f"{named}: models of type {config.model_type} are no language models here: {first_line(error)}"
+        ) from error
+
+
+def setting(config: Any, *names: str) -> Any:
+    """Return the first of these settings that has one value for the whole model; None where there is none."""
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except RuntimeError:  # it has one value per layer
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def context_of(config: Any) -> int:
+    """Return the longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
+    found = setting(config, *_LENGTHS)
+    return int(found) if isinstance(found, int | float) and found > 0 else sys.maxsize
+
+
+def check_vocabulary(chat: ChatTokenizer, config: Any, named: str | None = None) -> None:
+    """Refuse a tokenizer that can write tokens which the model cannot read.
+
+    Args:
+        config: of the text part.
+        named: how the message calls the checkpoint; None for its path.
+
+    Raises:
+        ConfigError: with both numbers, and the tokens that are too many.
+    """
+    size = setting(config, "vocab_size")
+    if not isinstance(size, int) or chat.size <= size:
+        return
+    beyond = chat.tokens_from(size)
+    shown = ", ".join(f"{token!r} ({id})" for id, token in beyond[:3]) + (", …" if len(beyond) > 3 else "")
+    raise ConfigError(
+        f"{named or chat.path}: the tokenizer has {chat.size} tokens, the model {size}; the tokenizer belongs to "
+        f"another model: {len(beyond)} tokens are beyond what the model reads: {shown}; take the tokenizer that came "
+        "with these weights, or resize the model's embeddings (resize_token_embeddings) and save it again"
+    )
+
+
+def load_model(
+    path: str | Path, *, dtype: Any, head: Head = "words", local: bool = True, named: str | None = None
+) -> Any:
+    """Load a checkpoint on the processor, in evaluation mode, with the attention that transformers chooses for it.
+
+    Args:
+        path: directory, or a model hub id.
+        dtype: a torch dtype, or "auto" for the checkpoint's own.
+        local: whether only this machine is looked at.
+        named: how messages call it; None for its path.
+
+    Raises:
+        ConfigError: it cannot be read, or a weight that the model needs is missing, of another shape or unknown.
+    """
+    return _load(path, head, local, named, dtype=dtype).eval()
+
+
+def check_weights(path: str | Path, *, head: Head = "words", named: str | None = None) -> None:
+    """Refuse a checkpoint whose weights are not those that its model needs; only names and shapes are looked at.
+
+    A quantised checkpoint is passed over: its names are its quantiser's, and are compared when it is loaded.
+
+    Raises:
+        ConfigError: as `load_model`.
+    """
+    if quantised(read_config(path, named=named)) is None:
+        _load(path, head, True, named, device_map="meta")
+
+
+def quantised(config: Any) -> str | None:
+    """Return how a checkpoint's weights are quantised ("gptq", "mxfp4" …); None for plain weights."""
+    found = setting(config, "quantization_config")
+    if found is None:
+        return None
+    method = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
+    return str(getattr(method, "value", method) or "in a way that config.json does not name")
+
+
+def _load(path: str | Path, head: Head, local: bool, named: str | None, **options: Any) -> Any:
+    import transformers
+
+    named = str(path) if named is None else named
+    config = read_config(path, local=local, named=named)
+    _check_head(config, head, named)
+    check_shards(Path(path), named)
+    sees = config.model_type in FAMILIES
+    kind = "SequenceClassification" if head == "scores" else "ImageTextToText" if sees else "CausalLM"
+    loader = getattr(transformers, f"AutoModelFor{kind}")
+    if type(config) not in loader._model_mapping:
+        raise ConfigError(f"{named}: models of type {config.model_type} are no language models that transformers knows")
+    try:
+        with LOADING, readable(named):
+            model, found = loader.from_pretrained(
+                path,
+                local_files_only=local,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # or only the first would be named, in transformers' words
+                output_loading_info=True,
+                **options,
+            )
+    except ConfigError as error:
+        how = quantised(config)
+        if how is None:
+            raise
+        raise ConfigError(
+            f"{error}; its weights are quantised ({how}): name the checkpoint that it was made from, or serve it "
+            "(collab serve)"
+        ) from None
+    _check_names(model, found, named)
+    return model
+
+
+def _check_head(config: Any, head: Head, named: str) -> None:
+    """Refuse a checkpoint that was saved with a head for something else than words."""
+    odd = [kind for kind in config.architectures or [] if kind.endswith(_OTHER_HEADS)]
+    if head == "words" and odd:
+        raise ConfigError(
+            f"{named}: holds {odd[0]}, whose head puts out no words; name the language model that it was made from "
+            "(a reward model is named in a critic's agents file)"
+        )
+
+
+def check_shards(folder: Path, named: str) -> None:
+    """Refuse a directory that lacks files which its own index names, or has pieces without an index.
+
+    Raises:
+        ConfigError: names what is missing; the index cannot be read.
+    """
+    index, single = folder / _INDEX, folder / "model.safetensors"
+    if not folder.is_dir() or single.is_file():
+        return
+    if not index.is_file():
+        pieces = sorted(file.name for file in folder.glob("model-*.safetensors"))
+        if pieces:
+            raise ConfigError(f"{named}: has {pieces[0]} and no {_INDEX}; copy the whole checkpoint again")
+        return
+    try:
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        absent = [name for name in files if not (folder / name).is_file()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{index}: cannot be read: {first_line(error)}; copy the whole checkpoint again") from None
+    if absent:
+        raise ConfigError(
+            f"{named}: {_INDEX} names {len(files)} files, of which {len(absent)} are not there: "
+            f"{', '.join(absent[:3])}; copy the whole checkpoint again"
+        )
+
+
+def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
+    """Refuse weights that are not the model's, or lack some of them."""
+    missing, odd = sorted(found["missing_keys"]), sorted(found["mismatched_keys"])
+    extra = sorted(found["unexpected_keys"])
+    what = f"{named}: its weights are not those of {type(model).__name__}, and would be random:"
+    wanted = set(model.state_dict())
+    if missing:
+        some = f"{len(missing)} of {len(wanted)} are missing, for example {missing[0]}"
+        raise ConfigError(f"{what} {some}; {_advice(missing, extra)}")
+    if odd:
+        name, there, needed = odd[0]
+        shapes = f"{len(odd)} have another shape, for example {name}: {list(there)}, config.json says {list(needed)}"
+        raise ConfigError(f"{what} {shapes}; take the config.json that belongs to these weights")
+    own = [name for name in extra if _belongs(name, model, wanted)]
+    if own:
+        raise ConfigError(
+            f"{named}: {len(own)} of its weights have no place in {type(model).__name__} as config.json describes it, "
+            f"for example {own[0]}; {_advice([], own)}"
+        )
+
+
+def _belongs(name: str, model: Any, wanted: set[str]) -> bool:
+    """Whether an unknown weight is one of the language model's own parts and not of a part beside it."""
+    parts = name.split(".")
+    if any(".".join(parts[start:]) in wanted for start in range(1, len(parts))):
+        return True  # the same name in a wrapper, beside the right one: which of them counts?
+    depth = 0
+    for depth in range(len(parts) - 1, 0, -1):
+        try:
+            model.get_submodule(".".join(parts[:depth]))
+            break
+        except AttributeError:
+            continue
+    else:
+        return False
+    beside = {"", getattr(model, "base_model_prefix", ""), f"{getattr(model, 'base_model_prefix', '')}.language_model"}
+    return ".".join(parts[:depth]) not in beside
+
+
+def _advice(missing: Iterable[str], extra: list[str]) -> str:
+    """What to do, by what the names that are there look like."""
+    for wrapper, program in _WRAPPERS.items():
+        wrapped = [name for name in extra if wrapper in name and (wrapper != "module." or name.startswith(wrapper))]
+        if wrapped:
+            return (
+                f"its names hold {wrapper!r} as {program} leaves it, for example {wrapped[0]}: save the model that is "
+                "inside the wrapper (save_pretrained), or take that out of the names"
+            )
+    left = [name for name in extra if any(piece in name for piece in _LEFT_BY_PEFT)]
+    if left:
+        return f"it has {left[0]}, of an adapter that was not added: save what merge_and_unload() returns"
+    if extra:
+        for name in missing:
+            for other in extra:
+                if other.endswith(f".{name}"):
+                    return f"its names begin with {other.removesuffix(name)!r}: take that away"
+                if name.endswith(f".{other}"):
+                    return f"its names lack {name.removesuffix(other)!r}: put that before them"
+        return f"it has {extra[0]} instead: take the config.json that belongs to these weights"
+    return "copy the whole checkpoint again, or take the config.json that belongs to these weights"
