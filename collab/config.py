@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collab.errors import ConfigError, GraphError, UnknownName
-from collab.library import Library, explain
+from collab.library import Library, explain, load_yaml
 from collab.seeds import Seeds
 from collab.types import Sampling
 
@@ -297,9 +297,9 @@ def _value(text: str, setting: str) -> Any:
         ConfigError: it is not YAML, or something follows behind what is no plain text.
     """
     try:
+        value, _ = load_yaml(text)
         *tokens, _ = yaml.scan(text, Loader=yaml.SafeLoader)
         tokens = [token for token in tokens if not isinstance(token, yaml.BlockEndToken)]  # stands behind a comment
-        value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
     if not text[tokens[-1].end_mark.index :].strip():

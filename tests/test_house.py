@@ -31,6 +31,7 @@ ORDER = (
         "background",
         "seeds",
         "redact",
+        "plain",
         "library",
         "config",
         "store",

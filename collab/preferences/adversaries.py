@@ -27,7 +27,7 @@ from collab.credit.adversary_mixture import MixtureAdversary
 from collab.credit.pair_store import PairHead
 from collab.critics import REACHING
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import Library
+from collab.library import Library, load_yaml
 from collab.models.base import Model
 from collab.preferences.allowance import check_counted
 from collab.resolve import build, kinds, refuse_critic
@@ -251,7 +251,7 @@ def _written_out(text: str) -> dict[str, Any]:
 
 def _mapping(text: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        found, _ = load_yaml(text)
     except yaml.YAMLError:
         found = None
     if not isinstance(found, dict):

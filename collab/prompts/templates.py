@@ -9,12 +9,14 @@ An undefined name is an error, and every mistake names the template.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import jinja2
 
 from collab.errors import ConfigError
+from collab.library import read_text, root
 
 
 def read_texts(folder: Path, names: Iterable[str], needs: str) -> dict[str, str]:
@@ -27,13 +29,11 @@ def read_texts(folder: Path, names: Iterable[str], needs: str) -> dict[str, str]
         ConfigError: a template is missing or unreadable.
     """
     names = tuple(names)
-    missing = [name for name in names if not (folder / f"{name}.jinja").is_file()]
+    missing = [name for name in names if not os.path.lexists(folder / f"{name}.jinja")]
     if missing:
         raise ConfigError(f"{folder}: {needs} {', '.join(f'{name}.jinja' for name in missing)}")
-    try:
-        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in names}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}: cannot be read: {error}") from None
+    within = None if folder.is_relative_to(root()) else folder.parent
+    return {name: read_text(folder / f"{name}.jinja", within=within) for name in names}
 
 
 class Templates:
