@@ -22,6 +22,7 @@ from typing import Any
 import jinja2
 
 from collab.errors import ConfigError, MissingExtra
+from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
 from collab.types import Prompt, Segment
 
 _MARKER = "collab-7d0f4be1-user-text"
@@ -193,6 +194,8 @@ class ChatTokenizer:
             return ""  # a template without replies: the configured ends must do
 
     def _render(self, messages: list[dict[str, Any]], opening: bool = True) -> str:
+        told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
+        _check_template(self._tokenizer.get_chat_template(), told)
         text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opening)
         return text
 
@@ -201,6 +204,27 @@ class ChatTokenizer:
         if not found:
             raise ValueError("it does not show the user's text")
         return before, after
+
+
+def _check_template(template: str, told: dict[str, Any]) -> None:
+    """Fill a chat template in within bounds, before transformers does it without; jinja2.TemplateError where it fails.
+
+    A checkpoint may come from anywhere, and the sandbox of transformers ends no loop.
+    """
+    try:
+        render(_bounded(template), **told)
+    except jinja2.TemplateError:
+        raise
+    except WRONG as error:
+        raise jinja2.TemplateRuntimeError(one_line(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _bounded(template: str) -> jinja2.Template:
+    """The template where the same filters and tags mean the same as in transformers."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    return Sandbox.like(_compile_jinja_template("").environment).from_string(template)
 
 
 def _content(text: str, pictures: int) -> str | list[dict[str, str]]:
