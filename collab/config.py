@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain, load_yaml
 from collab.seeds import Seeds
+from collab.trust import check_trusted, vouch
 from collab.types import Sampling
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -273,6 +274,17 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
         raise ConfigError(explain(error, source, None, model)) from None
 
 
+def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
+    """Check what was recorded, perhaps by somebody else, before anything is made of it.
+
+    Raises:
+        UsageError: it names parts that may not run; see `collab.trust`.
+        ConfigError: it does not fit.
+    """
+    check_trusted(data, source)
+    return validate(model, data, source)
+
+
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
@@ -281,12 +293,13 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     Raises:
         ConfigError: a path leads nowhere, or the result does not fit.
     """
-    data = config.model_dump(mode="json")
+    data, before = config.model_dump(mode="json"), config.model_dump(mode="json")
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set {setting!r}: write it as a.b=value")
         _assign(data, path.split("."), _value(text, setting), setting)
+    vouch(data, before)
     return validate(type(config), data, "--set")
 
 

@@ -188,8 +188,6 @@ class Bench:
             given[MODEL] = self.model
             del options[MODEL]
         made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
-        if not hasattr(made, "judge"):
-            raise ConfigError(f"{where}: {definition.kind} is no critic: what it makes cannot judge")
         return made
 
     @property

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from collab.errors import ConfigError, UnknownName
 from collab.plain import read_plain
+from collab.trust import check_trusted, vouch
 
 Room = Literal["agents", "graphs", "envs", "prompts"]
 ROOMS: tuple[Room, ...] = ("agents", "graphs", "envs", "prompts")
@@ -73,10 +74,17 @@ class Library:
 
     own: Path | None = None
     """The user's folder; None when only the built-in definitions count."""
+    named: bool = True
+    """Whether the user named it, so that the parts which its definitions name may run (`collab.trust`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None and not self.own.is_dir():
             raise ConfigError(f"--library {self.own}: no such folder; give one that holds agents/, graphs/ or envs/")
+
+    @classmethod
+    def recorded(cls, own: str | None) -> Library:
+        """The library that a recorded training names: perhaps somebody else's."""
+        return cls(own=None if own is None else Path(own), named=False)
 
     def names(self, room: Room) -> tuple[str, ...]:
         """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
@@ -122,7 +130,8 @@ class Library:
 
     def _read(self, path: Path, model: type[ModelT]) -> ModelT:
         """Read a definition; what lies in the user's own library may have been received and is no link."""
-        return read(path, model, within=self.own if self.own and path.is_relative_to(self.own) else None)
+        own = self.own if self.own is not None and path.is_relative_to(self.own) else None
+        return read(path, model, within=own, named=self.named or own is None)
 
 
 _SINGULAR = {"agents": "agents file", "graphs": "graph", "envs": "environment", "prompts": "prompt"}
@@ -295,9 +304,17 @@ def read_text(path: Path, *, within: Path | None = None) -> str:
         raise ConfigError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
 
 
-def read(path: Path, model: type[ModelT], *, within: Path | None = None) -> ModelT:
-    """Read one YAML file into its pydantic model; see `Library.load` for the errors, `read_text` for `within`."""
+def read(path: Path, model: type[ModelT], *, within: Path | None = None, named: bool = True) -> ModelT:
+    """Read one YAML file into its pydantic model; see `Library.load` for the errors, `read_text` for `within`.
+
+    Args:
+        named: whether the user named it, or the library that holds it; then the parts it names may run.
+    """
     document = parse_yaml(read_text(path, within=within), str(path))
+    if named:
+        vouch(document.data)
+    else:
+        check_trusted(document.data, str(path))
     return check(document, model)
 
 

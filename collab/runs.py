@@ -33,6 +33,7 @@ from collab.rollout import Admit, Episode, Stage
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
+from collab.trust import check_trusted
 from collab.types import PlannedTask, Step, Trajectory
 
 Watch = Callable[[Progress], None]
@@ -129,12 +130,21 @@ async def resume(
 
 
 def stored_config(path: Path) -> RunConfig:
-    """The configuration that a run directory holds; RunFormatError when it cannot be read."""
-    reader = RunStore.open(path).reader()
-    try:
+    """The configuration that a run directory holds, to make something of it.
+
+    Raises:
+        RunFormatError: it cannot be read.
+        UsageError: it names parts that may not run; see `collab.trust`.
+    """
+    config = recorded_config(path)
+    check_trusted(config.model_dump(mode="json"), f"{path}/run.json")
+    return config
+
+
+def recorded_config(path: Path) -> RunConfig:
+    """The same to be looked at only, whatever it names; RunFormatError when it cannot be read."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
         return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
-    finally:
-        reader.close()
 
 
 def default_out(config: RunConfig) -> Path:

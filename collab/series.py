@@ -20,7 +20,7 @@ from collab.config import Budget, RunConfig
 from collab.errors import UsageError
 from collab.library import Library
 from collab.resolve import build_suite, with_prompts
-from collab.runs import RunResult, Watch, resume, start, stored_config
+from collab.runs import RunResult, Watch, recorded_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 
@@ -91,7 +91,7 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
 async def _found(config: RunConfig, path: Path) -> SeedRun:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return SeedRun(config=config, path=path, begun=False, over=False)
-    recorded, wanted = stored_config(path).model_dump(mode="json"), config.model_dump(mode="json")
+    recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
         raise UsageError(

@@ -32,6 +32,7 @@ ORDER = (
         "seeds",
         "redact",
         "plain",
+        "trust",
         "library",
         "config",
         "store",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.collector import Progress as Calls
-from collab.config import Budget, validate
+from collab.config import Budget, validate_recorded
 from collab.errors import RunFormatError, UsageError
 from collab.splits.split import TRAIN
 from collab.synth.finish import finish, finished
@@ -82,7 +82,7 @@ async def resume(
         UsageError: another process is writing it.
     """
     head = read_head(path)
-    config = validate(SynthConfig, head.config, f"{path}/synth.json")
+    config = validate_recorded(SynthConfig, head.config, f"{path}/synth.json")
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     _check_budget(config)

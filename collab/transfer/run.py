@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collab
-from collab.config import AgentDefinition, Budget, validate
+from collab.config import AgentDefinition, Budget, validate_recorded
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed
@@ -136,7 +136,7 @@ async def _check(config: TransferConfig, budget: Budget) -> list[str]:
 
 def stored_config(folder: TransferFolder) -> TransferConfig:
     """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
-    return validate(TransferConfig, folder.head.read()["config"], str(folder.file))
+    return validate_recorded(TransferConfig, folder.head.read()["config"], str(folder.file))
 
 
 def weights_of(config: TransferConfig) -> dict[str, str]:
