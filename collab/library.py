@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from collab.errors import ConfigError, UnknownName
 from collab.plain import read_plain
+from collab.redact import redact
 from collab.trust import check_trusted, vouch
 
 Room = Literal["agents", "graphs", "envs", "prompts"]
@@ -352,7 +353,11 @@ def check(document: Document, model: type[ModelT]) -> ModelT:
 def explain(
     error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
 ) -> str:
-    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
+    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed; no key is repeated."""
+    return redact(_explained(error, source, document, model))
+
+
+def _explained(error: ValidationError, source: str, document: Document | None, model: type[BaseModel] | None) -> str:
     errors = error.errors()
     worst = _worst(errors, model)
     path, known = _place(model, worst["loc"])

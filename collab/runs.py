@@ -14,13 +14,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from collab.collector import Collection, Progress, collect
-from collab.config import Budget, RunConfig, validate
+from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
@@ -28,6 +28,7 @@ from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
+from collab.redact import HIDDEN
 from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
 from collab.rollout import Admit, Episode, Stage
 from collab.store.manifest import Manifest
@@ -77,7 +78,7 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    config = with_prompts(config, library)
+    config = without_secrets(with_prompts(config, library))
     async with _stage_set(config) as (suite, team):
         config, capabilities = await _fitting(config, suite, team)
         manifest = _manifest(config, suite, team, capabilities)
@@ -290,7 +291,14 @@ def _split(path: Path, suite: Suite) -> tuple[list[Trajectory], dict[str, Sequen
             return finished, {}
         broken = [one.id for one in reader.episodes() if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
-    return finished, {trajectory.id: trajectory.steps for trajectory in interrupted if trajectory.steps}
+    return finished, {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+
+
+def _is_hidden(step: Step) -> bool:
+    """Whether a secret was hidden in what a replay would do, or in what later prompts tell of the step."""
+    said = () if step.executed is None else (value for _, value in step.executed.arguments)
+    told = (*said, step.summary, *astuple(step.history))
+    return any(isinstance(text, str) and HIDDEN in text for text in told)
 
 
 async def _play(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collab.calibrating.configure import CalibrationConfig
 from collab.calibrating.workplace import Workplace, opened
-from collab.config import Budget, validate_recorded
+from collab.config import Budget, validate_recorded, without_secrets
 from collab.credit.asking import text_hash
 from collab.credit.calibration import Pass, measure, passes
 from collab.credit.calibration_picture import to_svg
@@ -77,6 +77,7 @@ async def start(
         ModelFailure: the critic's server does not answer.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
+    config = without_secrets(config)
     _check_free(out)
     async with opened(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.config import Budget, RunConfig, validate_recorded
+from collab.config import Budget, RunConfig, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
@@ -78,6 +78,7 @@ async def start(
             not open; nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
+    config = without_secrets(config)
     check_installed()
     check_device(device)
     check_processes(config.method.processes, device, config.method.parallelism)
