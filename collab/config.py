@@ -14,9 +14,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 
 from collab.errors import ConfigError, GraphError, UnknownName
-from collab.library import Library, explain
-from collab.redact import hide_in_addresses
+from collab.library import Library, explain, load_yaml
+from collab.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
 from collab.seeds import Seeds
+from collab.trust import check_trusted, vouch
 from collab.types import Sampling
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -148,7 +149,19 @@ class SamplingDefinition(Definition):
         return Sampling(temperature=temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=tuple(self.stop))
 
 
-class AgentDefinition(Part):
+class Keyless(Part):
+    """What asks a model: no key stands in it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_key(cls, data: Any) -> Any:
+        found = misplaced_key(data, "") if isinstance(data, Mapping) else None
+        if found is not None:
+            raise ValueError(found)
+        return data
+
+
+class AgentDefinition(Keyless):
     """`agents/*.yaml`: who speaks."""
 
     description: str = ""
@@ -279,6 +292,24 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
         raise ConfigError(explain(error, source, None, model)) from None
 
 
+def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
+    """Check what was recorded, perhaps by somebody else, before anything is made of it.
+
+    Raises:
+        UsageError: it names parts that may not run; see `collab.trust`.
+        ConfigError: it does not fit.
+    """
+    check_trusted(data, source)
+    return validate(model, data, source)
+
+
+def without_secrets(config: DefinitionT) -> DefinitionT:
+    """The configuration as it will be recorded, secrets of this machine hidden in its texts: so it is played, too."""
+    data = config.model_dump(mode="json")
+    hidden = hide_values(data)
+    return config if hidden == data else validate(type(config), hidden, "what is recorded")
+
+
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
@@ -287,13 +318,20 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     Raises:
         ConfigError: a path leads nowhere, or the result does not fit.
     """
-    data = config.model_dump(mode="json")
+    data, before = config.model_dump(mode="json"), config.model_dump(mode="json")
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:
-            raise ConfigError(f"--set {setting!r}: write it as a.b=value")
+            raise ConfigError(f"--set {_shown(setting)!r}: write it as a.b=value")
         _assign(data, path.split("."), _value(text, setting), setting)
+    vouch(data, before)
     return validate(type(config), data, "--set")
+
+
+def _shown(setting: str) -> str:
+    """A setting as messages repeat it: without a key."""
+    path, _, _ = setting.partition("=")
+    return f"{path}=…" if any(map(is_secret_name, path.split("."))) or "api_key_env" in path else redact(setting)
 
 
 def _value(text: str, setting: str) -> Any:
@@ -303,16 +341,16 @@ def _value(text: str, setting: str) -> Any:
         ConfigError: it is not YAML, or something follows behind what is no plain text.
     """
     try:
+        value, _ = load_yaml(text)
         *tokens, _ = yaml.scan(text, Loader=yaml.SafeLoader)
         tokens = [token for token in tokens if not isinstance(token, yaml.BlockEndToken)]  # stands behind a comment
-        value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"--set {setting!r}: the value is not YAML") from None
+        raise ConfigError(f"--set {_shown(setting)!r}: the value is not YAML") from None
     if not text[tokens[-1].end_mark.index :].strip():
         return value
     if all(isinstance(token, yaml.ScalarToken) and token.plain for token in tokens[1:]):
         return text.strip()
-    raise ConfigError(f"--set {setting!r}: '#' begins a comment there; put what it belongs to in quotes")
+    raise ConfigError(f"--set {_shown(setting)!r}: '#' begins a comment there; put what it belongs to in quotes")
 
 
 def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
@@ -322,12 +360,12 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
             _assign(child, path[1:], value, setting)
         return
     if not isinstance(data, dict):
-        raise ConfigError(f"--set {setting!r}: {key!r} leads into a plain value")
+        raise ConfigError(f"--set {_shown(setting)!r}: {key!r} leads into a plain value")
     if len(path) == 1:
         data[key] = value
         return
     if key not in data:
-        raise UnknownName.of("setting", key, data, f"in --set {setting!r}")
+        raise UnknownName.of("setting", key, data, f"in --set {_shown(setting)!r}")
     _assign(data[key], path[1:], value, setting)
 
 

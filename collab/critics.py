@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import AgentDefinition, Part, SamplingDefinition, validate
+from collab.config import AgentDefinition, Keyless, Part, SamplingDefinition, validate
 from collab.credit.critic import Critic, label_of
 from collab.credit.language_prompt import FOLDER, read_critic_prompts
 from collab.credit.scoring_prompt import read_scoring_prompts
@@ -47,7 +47,7 @@ _NOBODY = "http://nobody.invalid/v1"
 """A name that no server can have (RFC 2606)."""
 
 
-class CriticDefinition(Part):
+class CriticDefinition(Keyless):
     """`agents/*.yaml` of a critic: who judges. Defaults are the paper's temperature and what a whole step needs."""
 
     description: str = ""
@@ -188,8 +188,6 @@ class Bench:
             given[MODEL] = self.model
             del options[MODEL]
         made: Critic = build("critics", Part(kind=definition.kind, options=options), where, given)
-        if not hasattr(made, "judge"):
-            raise ConfigError(f"{where}: {definition.kind} is no critic: what it makes cannot judge")
         return made
 
     @property

@@ -35,6 +35,8 @@ from typing import Final
 
 _SHOWN: Final = 12
 """Names that a message lists."""
+_LONGEST: Final = 200
+"""Characters that it shows of a name."""
 
 
 class CollabError(Exception):
@@ -66,7 +68,7 @@ class UnknownName(UsageError):
             known: every name that would have worked.
             next_move: how to see them all; empty when the list itself was printed.
         """
-        names = sorted(known)
+        names, name = sorted(known), name[:_LONGEST]
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names[:_SHOWN]) or 'none'}{rest}"

@@ -13,13 +13,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from collab.errors import ConfigError, UnknownName
+from collab.plain import read_plain
+from collab.redact import redact
+from collab.trust import check_trusted, vouch
 
 Room = Literal["agents", "graphs", "envs", "prompts"]
 ROOMS: tuple[Room, ...] = ("agents", "graphs", "envs", "prompts")
@@ -56,19 +59,47 @@ def checkpoint(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Generic[ModelT]):
+    """A definition of a room as a listing shows it: what it holds, or why it cannot be read."""
+
+    name: str
+    path: Path
+    definition: ModelT | None
+    """None exactly when `error` says why."""
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
     """Where definitions are looked up."""
 
     own: Path | None = None
     """The user's folder; None when only the built-in definitions count."""
+    named: bool = True
+    """Whether the user named it, so that the parts which its definitions name may run (`collab.trust`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None and not self.own.is_dir():
             raise ConfigError(f"--library {self.own}: no such folder; give one that holds agents/, graphs/ or envs/")
 
+    @classmethod
+    def recorded(cls, own: str | None) -> Library:
+        """The library that a recorded training names: perhaps somebody else's."""
+        return cls(own=None if own is None else Path(own), named=False)
+
     def names(self, room: Room) -> tuple[str, ...]:
         """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
-        return tuple(sorted({_stem(path) for home in self._homes() for path in _entries(home / room, room)}))
+        return tuple(sorted(self._paths(room)))
+
+    def entries(self, room: Room, model: type[ModelT]) -> tuple[Entry[ModelT], ...]:
+        """All definitions of a room, sorted by name; one that cannot be read hides no other."""
+        found: list[Entry[ModelT]] = []
+        for name, path in sorted(self._paths(room).items()):
+            try:
+                found.append(Entry(name=name, path=path, definition=self._read(path, model), error=None))
+            except ConfigError as error:
+                found.append(Entry(name=name, path=path, definition=None, error=str(error)))
+        return tuple(found)
 
     def path(self, room: Room, name: str) -> Path:
         """Where the definition `name` lies.
@@ -79,10 +110,9 @@ class Library:
         explicit = Path(name)
         if (explicit.suffix in (".yaml", ".yml") or len(explicit.parts) > 1) and explicit.exists():
             return explicit
-        for home in self._homes():
-            for path in _entries(home / room, room):
-                if _stem(path) == name:
-                    return path
+        known = self._paths(room)
+        if name in known:
+            return known[name]
         raise UnknownName.of(_SINGULAR[room], name, self.names(room), f"see them with: collab {_COMMAND[room]} list")
 
     def load(self, room: Room, name: str, model: type[ModelT]) -> ModelT:
@@ -92,10 +122,17 @@ class Library:
             UnknownName: there is none of that name.
             ConfigError: it is not YAML or does not fit; the message names file, line and field.
         """
-        return read(self.path(room, name), model)
+        return self._read(self.path(room, name), model)
 
-    def _homes(self) -> tuple[Path, ...]:
-        return (root(),) if self.own is None else (self.own, root())
+    def _paths(self, room: Room) -> dict[str, Path]:
+        """Name → where the definition lies; the user's own hide built-in ones of the same name."""
+        homes = (root(),) if self.own is None else (root(), self.own)
+        return {_stem(path): path for home in homes for path in reversed(_entries(home / room, room))}
+
+    def _read(self, path: Path, model: type[ModelT]) -> ModelT:
+        """Read a definition; what lies in the user's own library may have been received and is no link."""
+        own = self.own if self.own is not None and path.is_relative_to(self.own) else None
+        return read(path, model, within=own, named=self.named or own is None)
 
 
 _SINGULAR = {"agents": "agents file", "graphs": "graph", "envs": "environment", "prompts": "prompt"}
@@ -136,19 +173,97 @@ class Document:
         return self.lines.get(known)
 
 
+LARGEST = 2**21
+"""Bytes of a file that is read as a definition or template."""
+_DEEPEST = 50
+_VALUES = 200_000
+"""Values of a document, with all that its aliases stand for."""
+_DIGITS = 64
+"""Longest number as it is written."""
+_TAG = "tag:yaml.org,2002:"
+_TAGS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as definitions use it: plain values in bounded depth and number; dates stay texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._sizes: dict[int, int] = {}
+        """Node → how many values it stands for; 0 while it is being composed."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose as PyYAML does, and refuse what would have no end or would grow beyond all bounds."""
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        alias = self.check_event(yaml.AliasEvent)
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"more than {_DEEPEST} levels deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if alias:
+            if id(node) not in self._sizes:
+                raise yaml.MarkedYAMLError(problem="a value that holds itself", problem_mark=mark)
+        elif node is not None:
+            self._sizes[id(node)] = self._size(node)
+        return node
+
+    def _size(self, node: yaml.Node) -> int:
+        """How many values a node stands for; raises where it is too many, or no value of a definition."""
+        problem, size = None, 1
+        if node.tag not in _TAGS:
+            problem = f"the tag {node.tag.replace(_TAG, '!!')!r:.80} is not allowed; write plain values"
+        elif isinstance(node, yaml.MappingNode):
+            if not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
+                problem = "a key is a plain word, no list and no mapping"
+            else:
+                size += sum(self._sizes[id(value)] for _, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            size += sum(self._sizes[id(item)] for item in node.value)
+        elif node.tag in (f"{_TAG}int", f"{_TAG}float") and len(node.value) > _DIGITS:
+            problem = f"a number of {len(node.value)} characters; at most {_DIGITS} are read"
+        if size > _VALUES:
+            problem = f"more than {_VALUES:,} values, counting what aliases stand for"
+        if problem is not None:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return size
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
+    """Load YAML from anywhere in bounded time and memory: its data, and its nodes with their lines.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_Loader`.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return (None if node is None else loader.construct_document(node)), node
+    except ValueError as error:  # e.g. of a tag that does not fit its value
+        raise yaml.YAMLError(str(error)) from None
+    finally:
+        loader.dispose()
+
+
 def parse_yaml(text: str, source: str) -> Document:
-    """Parse with `yaml.SafeLoader`; duplicate keys are refused.
+    """Parse with `load_yaml`; duplicate keys are refused.
 
     Raises:
         ConfigError: not YAML, or a key stands twice; names the line.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        data, node = load_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{source}:{line}: not YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
     lines: dict[tuple[Hashable, ...], int] = {}
     if node is not None:
@@ -161,9 +276,9 @@ def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashabl
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else str(key.value)
+            name = key.value
             if name in seen:
-                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r} stands twice")
+                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} stands twice")
             seen.add(name)
             lines[(*path, name)] = key.start_mark.line + 1
             _walk(value, (*path, name), lines, source)
@@ -172,13 +287,35 @@ def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashabl
             _walk(item, (*path, position), lines, source)
 
 
-def read(path: Path, model: type[ModelT]) -> ModelT:
-    """Read one YAML file into its pydantic model; see `Library.load` for the errors."""
+def read_text(path: Path, *, within: Path | None = None) -> str:
+    """Return the text of a definition or template.
+
+    Args:
+        within: folder that may have been received from elsewhere: nothing in it is read through a link. None follows
+            links, as for built-in files and those that the user names.
+
+    Raises:
+        ConfigError: it is no plain file, too long, not UTF-8, or cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    document = parse_yaml(text, str(path))
+        return read_plain(path, limit=LARGEST, within=within, follow=within is None).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
+
+
+def read(path: Path, model: type[ModelT], *, within: Path | None = None, named: bool = True) -> ModelT:
+    """Read one YAML file into its pydantic model; see `Library.load` for the errors, `read_text` for `within`.
+
+    Args:
+        named: whether the user named it, or the library that holds it; then the parts it names may run.
+    """
+    document = parse_yaml(read_text(path, within=within), str(path))
+    if named:
+        vouch(document.data)
+    else:
+        check_trusted(document.data, str(path))
     return check(document, model)
 
 
@@ -216,7 +353,11 @@ def check(document: Document, model: type[ModelT]) -> ModelT:
 def explain(
     error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
 ) -> str:
-    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed."""
+    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed; no key is repeated."""
+    return redact(_explained(error, source, document, model))
+
+
+def _explained(error: ValidationError, source: str, document: Document | None, model: type[BaseModel] | None) -> str:
     errors = error.errors()
     worst = _worst(errors, model)
     path, known = _place(model, worst["loc"])

@@ -1,24 +1,36 @@
 """Keep secrets out of every text that is shown or stored.
 
 A key can come back in an error message: servers quote it, clients print headers, addresses carry passwords. Whatever
-a model raises goes through `redact` first. A key can also stand on a page or in a reply: the store hides the values of
-secret environment variables in every line that it writes (`hide`).
+a model raises goes through `redact` first. A key can also stand on a page or in a reply: whatever writes a file hides
+the values of secret environment variables in its texts first (`hide_values`), before they are encoded. Numbers, names
+of fields and the words by which a file is read (kinds, ids, hashes) are never touched, so all of it can be read back.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 HIDDEN = "[redacted]"
 
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:(?:API|ACCESS)?_?KEY(?:_ID)?|\w*TOKEN|\w*SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS|AUTH)$",
+    r"(?:^|_)(?:(?:API|ACCESS)?_?KEY(?:_ID)?|\w*TOKEN|\w*SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH"
+    r"|AUTHORIZATION|BEARER)$",
     re.IGNORECASE,
 )
+_MARKS = re.compile(r"^(?:bos|cls|end|eos|mask|pad|sep|start|stop|unk)_token$", re.IGNORECASE)
+"""Names of control tokens, which are no secrets."""
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9_]+")
+_KEY = re.compile(
+    r"\b(?:(?:sk|pk|rk|xai|nvapi|pplx|csk|glpat|tgp)[-_][\w-]{12,}|(?:gsk|hf|ghp|gho|r8|github_pat)_\w{16,}"
+    r"|AIza[\w-]{20,}|AKIA[A-Z0-9]{12,}|eyJ[\w-]{16,}\.[\w-]{16,}[\w.-]*)"
+)
+"""Keys that their makers gave a form of its own."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _registered: set[str] = set()
 """Secrets from variables of any other name; only ever grows, and only to hide more."""
 _HEADER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}")
@@ -33,12 +45,12 @@ def redact(text: str, *secrets: str) -> str:
     """Replace secrets by "[redacted]".
 
     Hidden are the values of environment variables whose name ends in KEY, TOKEN, SECRET, PASSWORD or the like, what
-    was registered, what follows "Bearer" or "Basic", the user part of an address, and `secrets`. Values under eight
-    characters are left alone.
+    was registered, what follows "Bearer" or "Basic", the user part of an address, what has the form of a key (sk-…),
+    and `secrets`. Values under eight characters are left alone.
     """
     for value in _longest_first((*known_secrets(), *(secret.strip() for secret in secrets))):
         text = text.replace(value, HIDDEN)
-    return _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text))
+    return _KEY.sub(HIDDEN, _ADDRESS.sub(HIDDEN, _HEADER.sub(rf"\1\2{HIDDEN}", text)))
 
 
 def hide_in_addresses(value: Any) -> Any:
@@ -65,8 +77,63 @@ def register(secret: str) -> None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field or variable of this name holds a secret."""
-    return bool(_SECRET_NAME.search(name))
+    """Whether a field, header or variable of this name holds a secret, however its words are put together."""
+    joined = _WORDS.sub("_", name)
+    return bool(_SECRET_NAME.search(joined)) and not _MARKS.match(joined)
+
+
+def misplaced_key(options: Any, place: str = "options") -> str | None:
+    """Where a key stands among the options of a model, and what is wrong with it; None where none does.
+
+    The answer holds no value, so it can be printed.
+    """
+    if isinstance(options, Mapping):
+        for name, value in options.items():
+            inner = place if _KEY.search(str(name)) else f"{place}.{name}".lstrip(".")
+            found = _misplaced(str(name), value, inner)
+            if found is not None:
+                return found
+        return None
+    if isinstance(options, list | tuple):
+        return next(filter(None, (misplaced_key(one, f"{place}[{at}]") for at, one in enumerate(options))), None)
+    return f"{place} {_BELONGS}" if isinstance(options, str) and _KEY.search(options) else None
+
+
+_BELONGS = (
+    "holds a key, which is not repeated here; keys stand in the environment only: export it in a variable, and name "
+    "that variable in api_key_env, e.g. OPENAI_API_KEY"
+)
+
+
+def _misplaced(name: str, value: Any, place: str) -> str | None:
+    if name == "api_key_env":
+        return None if not isinstance(value, str) or _is_variable(value) else f"{place} {_BELONGS}"
+    if _KEY.search(name) or (is_secret_name(name) and value is not None and not isinstance(value, bool)):
+        return f"{place} {_BELONGS}"
+    if name in ("base_url", "url") and isinstance(value, str) and _has_key(value):
+        return f"{place} {_BELONGS}"
+    return misplaced_key(value, place)
+
+
+def _is_variable(name: str) -> bool:
+    """Whether it can be the name of a variable, and is not a key that was written there."""
+    if not name or name in os.environ:
+        return True
+    longest = max(name.split("_"), key=len)
+    random = len(longest) >= _RANDOM and any(map(str.isdigit, longest)) and not longest.isupper()
+    return bool(_VARIABLE.fullmatch(name)) and not _KEY.search(name) and not random
+
+
+_RANDOM = 16
+"""Characters from which on a word with digits and small letters, which no variable is called, is taken for a key."""
+
+
+def _has_key(address: str) -> bool:
+    """Whether an address holds a user, a password, or a key in its query."""
+    before, _, after = address.partition("?")
+    user = "@" in before.partition("://")[2].partition("/")[0]
+    names = [one.partition("=")[0] for one in re.split("[&;#]", after)]
+    return user or bool(_KEY.search(address)) or any(is_secret_name(one) or one in ("sig", "code") for one in names)
 
 
 def known_secrets() -> tuple[str, ...]:
@@ -75,12 +142,92 @@ def known_secrets() -> tuple[str, ...]:
     return _longest_first((*named, *_registered))
 
 
-def hide(line: bytes, secrets: Iterable[str]) -> bytes:
-    """Replace secrets in a line of JSON, however they are escaped in it."""
-    for secret in secrets:
-        for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
-            line = line.replace(form.encode("utf-8", "surrogateescape"), HIDDEN.encode())
-    return line
+def hide_text(text: str, secrets: Iterable[str] | None = None) -> str:
+    """Replace secrets in a text; None takes those that are known now."""
+    for secret in known_secrets() if secrets is None else secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def hide_values(data: Any, secrets: Sequence[str] | None = None) -> Any:
+    """Replace secrets in the texts of JSON data, and nothing else.
+
+    Keys stay, and so do numbers and what a file is read by: ids, names, hashes (`_STRUCTURE`, `_OPAQUE`). A reply whose
+    text held a secret loses its tokens, which spell it.
+
+    Args:
+        secrets: longest first; None takes those that are known now.
+    """
+    secrets = known_secrets() if secrets is None else secrets
+    return _hidden(data, secrets, free=False) if secrets else data
+
+
+def holds_secret(line: bytes, secrets: Iterable[str]) -> bool:
+    """Whether a line of JSON may hold a secret, however it is escaped in it."""
+    forms = {
+        form
+        for secret in secrets
+        for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+    }
+    return any(form.encode("utf-8", "surrogateescape") in line for form in forms)
+
+
+class HidingFormatter(logging.Formatter):
+    """Writes log lines without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format as usual, then hide."""
+        return hide_text(super().format(record))
+
+
+_STRUCTURE = frozenset(
+    {
+        *("format", "format_version", "type", "seq", "time", "created", "writer", "command", "purpose", "state"),
+        *("trajectory", "environment", "environment_version", "environment_name", "graph", "graph_name", "agents"),
+        *("name", "difficulty", "apps", "role", "flags", "space", "renderer", "screenshot", "kind", "source", "id"),
+        *("agent", "heard", "edges", "cell", "cells", "representative", "abstained", "slots", "labels", "tasks"),
+        *("prefix", "layout", "trimmed", "tokenizer", "base", "adapter", "adversary", "critic", "maker", "calls"),
+        *("hash", "sha256", "digest", "weights", "case", "occasion", "prompt", "missing", "backend", "sampler"),
+        *("rewire", "vote", "modality", "path", "library", "method", "preset", "unit", "level", "cause"),
+    }
+)
+"""Fields whose words a file is read by. They are kept where they hold a word or a list of words."""
+_OPAQUE = frozenset({"agent_names", "versions", "weights", "adapters", "base"})
+"""Fields whose objects hold nothing but such words."""
+_FREE = frozenset({"params", "info", "drawing", "extra"})
+"""Fields below which names mean nothing."""
+
+
+def _hidden(value: Any, secrets: Sequence[str], *, free: bool) -> Any:
+    if isinstance(value, str):
+        return hide_text(value, secrets)
+    if isinstance(value, Mapping):
+        found = {key: _hidden_field(key, item, secrets, free=free) for key, item in value.items()}
+        if "tokens" in found and found.get("text") != value.get("text"):
+            found |= dict.fromkeys(_SPELLING.intersection(found))
+        return found
+    if isinstance(value, list | tuple):
+        return [_hidden(item, secrets, free=free) for item in value]
+    return value
+
+
+_SPELLING = frozenset({"tokens", "tokenizer", "logprobs", "behaviour_logprobs"})
+
+
+def _hidden_field(key: Any, item: Any, secrets: Sequence[str], *, free: bool) -> Any:
+    if not free:
+        if key in _STRUCTURE and _is_words(item):
+            return item
+        if key in _OPAQUE and isinstance(item, Mapping):
+            return item
+        if key == "arguments" and isinstance(item, list | tuple):  # of an action: names and values
+            return [[name, _hidden(value, secrets, free=True)] for name, value in item]
+    return _hidden(item, secrets, free=free or key in _FREE)
+
+
+def _is_words(item: Any) -> bool:
+    """Whether it is a word, or a list of words, at any depth."""
+    return all(map(_is_words, item)) if isinstance(item, list | tuple) else not isinstance(item, Mapping)
 
 
 def _longest_first(values: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from collab.rollout import Episode
 from collab.seeds import Seeds
 from collab.splits.choose import whole
 from collab.splits.split import Split, splits_of
+from collab.trust import know_built_in
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
 
@@ -81,6 +83,22 @@ BUILT_IN: dict[Group, dict[str, str]] = {
 }
 
 
+_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
+    "environments": ("environment", ("tasks", "instance", "open", "close")),
+    "models": ("model", ("generate", "probe", "count_tokens", "close")),
+    "scorers": ("scorer", ("length", "score", "close")),
+    "critics": ("critic", ("judge",)),
+    "adversaries": ("adversary", ("propose",)),
+    "learners": ("learner", ()),
+}
+"""Per group: what its parts are called, and the methods that their class must have (`Suite`, `Model`, …)."""
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+know_built_in(target for group in BUILT_IN.values() for target in group.values())
+
+
 def kinds(group: Group) -> dict[str, str]:
     """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
     outside = {point.name: point.value for point in importlib.metadata.entry_points(group=f"collab.{group}")}
@@ -112,7 +130,7 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         MissingExtra: an optional dependency is missing.
     """
     target = _target(group, part, where)
-    make = _imported(target, where)
+    make = _imported(group, target, where)
     taken = {name: value for name, value in (given or {}).items() if name in inspect.signature(make).parameters}
     options = _options(make, leaving=taken)
     try:
@@ -132,7 +150,7 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
 
 def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
     """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
-    return _imported(_target(group, part, where), where)
+    return _imported(group, _target(group, part, where), where)
 
 
 def _target(group: Group, part: Part, where: str) -> str:
@@ -145,14 +163,27 @@ def _target(group: Group, part: Part, where: str) -> str:
     return target
 
 
-def _imported(target: str, where: str) -> Callable[..., Any]:
+def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
+    """The class of a part, which has what its group asks of it; ConfigError where it is something else."""
+    if not _TARGET.fullmatch(target):
+        raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
     module, _, name = target.partition(":")
     try:
-        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        imported = importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(f"{where}: {target} cannot be imported: {error}") from None
-    except AttributeError:
-        raise ConfigError(f"{where}: {module} has no {name!r}") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may do anything when it is imported
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{where}: {target} cannot be imported: {type(error).__name__}: {said:.200}") from None
+    if not hasattr(imported, name):
+        raise ConfigError(f"{where}: {module} has no {name!r}")
+    made: Callable[..., Any] = getattr(imported, name)
+    noun, needed = _PROTOCOLS[group]
+    if not inspect.isclass(made):
+        raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
+    lacking = [one for one in needed if not callable(getattr(made, one, None))]
+    if lacking:
+        raise ConfigError(f"{where}: {target} is no {noun}: it has no {', '.join(lacking)}")
     return made
 
 
@@ -218,7 +249,7 @@ def build_suite(config: RunConfig) -> Suite:
 def takes(part: Part, option: str, group: Group = "environments") -> bool:
     """Whether the class of a part has this parameter; False when it cannot be imported."""
     try:
-        return option in inspect.signature(_imported(_target(group, part, ""), "")).parameters
+        return option in inspect.signature(_imported(group, _target(group, part, ""), "")).parameters
     except ConfigError:
         return False
 

@@ -27,6 +27,7 @@ from collab.graphs.network import Network
 from collab.models.base import Oracle, Reply
 from collab.prompts.render import Context, Shared, prefix_text
 from collab.recorder import Recorder
+from collab.redact import hide_text
 from collab.seeds import Seeds
 from collab.types import (
     Action,
@@ -156,6 +157,12 @@ def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callab
     return ask
 
 
+def _recorded(observation: Observation) -> Observation:
+    """What a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
+    seen = {name: getattr(observation, name) for name in ("title", "url", "notice", "text")}
+    return replace(observation, **{name: text and hide_text(text) for name, text in seen.items()})
+
+
 class _Player:
     """The state of one running episode."""
 
@@ -191,7 +198,7 @@ class _Player:
     async def replay(self, done: Sequence[Step], steps: list[Step]) -> None:
         """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
         for step in done:
-            if self.observation.digest != step.observation.digest:
+            if _recorded(self.observation).digest != step.observation.digest:
                 raise EnvironmentFailure(
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
                     "the environment is not what it was when the episode began"

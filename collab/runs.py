@@ -14,13 +14,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from collab.collector import Collection, Progress, collect
-from collab.config import Budget, RunConfig, validate
+from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
@@ -28,11 +28,13 @@ from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
+from collab.redact import HIDDEN
 from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
 from collab.rollout import Admit, Episode, Stage
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
+from collab.trust import check_trusted
 from collab.types import PlannedTask, Step, Trajectory
 
 Watch = Callable[[Progress], None]
@@ -76,7 +78,7 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    config = with_prompts(config, library)
+    config = without_secrets(with_prompts(config, library))
     async with _stage_set(config) as (suite, team):
         config, capabilities = await _fitting(config, suite, team)
         manifest = _manifest(config, suite, team, capabilities)
@@ -129,12 +131,21 @@ async def resume(
 
 
 def stored_config(path: Path) -> RunConfig:
-    """The configuration that a run directory holds; RunFormatError when it cannot be read."""
-    reader = RunStore.open(path).reader()
-    try:
+    """The configuration that a run directory holds, to make something of it.
+
+    Raises:
+        RunFormatError: it cannot be read.
+        UsageError: it names parts that may not run; see `collab.trust`.
+    """
+    config = recorded_config(path)
+    check_trusted(config.model_dump(mode="json"), f"{path}/run.json")
+    return config
+
+
+def recorded_config(path: Path) -> RunConfig:
+    """The same to be looked at only, whatever it names; RunFormatError when it cannot be read."""
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
         return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
-    finally:
-        reader.close()
 
 
 def default_out(config: RunConfig) -> Path:
@@ -280,7 +291,14 @@ def _split(path: Path, suite: Suite) -> tuple[list[Trajectory], dict[str, Sequen
             return finished, {}
         broken = [one.id for one in reader.episodes() if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
-    return finished, {trajectory.id: trajectory.steps for trajectory in interrupted if trajectory.steps}
+    return finished, {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+
+
+def _is_hidden(step: Step) -> bool:
+    """Whether a secret was hidden in what a replay would do, or in what later prompts tell of the step."""
+    said = () if step.executed is None else (value for _, value in step.executed.arguments)
+    told = (*said, step.summary, *astuple(step.history))
+    return any(isinstance(text, str) and HIDDEN in text for text in told)
 
 
 async def _play(

@@ -20,7 +20,7 @@ from collab.config import Budget, RunConfig
 from collab.errors import UsageError
 from collab.library import Library
 from collab.resolve import build_suite, with_dates_of, with_prompts
-from collab.runs import RunResult, Watch, resume, start, stored_config
+from collab.runs import RunResult, Watch, recorded_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
@@ -93,7 +93,7 @@ async def _found(asked: RunConfig, library: Library, path: Path) -> SeedRun:
     config = with_prompts(asked, library)
     if is_free(path, FILE):
         return SeedRun(config=config, path=path, begun=False, over=False)
-    begun = stored_config(path)
+    begun = recorded_config(path)
     config = with_dates_of(config, begun, asked)
     recorded, wanted = begun.model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]

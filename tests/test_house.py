@@ -31,6 +31,8 @@ ORDER = (
         "background",
         "seeds",
         "redact",
+        "plain",
+        "trust",
         "library",
         "config",
         "store",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel
 
-from collab.config import AgentDefinition, GraphDefinition
+from collab.config import AgentDefinition, GraphDefinition, override
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library, check, checkpoint, parse_yaml, root
 
@@ -121,3 +126,137 @@ def test_a_built_in_checkpoint_lies_beside_its_agents_file(tmp_path: Path, monke
     (tmp_path / "agents" / "small").mkdir(parents=True)
     (tmp_path / "agents" / "small" / "config.json").write_text("{}", encoding="utf-8")
     assert checkpoint("built-in:small") == str(tmp_path / "agents" / "small")
+
+
+# ------------------------------------------------------------------------------- files that were meant to do harm
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{one}: &{one} [{', '.join([f'*{before}'] * 10)}]\n" for before, one in zip("abcdefghi", "bcdefghij", strict=True)
+)
+MERGES = "k0: &k0 {x: 1}\n" + "".join(f"k{n}: &k{n} {{<<: [{', '.join([f'*k{n - 1}'] * 10)}]}}\n" for n in range(1, 9))
+HOSTILE = {
+    "alias bomb": (BOMB, r"more than 200,000 values"),
+    "merge bomb": (MERGES, r"more than 200,000 values"),
+    "holds itself": ("slots: &a [*a]\n", r"bad\.yaml:1: .*holds itself"),
+    "holds itself as a mapping": ("slots: &a\n  b: *a\n", r"bad\.yaml:2: .*holds itself"),
+    "brackets": ("slots: " + "[" * 100_000 + "\n", r"bad\.yaml:1: .*50 levels"),
+    "braces": ("slots: " + "{a: " * 50_000 + "\n", r"bad\.yaml:1: .*50 levels"),
+    "nested keys": ("\n".join(" " * n + "k:" for n in range(1500)), r"bad\.yaml:\d+: .*50 levels"),
+    "nested dashes": ("- " * 5000, r"bad\.yaml:1: .*50 levels"),
+    "a key twice": ("slots: [a]\nslots: [b]\n", r"bad\.yaml:2: the key 'slots' stands twice"),
+    "NUL": ("slots: [a\0]\n", r"not YAML"),
+    "a list": ("- slots\n", r"dictionary|mapping"),
+    "a text": ("hello\n", r"dictionary|mapping"),
+    "a number": ("12\n", r"dictionary|mapping"),
+    "nothing but aliases": ("*a\n", r"bad\.yaml:1: not YAML: found undefined alias"),
+    "a long number": ("slots: [a]\nrounds: " + "1" * 5000, r"bad\.yaml:2: .*a number of 5000 characters"),
+    "a long hexadecimal number": (
+        "slots: [a]\nrounds: 0x" + "f" * 90_000,
+        r"bad\.yaml:2: .*a number of 90002 characters",
+    ),
+    "a long sexagesimal number": ("slots: [a]\nrounds: 1" + ":1" * 90_000, r"bad\.yaml:2: .*a number of"),
+    "a date": ("slots: [a]\nrounds: 2026-11-25\n", r"bad\.yaml:2: rounds: .*integer.*got '2026-11-25'"),
+    "an impossible date": ("slots: [a]\nrounds: 2026-13-45\n", r"bad\.yaml:2: rounds: .*integer.*got '2026-13-45'"),
+    "a date as a key": ("slots: [a]\n2026-11-25: 1\n", r"bad\.yaml:2: 2026-11-25"),
+    "a number as a key": ("slots: [a]\n12: 1\n", r"bad\.yaml"),
+    "a list as a key": ("? [a]\n: 1\n", r"bad\.yaml:1: .*a key is a plain word"),
+    "a tag": ("slots: !!python/object/apply:os.system [a]\n", r"bad\.yaml:1: .*tag '!!python"),
+    "bytes": ("description: !!binary YQ==\nslots: [a]\n", r"bad\.yaml:1: .*tag '!!binary'"),
+    "a set": ("slots: !!set {a}\n", r"bad\.yaml:1: .*tag '!!set'"),
+    "an equals sign": ("slots: =\n", r"bad\.yaml:1: slots: Input should be a valid list, got '='"),
+    "two documents": ("slots: [a]\n---\nslots: [b]\n", r"bad\.yaml:2: not YAML"),
+    "no number": ("slots: [a]\nrounds: !!int x\n", r"bad\.yaml.*not YAML"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_one_line_and_hides_no_other(tmp_path: Path, what: str) -> None:
+    text, message = HOSTILE[what]
+    write(tmp_path, "graphs", "bad", text)
+    write(tmp_path, "graphs", "good", "slots: [one]\n")
+    started = time.process_time()
+    with pytest.raises(ConfigError, match=message) as caught:
+        Library(own=tmp_path).load("graphs", "bad", GraphDefinition)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+    found = {one.name: one for one in Library(own=tmp_path).entries("graphs", GraphDefinition)}
+    assert (found["bad"].definition, found["bad"].error) == (None, str(caught.value))
+    assert found["good"].definition is not None
+    assert time.process_time() - started < 20, "bounded"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("slots: [a]\n".encode("utf-16"), r"not UTF-8 \(byte 0\)"),
+        (b"slots: [\xff]\n", r"not UTF-8 \(byte 8\)"),
+        (b"# " + b"x" * 2**22, r"longer than 2,097,152 bytes"),
+        (b"", r"slots: Field required"),
+    ],
+    ids=["utf-16", "latin-1", "huge", "empty"],
+)
+def test_bytes_that_are_no_definition(tmp_path: Path, content: bytes, message: str) -> None:
+    write(tmp_path, "graphs", "bad", "").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        Library(own=tmp_path).load("graphs", "bad", GraphDefinition)
+
+
+def test_what_people_write_with_aliases_is_read(tmp_path: Path) -> None:
+    text = "slots: [ada, ben]\nrounds: 2\nedges:\n  - &pair [ada, ben]\n"
+    assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, d: 2}\n", "here").data == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
+    assert parse_yaml("on: 2026-11-25\n", "here").data == {True: "2026-11-25"}
+    write(tmp_path, "graphs", "good", text)
+    assert Library(own=tmp_path).load("graphs", "good", GraphDefinition).rounds == 2
+
+
+def _pipe(path: Path, elsewhere: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path, elsewhere: Path) -> None:
+    path.symlink_to(elsewhere)
+
+
+def _socket(path: Path, elsewhere: Path) -> None:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
+
+
+@pytest.mark.parametrize(("make", "said"), [(_pipe, "a pipe"), (_link, "a link"), (_socket, "a socket")])
+def test_what_is_no_plain_file_is_refused_by_name_and_hides_no_other(
+    tmp_path: Path, make: Callable[[Path, Path], None], said: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere.yaml"
+    elsewhere.write_text("slots: [secret]\n")
+    own = tmp_path / "own"
+    write(own, "graphs", "good", "slots: [one]\n")
+    make(own / "graphs" / "bad.yaml", elsewhere)
+    library = Library(own=own)
+    with pytest.raises(ConfigError, match=rf"bad\.yaml: cannot be read: is {said}"):
+        library.load("graphs", "bad", GraphDefinition)
+    found = {one.name: one for one in library.entries("graphs", GraphDefinition)}
+    assert said in (found["bad"].error or "")
+    assert found["good"].definition is not None
+
+
+def test_a_linked_room_is_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "other", "graphs", "bad", "slots: [secret]\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "graphs").symlink_to(tmp_path / "other" / "graphs")
+    found = {one.name: one for one in Library(own=tmp_path / "own").entries("graphs", GraphDefinition)}
+    assert "own/graphs: cannot be read: is a link" in (found["bad"].error or "")
+    assert found["chain4"].definition is not None
+
+
+def test_a_file_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    write(tmp_path, "graphs", "good", "slots: [one]\n")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "graphs" / "good.yaml")
+    assert Library().load("graphs", str(tmp_path / "link.yaml"), GraphDefinition).slots == ["one"]
+
+
+@pytest.mark.parametrize("value", ["[" * 50_000, "&a [*a]", "0x" + "f" * 5000, "!!binary x", "2026-13-45x: ["])
+def test_a_hostile_setting_is_one_line(value: str) -> None:
+    graph = Library().load("graphs", "chain4", GraphDefinition)
+    with pytest.raises(ConfigError, match="the value is not YAML") as caught:
+        override(graph, [f"rounds={value}"])
+    assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collab.calibrating.configure import CalibrationConfig
 from collab.calibrating.workplace import Workplace, opened
-from collab.config import Budget, validate
+from collab.config import Budget, validate_recorded, without_secrets
 from collab.credit.asking import text_hash
 from collab.credit.calibration import Pass, measure, passes
 from collab.credit.calibration_picture import to_svg
@@ -77,6 +77,7 @@ async def start(
         ModelFailure: the critic's server does not answer.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
+    config = without_secrets(config)
     check_free(out, FILE, noun="calibration", resume=resume_command(out))
     async with opened(config) as place:
         with boundary(EnvironmentFailure, f"opening {place.suite.label}"):
@@ -116,7 +117,7 @@ async def resume(
     record = read_record(path)
     if record.numbers is not None:
         return CalibrationResult(path=path, record=record, progress=Progress(), stopped=None)
-    config = validate(CalibrationConfig, record.config, f"{path}/{FILE}")
+    config = validate_recorded(CalibrationConfig, record.config, f"{path}/{FILE}")
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
     async with opened(config) as place:

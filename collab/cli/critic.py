@@ -105,6 +105,7 @@ def calibrate(
     budget: BudgetText = None,
     settings: Settings = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Ask a critic about steps whose worth is known, and tell how far it can be trusted.

@@ -63,6 +63,7 @@ def evaluate(
     budget: options.BudgetText = None,
     settings: options.Settings = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     comparing: Annotated[
         tuple[Path, Path] | None,
         typer.Option(

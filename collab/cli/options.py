@@ -133,6 +133,24 @@ Force = Annotated[
 ]
 
 
+def _trust(yes: bool) -> bool:
+    from collab.trust import trust_all
+
+    trust_all(yes)
+    return yes
+
+
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run the parts that a recorded run names, even if they are neither built in nor installed: only where "
+        "you know who made it.",
+        callback=_trust,
+    ),
+]
+
+
 def library(folder: Path | None) -> Library:
     """The built-in definitions, and the user's own before them."""
     from collab.library import Library
@@ -215,6 +233,6 @@ def refuse_beside_resume(context: typer.Context, free: Collection[str], what: st
     """
     from collab.errors import UsageError
 
-    beside = said(context, [name for name in context.params if name not in free])
+    beside = said(context, [name for name in context.params if name not in {*free, "trust"}])
     if beside:
         raise UsageError(f"--resume goes on with {what} as it is; leave out {', '.join(beside)}")

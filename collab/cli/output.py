@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from collab.errors import StoreFailure
+from collab.redact import hide_text, hide_values, redact
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -36,6 +37,10 @@ def say(text: str = "") -> None:
         StoreFailure: they cannot be written (the disk is full).
         BrokenPipeError: whoever read them has gone.
     """
+    _print(hide_text(text))
+
+
+def _print(text: str) -> None:
     try:
         _write(sys.stdout, text)
     except BrokenPipeError:
@@ -47,7 +52,7 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """One line beside the result, on stderr; if nobody can be told, work goes on."""
     with contextlib.suppress(OSError):
-        _write(sys.stderr, plain(text))
+        _write(sys.stderr, plain(hide_text(text)))
 
 
 def amount(number: int, noun: str) -> str:
@@ -57,7 +62,7 @@ def amount(number: int, noun: str) -> str:
 
 def fail(text: str) -> None:
     """The one line that tells what went wrong, on stderr."""
-    note(f"error: {text}")
+    note(f"error: {redact(text)}")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -137,7 +142,8 @@ def _bold(text: str) -> str:
 
 def emit(value: object) -> None:
     """Print one JSON document on stdout."""
-    say(json.dumps(data(value), indent=2, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False))
+    said = hide_values(data(value))
+    _print(json.dumps(said, indent=2, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False))
 
 
 def data(value: Any) -> Any:

@@ -57,11 +57,11 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     from collab.config import EnvironmentDefinition
     from collab.errors import UsageError
     from collab.resolve import splits_in
-    from collab.runs import stored_config
+    from collab.runs import recorded_config
     from collab.splits.overlap import held_out, kept_by
     from collab.splits.split import named
 
-    configs = [stored_config(run) for run in runs]
+    configs = [recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
     if len(names) > 1:
         raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time")

@@ -86,7 +86,9 @@ def list_pairs(
 
 
 @app.command("show")
-def show_pair(run: Run, id: Id, *, name: OfAny = None, as_json: options.Json = False) -> None:
+def show_pair(
+    run: Run, id: Id, *, name: OfAny = None, trust: options.Trust = False, as_json: options.Json = False
+) -> None:
     """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
     from collab.credit.pairs_trajectory import Whole
 
@@ -106,6 +108,7 @@ def explain_pair(
     *,
     name: OfAny = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the whole input that both sides answer.")] = False,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""

@@ -102,6 +102,7 @@ def rebuild(
     ] = None,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Pair a recorded run anew, without a new rollout, and tell what that adds, drops and turns round.

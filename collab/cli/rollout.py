@@ -38,6 +38,7 @@ def rollout(
     budget: options.BudgetText = None,
     settings: options.Settings = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""

@@ -123,6 +123,7 @@ def resume_run(
     ],
     *,
     budget: options.BudgetText = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Go on with what was stopped or died: a run, a training, a transfer, a fine-tuning run. A budget starts anew.

@@ -118,6 +118,7 @@ def synth(
     budget: options.BudgetText = None,
     settings: Settings = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.

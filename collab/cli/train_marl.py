@@ -73,6 +73,7 @@ def train_marl(
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Train a team: play, judge every action, learn from better against worse, epoch by epoch.

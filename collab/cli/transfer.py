@@ -122,6 +122,7 @@ def transfer(
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Take a trained team to another environment, and tell what it gained there and lost at home.

@@ -22,7 +22,7 @@ from collab.credit.replies import spoken
 from collab.errors import ConfigError
 from collab.models.base import Model
 from collab.prompts.parse import read_reply, write_reply
-from collab.prompts.templates import Templates
+from collab.prompts.templates import Templates, read_texts
 from collab.types import Prompt, Sampling, Segment, Spent
 
 FOLDER = "adversary"
@@ -35,11 +35,7 @@ _ROLE = "clumsy"
 
 def read_adversary_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or cannot be read."""
-    path = folder / f"{_ROLE}.jinja"
-    try:
-        return {_ROLE: path.read_text(encoding="utf-8")}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return read_texts(folder, (_ROLE,), "an adversary needs")
 
 
 class Clumsy:

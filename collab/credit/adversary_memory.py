@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.credit.asking import prompt_hash, text_hash
 from collab.errors import CollabError, RunFormatError, UsageError
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values, known_secrets
 from collab.store import log
 from collab.store.files import writing
 from collab.store.lock import RunLock
@@ -86,8 +86,8 @@ class ProposalMemory:
         Returns:
             What will be recalled: the same, with secrets of this machine hidden.
         """
-        text = json.dumps(_ANSWERED.dump_python(answered, mode="json"), ensure_ascii=True, separators=(",", ":"))
-        line = hide(text.encode(), self._secrets)
+        content = hide_values(_ANSWERED.dump_python(answered, mode="json"), self._secrets)
+        line = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
         with writing(self.directory, _NEXT_MOVE):
             self._log.append(line + b"\n")
         kept = self._known[answered.occasion] = _ANSWERED.validate_python(json.loads(line))

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from collab.credit.calibration import Calibration
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values
 from collab.store.files import write_atomic
 from collab.store.manifest import now, versions
 from collab.store.versioned import read_versioned
@@ -76,8 +76,8 @@ def free_directory(wanted: Path) -> Path:
 def write_record(directory: Path, record: CalibrationRecord) -> None:
     """Write `calibration.json` whole; OSError when the file system refuses."""
     content = _RECORD.dump_python(record, mode="json")
-    text = json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False).encode() + b"\n"
-    write_atomic(directory / FILE, hide(text, known_secrets()))
+    text = json.dumps(hide_values(content), indent=2, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+    write_atomic(directory / FILE, text)
 
 
 def read_record(directory: Path) -> CalibrationRecord:

@@ -31,7 +31,7 @@ from collab.credit.adversary import FREE
 from collab.credit.case import Case
 from collab.credit.critic import Judgement
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
-from collab.redact import hide, known_secrets, redact
+from collab.redact import hide_values, known_secrets, redact
 from collab.store import log
 from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
@@ -230,11 +230,12 @@ class LabelWriter:
     def _begin(self, head: LabelHead) -> None:
         """Write the head of a new labelling, or make sure that an old one says the same."""
         if not (self.directory / FILE).exists():
-            text = json.dumps(_HEAD.dump_python(head, mode="json"), indent=2, ensure_ascii=True).encode() + b"\n"
+            text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json"), self._secrets), indent=2)
             with writing(self.directory, _NEXT_MOVE):
-                write_atomic(self.directory / FILE, hide(text, self._secrets))
+                write_atomic(self.directory / FILE, text.encode() + b"\n")
             return
-        old, new = _head_in(self.directory), _HEAD.validate_json(hide(_HEAD.dump_json(head), self._secrets))
+        old = _head_in(self.directory)
+        new = _HEAD.validate_python(hide_values(_HEAD.dump_python(head, mode="json"), self._secrets))
         told = {"critic": (old.critic, new.critic), "seed": (old.seed, new.seed)}
         told |= {f"option {name}": both for name, both in _differing(old.options, new.options).items()}
         for what, (before, after) in told.items():
@@ -246,9 +247,9 @@ class LabelWriter:
 
     def _append(self, kind: str, record: Record) -> None:
         content = {"type": kind, **_KINDS[kind].dump_python(record, mode="json")}
-        line = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
+        line = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":")).encode()
         with writing(self.directory, _NEXT_MOVE):
-            self._log.append(hide(line, self._secrets) + b"\n")
+            self._log.append(line + b"\n")
 
 
 _NEXT_MOVE = "label the run again: what is judged is not asked again"

@@ -29,7 +29,7 @@ from collab.credit.adversary import FREE
 from collab.credit.labels import NAME, LabelHead, Labels, check_called
 from collab.credit.pairing import Paired, Recipe
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values
 from collab.store.files import sync_directory, write_atomic, writing
 from collab.store.lock import RunLock
 from collab.store.manifest import find_manifest, now, versions
@@ -209,10 +209,10 @@ def write_pairs(
         StoreFailure: the disk is full or the rights are missing; nothing half-written counts.
     """
     find_manifest(run)
-    directory, hidden = _directory(run, name), known_secrets()
-    content = b"".join(hide(_line(pair), hidden) for pair in made.pairing.pairs)
+    directory = _directory(run, name)
+    content = b"".join(map(_line, made.pairing.pairs))
     head = _head_of(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
-    text = hide(json.dumps(_HEAD.dump_python(head, mode="json"), indent=2, ensure_ascii=True).encode(), hidden)
+    text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
     head = _HEAD.validate_json(text)
     with writing(directory, _NEXT_MOVE), _locked(run):
         if not (directory / HEAD).exists():
@@ -260,7 +260,7 @@ def _head_of(
 
 
 def _line(pair: PreferencePair) -> bytes:
-    content = _PAIR.dump_python(pair, mode="json")
+    content = hide_values(_PAIR.dump_python(pair, mode="json"))
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure
 from collab.models.layout import sha256
+from collab.redact import hide_values
 from collab.store.files import read_json, sync_directory, write_atomic, writing
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import RunLock
@@ -199,8 +200,8 @@ def saving(what: Path, next_move: str) -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file at once."""
-    write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+    """Write a JSON file at once, secrets hidden."""
+    write_atomic(path, (json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collab.config import Budget, RunConfig, validate
+from collab.config import Budget, RunConfig, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
@@ -78,6 +78,7 @@ async def start(
             not open; nothing was started.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
+    config = without_secrets(config)
     check_installed()
     check_device(device)
     check_processes(config.method.processes, device, config.method.parallelism)
@@ -128,9 +129,9 @@ async def resume(
     check_installed()
     folder = MarlFolder(path)
     head = folder.read()
+    config = validate_recorded(MarlConfig, head.get("config", {}), str(folder.file))
     grant = granted(head, str(folder.file), budget=budget, device=device)
     check_device(grant.device)
-    config = validate(MarlConfig, head["config"], str(folder.file))
     check_processes(config.method.processes, grant.device, config.method.parallelism)
     _check_base(path, config, head["base"])
     if budget is not None and "summary" not in head:
@@ -183,7 +184,7 @@ def changed_prompt(run: RunConfig, library: Library) -> str | None:
 async def _run(
     config: MarlConfig, folder: MarlFolder, grant: Grant, watch: Watch, stop: asyncio.Event | None
 ) -> MarlResult:
-    library = Library(own=None if config.library is None else Path(config.library))
+    library = Library.recorded(config.library)
     _check_prompts(config, folder, library)
     loop = Loop(
         config=config,

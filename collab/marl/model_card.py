@@ -15,12 +15,13 @@ import yaml
 import collab
 from collab.errors import ConfigError, UnknownName
 from collab.learn.export import Source
-from collab.library import BUILT_IN, checkpoint
+from collab.library import BUILT_IN, LARGEST, checkpoint, load_yaml
 from collab.marl.config import MarlConfig, Method
 from collab.marl.layout import MarlFolder
 from collab.marl.policy import first_policy
 from collab.marl.summary import Record, Success, records_until
 from collab.models.vllm import largest_rank
+from collab.plain import read_plain
 
 UNKNOWN = "unknown"
 
@@ -145,12 +146,11 @@ def licence_of(path: str) -> str | None:
         card = Path(checkpoint(path)) / "README.md"
     except UnknownName:
         return None
-    if not card.is_file():
-        return None
-    _, opened, rest = card.read_text(encoding="utf-8", errors="replace").partition("---\n")
     try:
-        front = yaml.safe_load(rest.partition("\n---")[0]) if opened else None
-    except yaml.YAMLError:
+        text = read_plain(card, limit=LARGEST, follow=True).decode("utf-8", "replace")
+        _, opened, rest = text.partition("---\n")
+        front = load_yaml(rest.partition("\n---")[0])[0] if opened else None
+    except (OSError, yaml.YAMLError):
         return None
     found = front.get("license") if isinstance(front, dict) else None
     return None if found in (None, UNKNOWN) else str(found)

@@ -24,6 +24,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
 from collab.models.chat import ChatTokenizer
+from collab.trust import check_trusted
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 _PER_SLOT = re.compile(r"[^/=@,]+=")
@@ -172,13 +173,15 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
         RunFormatError: there is no training in that directory.
         GraphError: the graph's agents are not those that were trained.
         UnknownName: that epoch is not over.
-        UsageError: there is no best epoch yet, or none is over.
+        UsageError: there is no best epoch yet, or none is over; or it names parts that may not run.
     """
     folder = MarlFolder(name.run)
     head, config = read_training(folder)
     check_slots(config, slots, str(name.run))
     policy = policy_after(folder, config, epoch_of(name, folder, config, head))
-    return dict(playing(config.run, policy, config.method.determinism).agents)
+    agents = dict(playing(config.run, policy, config.method.determinism).agents)
+    check_trusted({slot: agent.model_dump(mode="json") for slot, agent in agents.items()}, str(folder.file))
+    return agents
 
 
 def epoch_of(name: PolicyName, folder: MarlFolder, config: MarlConfig, head: Mapping[str, Any]) -> int:

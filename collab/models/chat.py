@@ -30,6 +30,7 @@ import jinja2
 
 from collab.errors import ConfigError, MissingExtra
 from collab.models.inner_text import InnerText
+from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
 from collab.types import Prompt, Segment
 
 _NO_THOUGHT: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
@@ -239,6 +240,8 @@ class ChatTokenizer:
         self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
     ) -> str:
         variables = {"strftime_now": self._noon.strftime, **self._template, **(over or {})}
+        told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
+        _check_template(self._tokenizer.get_chat_template(), told | variables)
         text: str = self._tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=opening, **variables
         )
@@ -319,6 +322,27 @@ def tells_date(path: str) -> bool:
             return False
         files = [Path(file) for file in found if isinstance(file, str)]
     return any(b"strftime_now" in file.read_bytes() for file in files if file.is_file())
+
+
+def _check_template(template: str, told: dict[str, Any]) -> None:
+    """Fill a chat template in within bounds, before transformers does it without; jinja2.TemplateError where it fails.
+
+    A checkpoint may come from anywhere, and the sandbox of transformers ends no loop.
+    """
+    try:
+        render(_bounded(template), **told)
+    except jinja2.TemplateError:
+        raise
+    except WRONG as error:
+        raise jinja2.TemplateRuntimeError(one_line(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _bounded(template: str) -> jinja2.Template:
+    """The template where the same filters and tags mean the same as in transformers."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    return Sandbox.like(_compile_jinja_template("").environment).from_string(template)
 
 
 def _content(text: str, pictures: int) -> str | list[dict[str, str]]:

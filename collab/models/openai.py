@@ -28,7 +28,7 @@ from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cac
 from collab.models.probe import Findings, probe_server
 from collab.models.retry import ServerRefusal
 from collab.models.transport import Begun, Transport, check_address, find_key, unheard
-from collab.redact import is_secret_name
+from collab.redact import misplaced_key
 from collab.types import PolicyRef
 
 Answer = TypeVar("Answer", bound=Counted)
@@ -90,9 +90,9 @@ class OpenAIModel:
                 f"retries {retries} (from 0), version {version} (from 0)"
             )
         check_address(base_url)
-        written = [name for name in (extra or {}) if is_secret_name(name) or name.lower() == "authorization"]
-        if written:
-            raise ConfigError(f"openai: extra holds {written[0]!r}; keys stand in the environment only (api_key_env)")
+        written = misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
+        if written is not None:
+            raise ConfigError(written)
         self.policy = PolicyRef(base=model, adapter=adapter, version=version)
         self.meter = Meter()
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep

@@ -27,10 +27,11 @@ from collab.credit.adversary_mixture import MixtureAdversary
 from collab.credit.pair_store import PairHead
 from collab.critics import REACHING
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import Library
+from collab.library import Library, load_yaml
 from collab.models.base import Model
 from collab.preferences.allowance import check_counted
 from collab.resolve import build, kinds, refuse_critic
+from collab.trust import check_trusted, vouch
 
 ASKS_A_MODEL: Final = "llm"
 """The kind that needs a model beside its options."""
@@ -135,7 +136,9 @@ def deciding(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def adversary_named(library: Library, text: str) -> AdversaryChoice:
     """The adversary that a text of the command line stands for; see `adversary_asked` for the errors."""
-    return adversary_asked(library, validate(Asked, _written_out(text), f"adversary {text!r}"))
+    data = _written_out(text)
+    vouch(data)
+    return adversary_asked(library, validate(Asked, data, f"adversary {text!r}"))
 
 
 def adversary_asked(library: Library, asked: Asked) -> AdversaryChoice:
@@ -177,10 +180,11 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
     """The adversary that stored pairs were made with; `sampler` where they needed none.
 
     Raises:
-        UsageError: they do not say how to make it again.
+        UsageError: they do not say how to make it again, or name parts that may not run.
     """
     if head.adversary is None:
         return AdversaryChoice(part=Part(kind=SAMPLER))
+    check_trusted(head.adversary_options or {}, "the earlier pairs")
     try:
         return choice_told(head.adversary_options or {"kind": head.adversary.rpartition("-")[0]})
     except (ConfigError, TypeError, ValueError, LookupError):
@@ -251,7 +255,7 @@ def _written_out(text: str) -> dict[str, Any]:
 
 def _mapping(text: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        found, _ = load_yaml(text)
     except yaml.YAMLError:
         found = None
     if not isinstance(found, dict):

@@ -22,6 +22,7 @@ from collab.library import Library
 from collab.preferences.allowance import check_counted
 from collab.preferences.same_critic import WEIGHTS, definition_of, head_now, other_than
 from collab.resolve import kinds
+from collab.trust import check_trusted, vouch
 
 NEEDS_OPTIONS = frozenset({"llm", "model"})
 """Kinds of critics that a bare name cannot stand for: they need to be told which model."""
@@ -77,6 +78,7 @@ def critic_named(library: Library, name: str, run: Path, seed: int, labels: str 
             )
         return labelled(run, name)
     if bare:
+        vouch({"kind": name})
         definition, texts = CriticDefinition(kind=name), dict[str, str]()
         told: dict[str, Any] = {"kind": name, "options": {}}
     else:
@@ -151,6 +153,7 @@ async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> 
             f"labels {choice.labels!r}: nothing is judged yet, and they do not tell how {choice.definition.kind} is "
             "asked; go on with what made them, or name another critic: --critic NAME"
         )
+    check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
     bench = Bench.of(choice.name, choice.definition, choice.texts)
     try:
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}

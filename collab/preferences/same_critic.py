@@ -20,7 +20,7 @@ from collab.credit.labels import LabelHead
 from collab.critics import MODEL, CriticDefinition, deciding
 from collab.library import checkpoint
 from collab.models.layout import played_digest
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values
 from collab.resolve import class_of
 
 WEIGHTS = "weights"
@@ -78,7 +78,7 @@ def _deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
     told = deciding(definition_of(name, head), placeless=placeless)
     whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
     whole[WEIGHTS] = head.options.get(WEIGHTS)
-    stored: dict[str, Any] = json.loads(hide(json.dumps(whole, default=str).encode(), known_secrets()))
+    stored: dict[str, Any] = hide_values(json.loads(json.dumps(whole, default=str)))
     return stored
 
 

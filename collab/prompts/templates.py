@@ -9,12 +9,15 @@ An undefined name is an error, and every mistake names the template.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import jinja2
 
 from collab.errors import ConfigError
+from collab.library import read_text, root
+from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
 
 
 def read_texts(folder: Path, names: Iterable[str], needs: str) -> dict[str, str]:
@@ -27,13 +30,11 @@ def read_texts(folder: Path, names: Iterable[str], needs: str) -> dict[str, str]
         ConfigError: a template is missing or unreadable.
     """
     names = tuple(names)
-    missing = [name for name in names if not (folder / f"{name}.jinja").is_file()]
+    missing = [name for name in names if not os.path.lexists(folder / f"{name}.jinja")]
     if missing:
         raise ConfigError(f"{folder}: {needs} {', '.join(f'{name}.jinja' for name in missing)}")
-    try:
-        return {name: (folder / f"{name}.jinja").read_text(encoding="utf-8") for name in names}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}: cannot be read: {error}") from None
+    within = None if folder.is_relative_to(root()) else folder.parent
+    return {name: read_text(folder / f"{name}.jinja", within=within) for name in names}
 
 
 class Templates:
@@ -53,7 +54,7 @@ class Templates:
         missing = [name for name in names if name not in texts]
         if missing:
             raise ConfigError(f"prompts/{folder}: {', '.join(f'{name}.jinja' for name in missing)} missing")
-        environment = jinja2.Environment(
+        environment = Sandbox(
             loader=jinja2.DictLoader({f"{name}.jinja": text for name, text in texts.items()}),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
@@ -65,13 +66,17 @@ class Templates:
             self._templates = {name: environment.get_template(f"{name}.jinja") for name in names}
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"prompts/{folder}/{error.name}:{error.lineno}: {error.message}") from None
+        except (SyntaxError, RecursionError, MemoryError) as error:  # of what Jinja makes of it
+            raise ConfigError(f"prompts/{folder}: a template cannot be used: {one_line(error)}") from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._templates
 
     def render(self, name: str, **values: object) -> str:
-        """Fill one in; ConfigError when it asks for something that it is not told."""
+        """Fill one in; ConfigError when it asks for something that it is not told, or for more than `Sandbox` gives."""
         try:
-            return self._templates[name].render(**values)
+            return render(self._templates[name], **values)
         except jinja2.UndefinedError as error:
             raise ConfigError(f"prompts/{self._folder}/{name}.jinja: {error.message}") from None
+        except WRONG as error:
+            raise ConfigError(f"prompts/{self._folder}/{name}.jinja: cannot be filled in: {one_line(error)}") from None

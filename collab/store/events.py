@@ -12,8 +12,8 @@ escapes and survive.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
@@ -21,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from collab.errors import StoreFailure
+from collab.redact import hide_values, holds_secret
 from collab.store.manifest import FORMAT_VERSION, Manifest, check_version, is_version, now
 from collab.types import EpisodeError, Label, Observation, Outcome, Spent, Step, Task
 
@@ -213,6 +214,21 @@ def encode(record: Record) -> bytes:
     head = _dumps({name: getattr(record, name) for name in _HEAD})
     body = _body(record.event, record.type)
     return head[:-1] + (b"," if len(body) > 2 else b"") + body[1:] + b"\n"
+
+
+def without_secrets(record: Record, secrets: Sequence[str]) -> tuple[Record, bytes]:
+    """The record with secrets hidden in its texts, and its line: what is written is what is indexed.
+
+    Raises:
+        StoreFailure: as `encode`.
+    """
+    line = encode(record)
+    if record.event is None or not holds_secret(line, secrets):
+        return record, line
+    adapter = _adapter(record.type)
+    data = hide_values(adapter.dump_python(record.event), secrets)
+    hidden = replace(record, event=adapter.validate_python(data))
+    return hidden, encode(hidden)
 
 
 def decode(line: bytes) -> Record:

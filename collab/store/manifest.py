@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import collab
 from collab.errors import RunFormatError
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values
 from collab.seeds import Seeds
 from collab.store.files import write_atomic
 from collab.store.log import segments
@@ -101,8 +101,8 @@ _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write `run.json` atomically; OSError when the file system refuses."""
     content = {"format_version": FORMAT_VERSION, **_MANIFEST.dump_python(manifest, mode="json")}
-    text = json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n"
-    write_atomic(directory / FILE, hide(text, known_secrets()))
+    text = json.dumps(hide_values(content), indent=2, ensure_ascii=True).encode() + b"\n"
+    write_atomic(directory / FILE, text)
 
 
 def _next_move(directory: Path) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from collab.errors import StoreFailure
-from collab.redact import hide, known_secrets
+from collab.redact import known_secrets
 from collab.store import index as indexing
 from collab.store.blobs import BlobWriter
 from collab.store.events import (
@@ -39,7 +39,7 @@ from collab.store.events import (
     SpentRecorded,
     StepRecorded,
     TextRecorded,
-    encode,
+    without_secrets,
 )
 from collab.store.files import writing
 from collab.store.index import Index
@@ -254,7 +254,7 @@ class RunWriter:
         if not self._open:
             raise ValueError(f"{self.directory}: this writer is closed")
         record = Record.of(event, seq=self._seq, writer=self._log.writer)
-        line = hide(encode(record), self._secrets)
+        record, line = without_secrets(record, self._secrets)
         with writing(self.directory):
             place = self._log.append(line)
         self._seq += 1

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.redact import hide, known_secrets
+from collab.redact import hide_values, known_secrets
 from collab.store import log, run_dir
 from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
@@ -111,8 +111,8 @@ def create(directory: Path, head: Head) -> None:
 
 def write_head(directory: Path, head: Head) -> None:
     """Write `synth.json` whole; OSError when the file system refuses."""
-    text = json.dumps(_HEAD.dump_python(head, mode="json"), indent=2, ensure_ascii=True).encode() + b"\n"
-    write_atomic(directory / FILE, hide(text, known_secrets()))
+    content = hide_values(_HEAD.dump_python(head, mode="json"))
+    write_atomic(directory / FILE, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
 
 
 def read_head(directory: Path) -> Head:
@@ -176,9 +176,9 @@ class Journal:
     def record(self, record: Done | Said) -> None:
         """Append one record: when this returns, no death of this process loses it."""
         content = _RECORDS[type(record)].dump_python(record, mode="json")
-        text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+        text = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":"))
         with writing(self.directory, self._next_move):
-            self._log.append(hide(text.encode(), self._secrets) + b"\n")
+            self._log.append(text.encode() + b"\n")
 
     def close(self) -> None:
         """Bring everything to the disk and let others write."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.collector import Progress as Calls
-from collab.config import Budget, validate
+from collab.config import Budget, validate_recorded, without_secrets
 from collab.errors import RunFormatError, UsageError
 from collab.splits.split import TRAIN
 from collab.synth.finish import finish, finished
@@ -48,6 +48,7 @@ async def start(
         OverlapError: a row holds what is kept for evaluation; no table is written.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
+    config = without_secrets(config)
     _check_budget(config)
     check_free(out)
     ledger = Ledger(Progress(calls=Calls(planned=len(units_of(config)))))
@@ -82,7 +83,7 @@ async def resume(
         UsageError: another process is writing it.
     """
     head = read_head(path)
-    config = validate(SynthConfig, head.config, f"{path}/synth.json")
+    config = validate_recorded(SynthConfig, head.config, f"{path}/synth.json")
     changes: Mapping[str, Any] = {"budget": budget, "concurrency": concurrency}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     _check_budget(config)

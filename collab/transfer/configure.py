@@ -21,6 +21,7 @@ from collab.resolve import with_prompts
 from collab.splits.choose import whole
 from collab.splits.split import EVALUATION_SEEDS, TRAIN
 from collab.transfer.config import TransferConfig, Wish
+from collab.trust import check_trusted
 
 _ELSEWHERE = {
     "seed": "say it with --seeds",
@@ -93,11 +94,12 @@ def _source(wish: Wish) -> Source | None:
         return None
     folder = MarlFolder(name.run)
     head, config = read_training(folder)
+    check_trusted(head["config"], str(folder.file))
     if wish.base is None and base_digests(config) != head["base"]:
         raise RunFormatError(
             f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
         )
-    return Source(name=name, config=config, library=Library(own=Path(config.library) if config.library else None))
+    return Source(name=name, config=config, library=Library.recorded(config.library))
 
 
 def _base(wish: Wish, source: Source | None) -> str:

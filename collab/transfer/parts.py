@@ -180,4 +180,4 @@ def untrained(folder: TransferFolder, epochs: int) -> list[str]:
 
 def library_of(own: str | None) -> Library:
     """Where definitions are looked up; None for the built-in ones alone."""
-    return Library(own=None if own is None else Path(own))
+    return Library.recorded(own)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collab
-from collab.config import AgentDefinition, Budget, validate
+from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed
@@ -62,6 +62,7 @@ async def start(
         ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nor was anything.
         RunError: something failed while working; what is there stays, and `resume` goes on.
     """
+    config = without_secrets(config)
     check_device(device)
     if config.training is not None:
         check_installed()
@@ -136,7 +137,7 @@ async def _check(config: TransferConfig, budget: Budget) -> list[str]:
 
 def stored_config(folder: TransferFolder) -> TransferConfig:
     """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
-    return validate(TransferConfig, folder.head.read()["config"], str(folder.file))
+    return validate_recorded(TransferConfig, folder.head.read()["config"], str(folder.file))
 
 
 def weights_of(config: TransferConfig) -> dict[str, str]:

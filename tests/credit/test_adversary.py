@@ -239,7 +239,7 @@ def test_a_model_that_looks_at_solutions_is_no_adversary() -> None:
 
 
 def test_a_role_that_cannot_be_used_says_where(phone, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ConfigError, match=r"clumsy.jinja: cannot be read"):
+    with pytest.raises(ConfigError, match=r"an adversary needs clumsy.jinja"):
         read_adversary_prompts(tmp_path)
     with pytest.raises(ConfigError, match=r"prompts/adversary: clumsy.jinja missing"):
         LanguageAdversary(model=ScriptedModel(replies=[WRONG]), texts={})

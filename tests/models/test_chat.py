@@ -110,6 +110,49 @@ def test_templates_that_cannot_be_used(checkpoint: Path, tmp_path: Path, templat
         with_template(checkpoint, tmp_path / "bad", template)
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(10**9) %}x{% endfor %}{{ messages[-1].content }}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{{ messages[-1].content }}",
+        '{{ "a" * 10**9 }}{{ messages[-1].content }}',
+        '{{ "a"|center(10**9) }}{{ messages[-1].content }}',
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}{{ messages[-1].content }}",
+        "{{ strftime_now('%999999999Y') }}{{ messages[-1].content }}",
+    ],
+)
+def test_a_hostile_template_runs_no_code_and_ends(checkpoint: Path, tmp_path: Path, template: str) -> None:
+    with pytest.raises(ConfigError, match="chat template cannot be used") as caught:
+        with_template(checkpoint, tmp_path / "bad", template)
+    assert "\n" not in str(caught.value)
+
+
+USUAL = """{{- bos_token or '' }}
+{%- macro content(one) -%}
+{%- if one.content is string -%}{{ one.content }}{%- else -%}{%- for part in one['content'] -%}
+{{ part['text'] if part['type'] == 'text' else '<image>' }}{%- endfor -%}{%- endif -%}
+{%- endmacro -%}
+{%- set ns = namespace(last=messages|length - 1, tools=none) %}
+{%- if tools %}{{ tools|tojson(indent=4) }}{% endif %}
+{%- if messages[0]['role'] == 'system' %}{% set system = messages[0].content|trim %}{% set rest = messages[1:] %}
+{%- else %}{% set system = 'Today is ' + strftime_now('%d %b %Y') %}{% set rest = messages %}{% endif %}
+{{- '<|im_start|>system\n' ~ system.split('</think>')[-1].lstrip('\n') ~ '<|im_end|>\n' }}
+{%- for message in rest[::-1] %}{% if loop.index0 > 99 %}{% break %}{% endif %}{% endfor %}
+{%- for message in rest %}
+{%- if message.role == 'assistant' %}{% generation %}{{ content(message) }}{% endgeneration %}
+{%- else %}{{ '<|im_start|>' + message['role'] + '\n' + content(message) + '<|im_end|>\n' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt is defined and add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def test_what_chat_templates_usually_do_is_allowed(checkpoint: Path, tmp_path: Path) -> None:
+    chat = with_template(checkpoint, tmp_path / "usual", USUAL)
+    assert chat.decode(chat.prompt_ids(Prompt(system="Rules.", shared="Hi.", segments=())).ids) == (
+        "<|im_start|>system\nRules.<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
 def test_the_end_of_a_turn_is_read_from_the_template(checkpoint: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(checkpoint, tmp_path / "model")
     config = json.loads((folder / "tokenizer_config.json").read_text())

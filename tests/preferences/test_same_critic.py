@@ -95,9 +95,9 @@ def test_labels_that_do_not_tell_how_they_were_made_are_of_their_critic_alone() 
 
 
 def test_a_secret_is_compared_as_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collab.redact import hide, known_secrets
+    from collab.redact import hide_text
 
-    monkeypatch.setenv("JUDGE_API_KEY", "sk-abcdefgh12345678")
-    secret, hidden = "sk-abcdefgh12345678", hide(b"sk-abcdefgh12345678", known_secrets()).decode()
+    monkeypatch.setenv("JUDGE_API_KEY", "org-abcdefgh12345678")
+    secret, hidden = "org-abcdefgh12345678", hide_text("org-abcdefgh12345678")
     assert hidden != secret
     assert difference(told(asking(organization=hidden)), asking(organization=secret)) is None

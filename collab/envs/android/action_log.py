@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collab.redact import HidingFormatter
+
 _ROOM = "collab.envs.android"
 
 
@@ -17,7 +19,7 @@ def logging_to(path: Path) -> Iterator[None]:
     The file is made with the first line. Of several blocks at once each gets all lines; a line names its device.
     """
     logger, handler = logging.getLogger(_ROOM), logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(message)s"))
     handler.setLevel(logging.INFO)
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > logging.INFO:

@@ -1,0 +1,113 @@
+"""Which parts of others may run: importing a module is running it, and so is starting a program.
+
+    vouch(document)                       # a definition of the user's own: what it names may run
+    check_trusted(head, "runs/first")     # a recorded one: what it names must be vouched for, or --trust be given
+
+Built-in kinds and entry points of installed packages always may. What else a recorded run, training, labelling or
+set of pairs names came with it, perhaps from somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from collab.errors import UsageError
+
+_PROGRAMS = ("adb_path", "browser", "executable_path", "package", "python")
+"""Options of environments that name a program, or a folder that is imported."""
+_SHOWN = 5
+"""Parts that a message names."""
+
+_built_in: set[str] = set()
+"""Classes that come with the package, as module:Class."""
+_vouched: set[str] = set()
+"""Parts that definitions of the user's own named; only ever grows."""
+_trusting: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+def know_built_in(targets: Iterable[str]) -> None:
+    """Take in the classes, as module:Class, that come with the package."""
+    _built_in.update(targets)
+
+
+def trust_all(yes: bool) -> None:
+    """Let every part run, or again only those that are vouched for."""
+    _trusting.set(yes)
+
+
+@contextlib.contextmanager
+def trusting() -> Iterator[None]:
+    """Let every part run within the block."""
+    token = _trusting.set(True)
+    try:
+        yield
+    finally:
+        _trusting.reset(token)
+
+
+def vouch(data: Any, before: Any = None) -> None:
+    """Let the parts run that a definition of the user's own names.
+
+    Args:
+        before: the same definition before the user changed it; what it named is not vouched for.
+    """
+    _vouched.update(set(foreign_parts(data)) - set(foreign_parts(before)))
+
+
+def check_trusted(data: Any, where: str) -> None:
+    """Check that all parts a recorded definition names may run.
+
+    Args:
+        data: JSON values, as they were recorded.
+        where: the definition was recorded, for the message.
+
+    Raises:
+        UsageError: some may not; it names them.
+    """
+    if _trusting.get():
+        return
+    foreign = sorted(set(foreign_parts(data)) - _vouched)
+    if foreign:
+        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+        raise UsageError(
+            f"{where}: runs parts that are neither built in nor installed as entry points: "
+            f"{', '.join(part[:200] for part in foreign[:_SHOWN])}{more}; if you know who made it, give --trust"
+        )
+
+
+def foreign_parts(data: Any) -> Iterator[str]:
+    """What a definition names that is neither built in nor an entry point: classes, apps and programs, in words."""
+    if isinstance(data, Mapping):
+        if isinstance(data.get("kind"), str):
+            yield from _of_part(data["kind"], data.get("options"))
+        chosen, backends = data.get("backend"), data.get("backends")
+        if isinstance(backends, Mapping) and chosen in backends:  # the others are never made
+            yield from foreign_parts(backends[chosen])
+            data = {name: value for name, value in data.items() if name != "backends"}
+        for value in data.values():
+            yield from foreign_parts(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from foreign_parts(value)
+
+
+def _of_part(kind: str, options: Any) -> Iterator[str]:
+    if ":" in kind and kind not in _built_in and kind not in _installed():
+        yield kind
+    if not isinstance(options, Mapping):
+        return
+    apps = options.get("apps")
+    if isinstance(apps, list | tuple):
+        yield from (f"app {app}" for app in apps if isinstance(app, str) and kind == "simphone")
+    yield from (f"{name} {options[name]}" for name in _PROGRAMS if isinstance(options.get(name), str))
+
+
+def _installed() -> set[str]:
+    """Classes that installed packages declare as entry points, as module:Class."""
+    points = importlib.metadata.entry_points()
+    own = [group for group in points.groups if group.startswith("collab.")]
+    return {point.value for group in own for point in points.select(group=group)}
