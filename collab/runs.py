@@ -28,7 +28,16 @@ from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
-from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
+from collab.resolve import (
+    Team,
+    build_suite,
+    build_team,
+    check_sees,
+    order_tasks,
+    plan_episodes,
+    task_names,
+    with_prompts,
+)
 from collab.rollout import Admit, Episode, Stage
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -163,7 +172,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
+    tasks = order_tasks(suite, config.tasks, task_names(suite, config.tasks), config.seed)
+    config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
     _check_sight(config, suite)
     capabilities = await team.probe()

@@ -72,7 +72,8 @@ def epoch_lines(record: Record) -> list[str]:
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
         *_heat(record),
-        *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
+        *([] if record.played is None else [f"played   {_success(record.played)}, {amount(record.steps, 'step')}"]),
+        *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
         *_rewards(record),
         *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
         *(line for name, one in record.trained.items() for line in _trained(name, one)),

@@ -149,6 +149,8 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     wish = Wish(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
     options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    if config.episodes:
+        options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
         note(f"left out, because nobody knows their solution: {len(config.unsolved)} tasks ({first} …)")

@@ -68,7 +68,7 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     heat = heat_of(method, policy, first_policy(loop.config.run, method))
     run = await rollout_config(loop.config, number, policy, dag, heat)
     played, rollout = await _play(loop, run, folder)
-    loop.progress.tell(heat=heat, **of_play(played, rollout))
+    loop.progress.tell(heat=heat, **of_play(run, played, rollout))
     labels = await judged(loop, run, folder, played)
     loop.progress.tell(**of_judging(labels, run, threshold))
     pairs = await compared(loop, run, folder.rollout, played, labels)
