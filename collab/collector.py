@@ -26,6 +26,7 @@ from collab.models.base import Reply
 from collab.recorder import Recorder
 from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
+from collab.workload import Workload
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
@@ -70,6 +71,8 @@ class Progress:
     """Calls that tell how long they stood in line and were worked on."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    workload: Workload = field(default_factory=Workload)
+    """The episodes that this process plays, by their step budgets."""
 
     @property
     def tokens(self) -> int:
@@ -111,12 +114,14 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the episodes that this process has done, or from its steps; None before the first."""
-        if self.wanted_steps is not None:
-            missing = max(0, self.wanted_steps - self.steps_before - self.steps)
-            return self.seconds / self.steps * missing if self.steps else None
-        done = self.done - self.before
-        return self.seconds / done * (self.planned - self.done) if done else None
+        """Estimate from steps and step budgets; None before the first step.
+
+        None also where the wanted steps are made, and episodes that were begun meanwhile are still played.
+        """
+        if self.wanted_steps is None:
+            return self.workload.seconds_left()
+        missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.seconds_per_step()
+        return None if pace is None or missing <= 0 else pace * missing
 
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""
@@ -197,6 +202,9 @@ async def collect(
         progress=progress or Progress(planned=len(plan)),
         admit=admit,
     )
+    budgets = {info.name: stage.limits.max_steps or info.max_steps for info in stage.suite.tasks()}
+    for episode in plan:
+        collector.progress.workload.plan(episode.id, budgets.get(episode.task, 1))
     workers = min(concurrency, len(plan))
     if isinstance(stage.suite, Bounded):
         workers = min(workers, stage.suite.most_environments)
@@ -266,14 +274,16 @@ class _Collector:
             return await self.stage.suite.open()
 
     async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        done = self.unfinished.get(episode.id, ())
+        self.progress.workload.begin(episode.id, len(done))
         return await play(
             environment,
             self.network_of(episode),
             episode,
             self.stage,
             self.recorder,
-            done=self.unfinished.get(episode.id, ()),
-            watch=self._count_step,
+            done=done,
+            watch=lambda step: self._count_step(episode),
             spent=self._count_reply,
             admit=self.admit,
         )
@@ -295,8 +305,9 @@ class _Collector:
         self.recorder.end(trajectory)
         return trajectory
 
-    def _count_step(self, step: Step) -> None:
+    def _count_step(self, episode: Episode) -> None:
         self.progress.steps += 1
+        self.progress.workload.count(episode.id)
 
     def _count_reply(self, reply: Reply) -> None:
         self.progress.count_reply(reply)
@@ -305,6 +316,7 @@ class _Collector:
     def _count(self, trajectory: Trajectory) -> None:
         self.over.append(trajectory)
         self.progress.count_episode(trajectory)
+        self.progress.workload.end(trajectory.id)
         self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
         if trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
             self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")

@@ -201,7 +201,7 @@ def describe(progress: Progress) -> str:
     if calls.cost_usd:
         parts.append(f"{calls.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
-        parts.append(f"{clock(calls.seconds_left)} left")
+        parts.append(f"about {clock(calls.seconds_left)} left")
     return " | ".join(parts)
 
 

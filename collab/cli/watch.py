@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import typer
 
-from collab.cli.output import note
+from collab.cli.output import amount, note
 from collab.errors import RunError
 
 if TYPE_CHECKING:
@@ -224,16 +224,17 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes or steps, success so far, calls, tokens, calls per second, time left.
+    """One line: episodes or steps, how many episodes were solved, calls, tokens, calls per second, time left.
 
+    Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
-    parts = [f"{progress.done}/{progress.planned} episodes"]
+    solved = f" over, {progress.succeeded} solved" if progress.done else ""
+    parts = [f"{progress.done}/{progress.planned} episodes{solved}"]
     if progress.wanted_steps is not None:
-        played = progress.steps_before + progress.steps
-        parts = [f"{played}/{progress.wanted_steps} steps", f"{progress.done} episodes"]
-    if progress.done:
-        parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
+        played = min(progress.steps_before + progress.steps, progress.wanted_steps)
+        ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
+        parts = [f"{played}/{progress.wanted_steps} steps{ending}", f"{amount(progress.done, 'episode')}{solved}"]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
     parts.append(f"{short(progress.calls)} calls, {short(progress.tokens)} tokens, {progress.calls_per_s:.1f} calls/s")
@@ -248,7 +249,7 @@ def describe(progress: Progress) -> str:
     if progress.cost_usd:
         parts.append(f"{progress.cost_usd:.2f} USD")
     if progress.seconds_left is not None:
-        parts.append(f"{clock(progress.seconds_left)} left")
+        parts.append(f"about {clock(progress.seconds_left)} left")
     return " | ".join(parts)
 
 
