@@ -30,6 +30,7 @@ from collab.workload import Workload
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
+NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 USED_UP = "budget used up"
 """Begins what is said where a limit ends something."""
 
@@ -71,6 +72,8 @@ class Progress:
     """Calls that tell how long they stood in line and were worked on."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    earlier: Spent = NOTHING
+    """What earlier processes spent on the same run; the counts above are of this one."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
 
@@ -87,6 +90,16 @@ class Progress:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             cost_usd=self.cost_usd,
+        )
+
+    @property
+    def spent_in_all(self) -> Spent:
+        """The same with what earlier processes spent."""
+        return Spent(
+            calls=self.earlier.calls + self.calls,
+            prompt_tokens=self.earlier.prompt_tokens + self.prompt_tokens,
+            completion_tokens=self.earlier.completion_tokens + self.completion_tokens,
+            cost_usd=self.earlier.cost_usd + self.cost_usd,
         )
 
     @property
@@ -148,10 +161,13 @@ class Progress:
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
+        usd, tokens = self.earlier.cost_usd, self.earlier.prompt_tokens + self.earlier.completion_tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
-            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
+            before = f", {usd:.4f} USD before that" if usd else ""
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
         if budget.tokens is not None and self.tokens >= budget.tokens:
-            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens"
+            before = f", {tokens} tokens before that" if tokens else ""
+            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens{before}"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
             return f"{USED_UP}: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
         return None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options, rows
+from collab.cli.output import amount, emit, note, say
 from collab.cli.output import data as as_data
-from collab.cli.output import emit, note, say
 
 if TYPE_CHECKING:
     from collab.learn.finetune import Result
@@ -303,7 +303,7 @@ def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     if as_json:
         emit(as_data(result))
     elif result.final is not None:
-        say(f"trained {result.steps} steps, loss {result.loss:.4g}: {result.final}")
+        say(f"trained {amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
         note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
         raise typer.Exit(1)

@@ -237,7 +237,9 @@ def describe(progress: Progress) -> str:
         parts = [f"{played}/{progress.wanted_steps} steps{ending}", f"{amount(progress.done, 'episode')}{solved}"]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
-    parts.append(f"{short(progress.calls)} calls, {short(progress.tokens)} tokens, {progress.calls_per_s:.1f} calls/s")
+    whole = progress.spent_in_all
+    tokens = short(whole.prompt_tokens + whole.completion_tokens)
+    parts.append(f"{_counted(whole.calls, 'call')}, {tokens} tokens, {progress.calls_per_s:.1f} calls/s")
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
@@ -246,11 +248,16 @@ def describe(progress: Progress) -> str:
     if progress.timed_calls:
         queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
         parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
-    if progress.cost_usd:
-        parts.append(f"{progress.cost_usd:.2f} USD")
+    if whole.cost_usd:
+        parts.append(f"{whole.cost_usd:.2f} USD")
     if progress.seconds_left is not None:
         parts.append(f"about {clock(progress.seconds_left)} left")
     return " | ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    """A count in few letters with its noun, in the singular for one."""
+    return amount(number, noun) if number == 1 else f"{short(number)} {noun}s"
 
 
 def short(number: int) -> str:
