@@ -17,7 +17,7 @@ from pathlib import Path
 
 from collab.config import Budget, RunConfig, run_config
 from collab.library import Library
-from collab.resolve import build_suite, plan_episodes, splits_in, task_names
+from collab.resolve import build_suite, order_tasks, plan_episodes, splits_in, task_names
 from collab.runs import RunResult, default_out, start
 from collab.splits.choose import check_plan, within
 from collab.splits.overlap import Instance
@@ -123,21 +123,33 @@ def counted(episodes: int | None, settings: Sequence[str]) -> bool:
     return episodes is not None or any(setting.startswith("episodes=") for setting in settings)
 
 
-async def resolved(config: RunConfig, *, once_per_task: bool, split: str | None = None) -> RunConfig:
+async def resolved(
+    config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
+) -> RunConfig:
     """The same run with its task names written out and, if asked for, one episode per task, within a split.
+
+    Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
+    fewer episodes than tasks are a sample of them.
+
+    Args:
+        redraw: draw the order of all tasks, because another run's seed decided the one that they have.
 
     Raises:
         UsageError: an unknown task or split, or a seed or tasks that are not the split's.
         OverlapError: a training episode would play an instance that is kept for evaluation.
     """
+    wanted = config.tasks
+    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
     suite = build_suite(config)
     try:
-        config = config.model_copy(update={"tasks": task_names(suite, config.tasks, config.environment_name)})
+        config = config.model_copy(update={"tasks": task_names(suite, wanted, config.environment_name)})
+        if split is not None:
+            config = within(config, named(splits, split))
+        config = config.model_copy(
+            update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
+        )
     finally:
         await suite.close()
-    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
-    if split is not None:
-        config = within(config, named(splits, split))
     if once_per_task:
         config = config.model_copy(update={"episodes": len(config.tasks)})
     if split is not None:

@@ -26,9 +26,11 @@ from collab.models.base import Reply
 from collab.recorder import Recorder
 from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
+from collab.workload import Workload
 
 PATIENCE = 10
 """Infrastructure failures in a row before a collection stops."""
+NOTHING = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 USED_UP = "budget used up"
 """Begins what is said where a limit ends something."""
 
@@ -70,6 +72,10 @@ class Progress:
     """Calls that tell how long they stood in line and were worked on."""
     cost_usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    earlier: Spent = NOTHING
+    """What earlier processes spent on the same run; the counts above are of this one."""
+    workload: Workload = field(default_factory=Workload)
+    """The episodes that this process plays, by their step budgets."""
 
     @property
     def tokens(self) -> int:
@@ -84,6 +90,16 @@ class Progress:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             cost_usd=self.cost_usd,
+        )
+
+    @property
+    def spent_in_all(self) -> Spent:
+        """The same with what earlier processes spent."""
+        return Spent(
+            calls=self.earlier.calls + self.calls,
+            prompt_tokens=self.earlier.prompt_tokens + self.prompt_tokens,
+            completion_tokens=self.earlier.completion_tokens + self.completion_tokens,
+            cost_usd=self.earlier.cost_usd + self.cost_usd,
         )
 
     @property
@@ -111,12 +127,14 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the episodes that this process has done, or from its steps; None before the first."""
-        if self.wanted_steps is not None:
-            missing = max(0, self.wanted_steps - self.steps_before - self.steps)
-            return self.seconds / self.steps * missing if self.steps else None
-        done = self.done - self.before
-        return self.seconds / done * (self.planned - self.done) if done else None
+        """Estimate from steps and step budgets; None before the first step.
+
+        None also where the wanted steps are made, and episodes that were begun meanwhile are still played.
+        """
+        if self.wanted_steps is None:
+            return self.workload.seconds_left()
+        missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.seconds_per_step()
+        return None if pace is None or missing <= 0 else pace * missing
 
     def count_reply(self, reply: Reply) -> None:
         """Add what one call cost, whether or not its step is ever finished."""
@@ -143,10 +161,13 @@ class Progress:
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
+        usd, tokens = self.earlier.cost_usd, self.earlier.prompt_tokens + self.earlier.completion_tokens
         if budget.usd is not None and self.cost_usd >= budget.usd:
-            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
+            before = f", {usd:.4f} USD before that" if usd else ""
+            return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
         if budget.tokens is not None and self.tokens >= budget.tokens:
-            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens"
+            before = f", {tokens} tokens before that" if tokens else ""
+            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens{before}"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
             return f"{USED_UP}: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
         return None
@@ -197,6 +218,9 @@ async def collect(
         progress=progress or Progress(planned=len(plan)),
         admit=admit,
     )
+    budgets = {info.name: stage.limits.max_steps or info.max_steps for info in stage.suite.tasks()}
+    for episode in plan:
+        collector.progress.workload.plan(episode.id, budgets.get(episode.task, 1))
     workers = min(concurrency, len(plan))
     if isinstance(stage.suite, Bounded):
         workers = min(workers, stage.suite.most_environments)
@@ -266,14 +290,16 @@ class _Collector:
             return await self.stage.suite.open()
 
     async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+        done = self.unfinished.get(episode.id, ())
+        self.progress.workload.begin(episode.id, len(done))
         return await play(
             environment,
             self.network_of(episode),
             episode,
             self.stage,
             self.recorder,
-            done=self.unfinished.get(episode.id, ()),
-            watch=self._count_step,
+            done=done,
+            watch=lambda step: self._count_step(episode),
             spent=self._count_reply,
             admit=self.admit,
         )
@@ -295,8 +321,9 @@ class _Collector:
         self.recorder.end(trajectory)
         return trajectory
 
-    def _count_step(self, step: Step) -> None:
+    def _count_step(self, episode: Episode) -> None:
         self.progress.steps += 1
+        self.progress.workload.count(episode.id)
 
     def _count_reply(self, reply: Reply) -> None:
         self.progress.count_reply(reply)
@@ -305,6 +332,7 @@ class _Collector:
     def _count(self, trajectory: Trajectory) -> None:
         self.over.append(trajectory)
         self.progress.count_episode(trajectory)
+        self.progress.workload.end(trajectory.id)
         self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
         if trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
             self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")

@@ -13,8 +13,9 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import random
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from collab.config import (
     Part,
     RunConfig,
 )
-from collab.envs.base import Suite
+from collab.envs.base import Suite, TaskInfo
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
@@ -39,7 +40,7 @@ from collab.models.base import Adaptable, Capabilities, Model
 from collab.models.chat import tells_date, today
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
-from collab.seeds import Seeds
+from collab.seeds import Seeds, derive, generator
 from collab.splits.choose import whole
 from collab.splits.split import Split, splits_of
 from collab.trust import know_built_in
@@ -400,10 +401,13 @@ def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
 
 
 def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
-    """Resolve task names: "all", "tag:word" (every task with that tag) or plain names, in the suite's order.
+    """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
 
     Args:
         env: what the user calls the environment, for messages; empty where that is the suite's name.
+
+    Returns:
+        Each name once: first those that were named themselves, in that order, then the others in the suite's.
 
     Raises:
         UnknownName: a name or tag that no task has.
@@ -431,7 +435,55 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
             raise UnknownName.of(f"task of {env}", item, known, f"see them with: collab env tasks {env}")
     if not chosen:
         raise UsageError(f"{env}: no task was chosen; name some, or give the environment tasks to offer")
-    return [info.name for info in infos if info.name in chosen]
+    named = dict.fromkeys(item for item in wanted if item in known)
+    return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
+
+
+def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed: int) -> list[str]:
+    """Return tasks in the order in which they are played.
+
+    Args:
+        wanted: as of `task_names`. What it names itself comes first, in its order; the rest is drawn.
+        names: the tasks, resolved.
+        seed: of the run; decides what is drawn.
+    """
+    named = [item for item in dict.fromkeys(wanted) if item in names]
+    rest = [info for info in suite.tasks() if info.name in names and info.name not in named]
+    return [*named, *draw_order(rest, derive(seed, "order of tasks"))]
+
+
+def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
+    """Draw an order of tasks of which every beginning is spread over difficulties, and within each over apps.
+
+    Whatever share of the tasks is played, each difficulty has about that share of its own, and within it each app. In
+    the long run all tasks come equally early: a task of a rare app neither waits nor goes before the others.
+    """
+    rng = generator(seed)
+    shuffled = sorted(infos, key=lambda info: info.name)
+    rng.shuffle(shuffled)
+    by_difficulty = _grouped(shuffled, lambda info: info.difficulty)
+    orders = [_spread(_grouped(group, lambda info: info.apps[:1]), rng) for group in by_difficulty]
+    return [info.name for info in _spread(orders, rng)]
+
+
+def _grouped(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
+    """The same, those with one key together."""
+    groups: dict[object, list[TaskInfo]] = {}
+    for info in infos:
+        groups.setdefault(key(info), []).append(info)
+    return list(groups.values())
+
+
+def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[TaskInfo]:
+    """Merge groups so that each is spread evenly over the whole, from a beginning that is drawn (systematic sampling).
+
+    The members of a group keep their order.
+    """
+    placed: list[tuple[float, TaskInfo]] = []
+    for group in groups:
+        start = rng.random()
+        placed += [((rank + start) / len(group), info) for rank, info in enumerate(group)]
+    return [info for _, info in sorted(placed, key=lambda place: place[0])]
 
 
 async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:

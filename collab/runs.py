@@ -14,12 +14,12 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from collab.collector import Collection, Progress, collect
+from collab.collector import NOTHING, Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
@@ -29,13 +29,23 @@ from collab.library import Library
 from collab.models.base import Capabilities
 from collab.recorder import RunRecorder
 from collab.redact import HIDDEN
-from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
+from collab.resolve import (
+    Team,
+    build_suite,
+    build_team,
+    check_sees,
+    order_tasks,
+    plan_episodes,
+    task_names,
+    with_prompts,
+)
 from collab.rollout import Admit, Episode, Stage
+from collab.store.cost import paid
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
 from collab.trust import check_trusted
-from collab.types import PlannedTask, Step, Trajectory
+from collab.types import PlannedTask, Spent, Step, Trajectory
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
@@ -83,7 +93,7 @@ async def start(
         config, capabilities = await _fitting(config, suite, team)
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
-            return await _play(config, suite, team, writer, out, [], {}, watch, stop, admit)
+            return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
 
 
 async def check(config: RunConfig) -> None:
@@ -126,8 +136,8 @@ async def resume(
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
         with RunStore.open(path).writer() as writer:
-            finished, unfinished = _split(path, suite)
-            return await _play(config, suite, team, writer, path, finished, unfinished, watch, stop, admit)
+            recorded = _split(path, suite)
+            return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
 
 
 def stored_config(path: Path) -> RunConfig:
@@ -174,7 +184,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    config = config.model_copy(update={"tasks": task_names(suite, config.tasks)})
+    tasks = order_tasks(suite, config.tasks, task_names(suite, config.tasks), config.seed)
+    config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
     _check_sight(config, suite)
     capabilities = await team.probe()
@@ -280,18 +291,31 @@ def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
     )
 
 
-def _split(path: Path, suite: Suite) -> tuple[list[Trajectory], dict[str, Sequence[Step]]]:
-    """Episodes with an outcome, and the recorded steps of those that can go on where they stood.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """What earlier processes left of a run."""
+
+    finished: Sequence[Trajectory] = ()
+    """Episodes with an outcome."""
+    unfinished: Mapping[str, Sequence[Step]] = field(default_factory=dict)
+    """Recorded steps of those that can be resumed where they stood."""
+    spent: Spent = NOTHING
+
+
+def _split(path: Path, suite: Suite) -> _Recorded:
+    """Read what is recorded of a run.
 
     What a model server broke goes on behind its last step, too; what the environment broke starts again.
     """
     with contextlib.closing(RunStore.open(path).reader()) as reader:
         finished = list(reader.trajectories())
+        spent = paid(reader)
         if "deterministic" not in suite.capabilities:
-            return finished, {}
+            return _Recorded(finished=finished, spent=spent)
         broken = [one.id for one in reader.episodes() if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
-    return finished, {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+    unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+    return _Recorded(finished=finished, unfinished=unfinished, spent=spent)
 
 
 def _is_hidden(step: Step) -> bool:
@@ -307,20 +331,20 @@ async def _play(
     team: Team,
     writer: RunWriter,
     path: Path,
-    finished: Sequence[Trajectory],
-    unfinished: Mapping[str, Sequence[Step]],
+    recorded: _Recorded,
     watch: Watch,
     stop: asyncio.Event | None,
     admit: Admit | None,
 ) -> RunResult:
     plan = plan_episodes(config)
-    over = {trajectory.id: trajectory for trajectory in finished}
+    over = {trajectory.id: trajectory for trajectory in recorded.finished}
     left = [episode for episode in plan if episode.id not in over]
     progress = Progress(
         planned=len(plan),
         done=len(over),
         before=len(over),
-        succeeded=sum(episode.success for episode in finished),
+        succeeded=sum(episode.success for episode in recorded.finished),
+        earlier=recorded.spent,
     )
     watch(progress)
     stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
@@ -332,7 +356,7 @@ async def _play(
             RunRecorder(writer),
             concurrency=config.concurrency,
             budget=config.budget,
-            unfinished=unfinished,
+            unfinished=recorded.unfinished,
             progress=progress,
             stop=stop,
             admit=admit,

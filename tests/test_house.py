@@ -43,7 +43,7 @@ ORDER = (
         "agents",
         "graphs",
     ),
-    *("vote", "recorder", "rollout", "collector"),
+    *("vote", "recorder", "rollout", "workload", "collector"),
     *("credit", "synth", "learn", "loop", "evaluation", "comparison", "report", "tables"),
     *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api"),
     *("marl", "transfer", "view", "cli"),

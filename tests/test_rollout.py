@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +24,7 @@ from collab.recorder import Silent
 from collab.rollout import Episode, Stage, play
 from collab.seeds import Seeds
 from collab.types import CellRef, PolicyRef, Sampling, Step, Trajectory
+from collab.workload import Workload
 
 DIAMOND = Dag(
     slots=("ada", "ben", "cyd", "dan"), edges=(("ada", "ben"), ("ada", "cyd"), ("ben", "dan"), ("cyd", "dan"))
@@ -492,13 +492,25 @@ def test_a_budget_that_ends_with_the_last_episode_stopped_nothing() -> None:
     assert collection.stopped is None
 
 
+def paced(steps: int, seconds: float) -> Workload:
+    """What was done so many steps of in so many seconds."""
+    workload = Workload()
+    workload.plan("Task/0", 2 * steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collab.workload.time.monotonic", lambda: 100.0)
+        workload.begin("Task/0")
+        patch.setattr("collab.workload.time.monotonic", lambda: 100.0 + seconds)
+        workload.count("Task/0", steps)
+    return workload
+
+
 def test_time_left_is_reckoned_from_what_this_process_did() -> None:
-    progress = Progress(planned=1010, done=1005, before=1000, started=time.monotonic() - 10)
-    assert progress.seconds_left == pytest.approx(10, rel=0.05)
     assert Progress(planned=10, done=5, before=5).seconds_left is None
-    steps = Progress(planned=800, wanted_steps=800, steps_before=500, steps=100, started=time.monotonic() - 10)
+    steps = Progress(planned=800, wanted_steps=800, steps_before=500, steps=100, workload=paced(100, seconds=10))
     assert steps.seconds_left == pytest.approx(20, rel=0.05)
     assert Progress(planned=800, done=3, wanted_steps=800, steps_before=500).seconds_left is None
+    beyond = Progress(planned=800, wanted_steps=600, steps_before=500, steps=101, workload=paced(101, seconds=10))
+    assert beyond.seconds_left is None, "episodes that were begun are still played"
 
 
 def test_summaries_are_an_option() -> None:

@@ -22,7 +22,7 @@ from collab.critics import CriticDefinition, critic_texts, load_critic
 from collab.envs.base import Suite
 from collab.errors import UsageError
 from collab.library import Library
-from collab.resolve import build, splits_in, task_names
+from collab.resolve import build, order_tasks, splits_in, task_names
 from collab.splits.choose import within
 from collab.splits.split import TRAIN, named
 
@@ -38,7 +38,7 @@ class CalibrationConfig(Definition):
     texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of its prompt; empty where nothing is asked."""
     tasks: list[str]
-    """Task names, resolved; the order in which they have their turn is drawn."""
+    """Task names, resolved, in the order in which they have their turn."""
     cases: int = Field(default=100, ge=1)
     """Known steps."""
     steps: int = Field(default=8, ge=1)
@@ -111,18 +111,20 @@ async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
     suite = suite_of(config)
     try:
         require_known(suite)
-        tasks = task_names(suite, config.tasks, config.environment_name)
+        wanted = config.tasks
+        tasks = task_names(suite, wanted, config.environment_name)
         solved = {info.name for info in suite.tasks() if info.oracle}
+        known = [task for task in tasks if task in solved]
+        if not known:
+            raise UsageError(
+                f"none of the {len(tasks)} chosen tasks of {config.environment_name} has a known solution; "
+                "choose with --tasks tag:oracle"
+            )
+        splits = await splits_in(config.environment_name, config.environment)
+        config = within(config.model_copy(update={"tasks": known}), named(splits, TRAIN))
+        return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()
-    known = [task for task in tasks if task in solved]
-    if not known:
-        raise UsageError(
-            f"none of the {len(tasks)} chosen tasks of {config.environment_name} has a known solution; "
-            "choose with --tasks tag:oracle"
-        )
-    splits = await splits_in(config.environment_name, config.environment)
-    return within(config.model_copy(update={"tasks": known}), named(splits, TRAIN))
 
 
 def suite_of(config: CalibrationConfig) -> Suite:

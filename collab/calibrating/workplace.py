@@ -14,7 +14,7 @@ from collab.credit.known import KnownCase, known_cases
 from collab.critics import Bench
 from collab.envs.base import Suite
 from collab.errors import UsageError
-from collab.seeds import derive, generator
+from collab.seeds import derive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,7 @@ class Workplace:
     async def known(self) -> list[KnownCase]:
         """The known steps, always the same; see `collab.credit.known.known_cases` for the errors."""
         config = self.config
-        tasks = list(config.tasks)
-        generator(derive(config.seed, "calibration tasks")).shuffle(tasks)
-        return await known_cases(self.suite, tasks, seed=config.seed, most=config.steps, wanted=config.cases)
+        return await known_cases(self.suite, config.tasks, seed=config.seed, most=config.steps, wanted=config.cases)
 
     async def about(self) -> dict[str, Any]:
         """Policy and capabilities of the model that is asked; empty where none is.

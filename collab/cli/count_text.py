@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from collab.cli.output import amount
+
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead
     from collab.marl.summary import PairCounts
@@ -22,11 +24,11 @@ def count_lines(counts: PairHead | PairCounts) -> list[str]:
         *cause_lines("failed", counts.failed),
     ]
     if counts.off_context:
-        lines.append(f"context  {counts.off_context} pairs are off-context")
+        lines.append(f"context  {amount(counts.off_context, 'pair')} off-context")
     if counts.unjudged:
-        lines.append(f"unjudged {counts.unjudged} steps")
+        lines.append(f"unjudged {amount(counts.unjudged, 'step')}")
     if counts.untried:
-        lines.append(f"untried  {counts.untried} made-up sides: their state cannot be brought back")
+        lines.append(f"untried  {amount(counts.untried, 'made-up side')}: their state cannot be brought back")
     return lines
 
 

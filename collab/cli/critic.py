@@ -149,7 +149,8 @@ def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
     return work(
         lambda watch, stop: start(config, path, watch=watch, stop=stop),
         path,
-        opening=f"{config.critic_name} judges {config.cases} steps of {config.environment_name}, recorded in {path}",
+        opening=f"{config.critic_name} judges {amount(config.cases, 'step')} of {config.environment_name}, "
+        f"recorded in {path}",
         tell=describe,
         resume=resume_command(path),
     )
@@ -212,7 +213,8 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
     from collab.credit.calibration_record import FILE, PICTURE
     from collab.credit.known import WANTED
 
-    say(f"{record.critic} ({record.label}) on {record.environment}: {numbers.cases} steps, {numbers.cells} actions\n")
+    counted = f"{amount(numbers.cases, 'step')}, {amount(numbers.cells, 'action')}"
+    say(f"{record.critic} ({record.label}) on {record.environment}: {counted}\n")
     table(["number", "value", "what it is"], _rows(numbers))
     means = ", ".join(f"{name} {numbers.mean_scores[name]:.2f}" for name in WANTED if name in numbers.mean_scores)
     say(f"\nmean scores  {means or 'none'}")
@@ -222,7 +224,7 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
         spent = record.spent
         tokens = short(spent.prompt_tokens + spent.completion_tokens)
         say(
-            f"spent        {spent.calls} calls, {tokens} tokens"
+            f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
         )
     say(f"written      {path / FILE}, {path / PICTURE}")
@@ -252,7 +254,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
         emit(data(found))
         return
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
-    say(f"{found.cases} steps of {config.environment_name} with {worth} actions, judged {found.passes} times")
+    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, judged {found.passes} times")
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:

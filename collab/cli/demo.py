@@ -24,7 +24,7 @@ SEED = 30
 CONCURRENCY = 16
 """Episodes at once: a local model answers many prompts in the time of one."""
 TASKS, TASKS_QUICK = 36, 9
-"""Of the phone, spread over all whose instances are kept for evaluation."""
+"""Of the phone, drawn from all whose instances are kept for evaluation."""
 PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-widget", "enter-text", "focus-text-2")
 """Of the web; the first three when it must be quick."""
 PAGES_QUICK = 3
@@ -51,7 +51,7 @@ class Part:
     """None named: all of `split`."""
     split: str | None = None
     most_tasks: int | None = None
-    """Spread over those; None: all."""
+    """The first of those in the order that is drawn; None: all."""
 
 
 def demo(
@@ -128,9 +128,9 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
         purpose="eval",
     )
     config = asyncio.run(resolved(asked, once_per_task=True, split=part.split))
-    every = max(1, len(config.tasks) // part.most_tasks) if part.most_tasks else 1
-    tasks = config.tasks[::every][: part.most_tasks]
-    config = config.model_copy(update={"tasks": tasks, "episodes": len(tasks)})
+    if part.most_tasks is not None:
+        config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})
+    options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}")
     run = home / part.name
     result = work(
         lambda watch, stop: start(config, definitions, run, watch=watch, stop=stop),

@@ -203,13 +203,14 @@ async def _check(
     name: str, definition: EnvironmentDefinition, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env
-    from collab.resolve import task_names
+    from collab.resolve import order_tasks, task_names
 
     suite = built(name, definition)
     try:
-        tasks = task_names(suite, wanted or ["all"])
+        wanted = wanted or ["all"]
+        tasks = task_names(suite, wanted)
         if effort.quick:
-            tasks = tasks[:: max(1, len(tasks) // FEW)][:FEW]
+            tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
         return await check_env(
             suite,
             tasks=tasks,

@@ -72,7 +72,8 @@ def epoch_lines(record: Record) -> list[str]:
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
         *_heat(record),
-        *([] if record.played is None else [f"played   {_success(record.played)}, {record.steps} steps"]),
+        *([] if record.played is None else [f"played   {_success(record.played)}, {amount(record.steps, 'step')}"]),
+        *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
         *_rewards(record),
         *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
         *(line for name, one in record.trained.items() for line in _trained(name, one)),
@@ -113,13 +114,14 @@ def _rewards(record: Record) -> list[str]:
 def _rows(name: str, rows: RowCounts) -> list[str]:
     lines = [f"left out {name}: {amount(count, 'example')}: {why}" for why, count in rows.refused.items()]
     if rows.anchors:
-        lines.append(f"anchors  {name}: {rows.anchors} rewarded replies without a pair of their own are held on to")
+        replies = "1 rewarded reply" if rows.anchors == 1 else f"{rows.anchors} rewarded replies"
+        lines.append(f"anchors  {name}: {replies} without a pair, held on to")
     if rows.older:
-        lines.append(f"older    {name}: {rows.older} rows of older epochs are mixed in")
+        lines.append(f"older    {name}: {amount(rows.older, 'row')} of older epochs mixed in")
     if rows.repeated:
-        lines.append(f"repeated {name}: {rows.repeated} rows say what another one says, and are learned once")
+        lines.append(f"repeated {name}: {amount(rows.repeated, 'row')} with the words of another one, learned once")
     if rows.unjudged:
-        lines.append(f"unjudged {name}: {rows.unjudged} steps that nobody could judge")
+        lines.append(f"unjudged {name}: {amount(rows.unjudged, 'step')} that nobody could judge")
     if rows.retokenised:
         lines.append(
             f"tokens   {name}: {amount(rows.retokenised, 'example')} with a sampled reply whose tokens are not known"
@@ -136,7 +138,7 @@ def _trained(name: str, one: Trained) -> list[str]:
     if one.logp_chosen is not None:
         gain = "" if one.chosen_gain is None else f" ({one.chosen_gain:+.2f} against the reference)"
         parts.append(f"log p(chosen) {one.logp_chosen:.1f}{gain}")
-    parts.append(f"{one.steps} steps, {short(one.tokens)} tokens")
+    parts.append(f"{amount(one.steps, 'step')}, {short(one.tokens)} tokens")
     if one.dropped:
         parts.append(f"{amount(one.dropped, 'example')} longer than the context")
     lines = [f"trained  {name}: {', '.join(parts)}"]

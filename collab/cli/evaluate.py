@@ -106,6 +106,8 @@ def evaluate(
 
     configs = [configured(one) for one in _chosen(seed, seeds, settings)]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
+    for one in configs:
+        options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)

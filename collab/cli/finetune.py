@@ -14,8 +14,8 @@ import typer
 
 from collab.cli import options, rows
 from collab.cli.interrupt import asking
+from collab.cli.output import amount, emit, note, say
 from collab.cli.output import data as as_data
-from collab.cli.output import emit, note, say
 
 if TYPE_CHECKING:
     from collab.learn.finetune import Result
@@ -298,7 +298,7 @@ def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:
     if as_json:
         emit(as_data(result))
     elif result.final is not None:
-        say(f"trained {result.steps} steps, loss {result.loss:.4g}: {result.final}")
+        say(f"trained {amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:
         note(f"stopped after step {result.step} of {result.steps}; go on with: {folder.resume}")
         raise typer.Exit(1)

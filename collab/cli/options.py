@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 PLAY, LIMITS = "What is played", "How it is played"
 """Headings in the help of `rollout` and `eval`."""
+
+_SAMPLE = 20
+"""Tasks that are named of those that were drawn; a run's `run.json` has all."""
 
 LibraryFolder = Annotated[
     Path | None,
@@ -199,6 +202,21 @@ def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collecti
     outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
     if split is not None and outside:
         note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")
+
+
+def print_sample(tasks: Sequence[str], episodes: int, what: str) -> None:
+    """Say which tasks are played where there are fewer episodes than tasks.
+
+    Args:
+        tasks: in the order in which they are played.
+        what: plays them, e.g. "seed 30".
+    """
+    from collab.cli.output import note
+
+    if episodes >= len(tasks):
+        return
+    listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
+    note(f"{what} plays {episodes} of {len(tasks)} tasks: {listed}")
 
 
 def folders(option: str, values: list[str] | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say
+from collab.cli.output import amount, data, emit, note, say
 
 if TYPE_CHECKING:
     from collab.library import Library
@@ -45,7 +45,7 @@ def overlap(
     elif found.offenders:
         note(str(found))
     else:
-        say(f"{found.checked} episodes, none overlaps with {_joined(one.name for one in held)}")
+        say(f"{amount(found.checked, 'episode')}, none overlaps with {_joined(one.name for one in held)}")
 
 
 def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list[HeldOut]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.count_text import cause_lines, count_lines
-from collab.cli.output import REHEARSAL, data, note, plain, say, table
+from collab.cli.output import REHEARSAL, amount, data, note, plain, say, table
 from collab.cli.watch import short
 
 if TYPE_CHECKING:
@@ -135,18 +135,20 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
     """What was made, its counts, and the difference to the earlier pairs."""
     head, changes = stored.head, result.changes
     there = "stored" if result.new else "which are there already"
-    say(marked(f"{run}: {head.pairs} pairs, {there} as {stored.name!r}", run))
+    say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))
     say(f"recipe   {_recipe(head)}")
     _say_lines([*count_lines(head), *cause_lines("no score", result.missing)])
     if result.left_out:
-        say(f"left out {result.left_out} episodes that broke or are not finished")
+        say(f"left out {amount(result.left_out, 'episode')} broken or not finished")
     if result.beyond:
-        say(f"left out {result.beyond} episodes beyond the steps that the training learns from")
+        say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
     cost = (
-        f", {spent.calls} calls, {short(spent.prompt_tokens + spent.completion_tokens)} tokens" if spent.calls else ""
+        f", {amount(spent.calls, 'call')}, {short(spent.prompt_tokens + spent.completion_tokens)} tokens"
+        if spent.calls
+        else ""
     )
-    say(f"asked    {result.judged} steps judged and {result.asked} worse sides made up now{cost}")
+    say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
     if changes is None:
         say("changes  none to tell of: the run had no pairs before")
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note
+from collab.cli.output import amount, emit, note
 from collab.cli.pair_text import rebuilt_data, say_rebuilt
 from collab.cli.watch import short, work
 
@@ -159,7 +159,7 @@ def describe(progress: Progress) -> str:
         if labels.calls:
             parts.append(f"{short(labels.calls)} calls of the critic")
     if (adversary := progress.adversary) is not None:
-        parts.append(f"{adversary.answered} worse sides made up")
+        parts.append(f"{amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:
             parts.append(f"{adversary.meter.cost_usd:.2f} USD")
     return " | ".join(parts) or "reading the run"

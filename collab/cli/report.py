@@ -70,6 +70,7 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "usd": progress.cost_usd,
             }
         ),
+        "spent_in_all": data(progress.spent_in_all),
     }
 
 
@@ -83,6 +84,11 @@ def show_result(result: RunResult, *, details: bool) -> None:
         f"spent    {clock(progress.seconds)}, {short(progress.calls)} calls, {short(progress.tokens)} tokens"
         + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
+    if progress.earlier.calls:
+        whole = progress.spent_in_all
+        tokens = short(whole.prompt_tokens + whole.completion_tokens)
+        usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
+        say(f"in all   {short(whole.calls)} calls, {tokens} tokens{usd}, with what was spent before it was resumed")
     say(f"run      {result.path}")
 
 

@@ -60,6 +60,7 @@ def rollout(
         settings=settings,
     )
     options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
+    options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 

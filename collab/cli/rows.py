@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab.cli.output import note
+from collab.cli.output import amount, note
 
 if TYPE_CHECKING:
     from collab.learn.data import Data
@@ -28,13 +28,13 @@ def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
     tell(f"base: {prepared.base}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
-        tell(f"data: {len(rows)} rows ({counts}), {read.repeated} repetitions left out")
+        tell(f"data: {amount(len(rows), 'row')} ({counts}), {amount(read.repeated, 'repetition')} left out")
         tell_of(task.data, read)
         for absent in (level for level in levels_of(task) if level not in read.levels):
             tell(f"no rows of level {absent}")
     for level, count in prepared.encoded.dropped.items():
         tell(
-            f"dropped: {count} rows of level {level} are longer than context {task.recipe.context}; "
+            f"dropped: {amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
             f"the longest row has {prepared.encoded.longest} tokens"
         )
     return prepared

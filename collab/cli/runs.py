@@ -11,7 +11,7 @@ import typer
 from collab.cli import options
 from collab.cli.cost import show_cost
 from collab.cli.episode import show_episode, show_step
-from collab.cli.output import REHEARSAL, data, emit, note, say, table
+from collab.cli.output import REHEARSAL, amount, data, emit, note, say, table
 from collab.cli.overlap import overlap
 from collab.cli.report import headline, report_data, seeds_data, show_tables
 from collab.cli.table import table as show_table
@@ -293,9 +293,10 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     headline(report.environment, report, privileged=report.privileged)
     if counted.whole:
         beyond = sum(one.state != "unfinished" for one in reader.episodes()) - len(report.results)
-        say(f"         its training learns from {counted.steps} steps; {beyond} episodes beyond them are not counted")
+        learned = amount(counted.steps or 0, "step")
+        say(f"         its training learns from {learned}; {amount(beyond, 'episode')} beyond them not counted")
     elif counted.steps is not None:
-        say(f"         its training ends it with {counted.steps} steps; this is what is over so far")
+        say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
     for line in unknown:
         note(line)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
+from collab.cli.output import amount, data, emit, note, say, table
 from collab.cli.watch import clock, end_early, short, work
 
 if TYPE_CHECKING:
@@ -150,9 +150,11 @@ def _configured(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
     wish = Wish(**{"env": "androidworld", **asked})
     config = asyncio.run(configure(options.library(library), wish))
     options.tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    if config.episodes:
+        options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     if config.unsolved:
         first = ", ".join(config.unsolved[:3])
-        note(f"left out, because nobody knows their solution: {len(config.unsolved)} tasks ({first} …)")
+        note(f"left out, because nobody knows their solution: {amount(len(config.unsolved), 'task')} ({first} …)")
     return config
 
 
@@ -163,7 +165,7 @@ def _start(config: SynthConfig, out: Path | None) -> SynthResult:
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    what = f"{config.screens} screens and {config.episodes} episodes of {config.environment_name}"
+    what = f"{amount(config.screens, 'screen')} and {amount(config.episodes, 'episode')} of {config.environment_name}"
     return work(
         lambda watch, stop: start(config, out, watch=watch, stop=stop),
         out,
@@ -200,7 +202,7 @@ def describe(progress: Progress) -> str:
     if calls.cost_usd:
         parts.append(f"{calls.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
-        parts.append(f"{clock(calls.seconds_left)} left")
+        parts.append(f"about {clock(calls.seconds_left)} left")
     return " | ".join(parts)
 
 
@@ -252,7 +254,7 @@ def _show(result: SynthResult, report: Report) -> None:
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
-    say(f"spent    {clock(calls.seconds)}, {calls.calls} calls, {short(calls.tokens)} tokens")
+    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {short(calls.tokens)} tokens")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 
@@ -263,7 +265,8 @@ def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
     if as_json:
         emit(data(found))
         return
-    say(f"{config.screens} screens on {found.walks} walks, {found.episodes} episodes of {found.steps:.1f} steps")
+    walked = f"{amount(config.screens, 'screen')} on {amount(found.walks, 'walk')}"
+    say(f"{walked}, {amount(found.episodes, 'episode')} of {found.steps:.1f} steps")
     if found.calls:
         say(
             f"calls  {sum(found.calls.values())}: "

@@ -104,6 +104,8 @@ def train_marl(
         settings=settings or (),
     )
     options.tell_outside(named, config.run.split, config.run.tasks)
+    for one in config.held_out:
+        options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     if plan:
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:

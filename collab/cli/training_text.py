@@ -8,13 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.epoch_text import epoch_lines, epoch_table, told_epochs
-from collab.cli.output import plain, say, table, table_lines
+from collab.cli.output import amount, plain, say, table, table_lines
 from collab.cli.watch import clock, short
 from collab.cli.watch import describe as describe_collection
 
 if TYPE_CHECKING:
     from collab.marl.loop import MarlResult
     from collab.marl.loop_state import Progress
+    from collab.marl.summary import Summary
 
 _SHOWN = 6
 """Epochs side by side that a screen shows, where it is high enough."""
@@ -84,8 +85,18 @@ def show_result(result: MarlResult) -> None:
     if result.summary is not None:
         summary = result.summary
         why = ", patience is over" if summary.stopped_early else ""
-        say(f"\nbest  epoch {summary.best} of {summary.epochs}{why}: --agents {result.path}@best")
+        named = "" if summary.best is None else f": --agents {result.path}@best"
+        say(f"\nbest  {_best(summary)}{why}{named}")
         say(f"hash  {summary.hash}")
+
+
+def _best(summary: Summary) -> str:
+    """Which epoch is the best; where it is the untrained team, that no epoch was better."""
+    if summary.best is None:
+        return "not known, for no epoch was measured"
+    if summary.best == 0:
+        return f"epoch 0, the untrained team: none of {amount(summary.epochs, 'epoch')} was better"
+    return f"epoch {summary.best} of {summary.epochs}"
 
 
 def _inner(progress: Progress) -> str:
@@ -99,7 +110,7 @@ def _inner(progress: Progress) -> str:
     if isinstance(inner, Collecting):
         return describe_collection(inner)
     if isinstance(inner, Labelling):
-        return f"{inner.judged + inner.known} steps judged, {inner.rewarded}/{inner.cells} cells rewarded"
+        return f"{amount(inner.judged + inner.known, 'step')} judged, {inner.rewarded}/{inner.cells} cells rewarded"
     return "" if inner is None else " ".join(str(inner).split())
 
 

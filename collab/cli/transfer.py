@@ -224,6 +224,11 @@ def _configured(library: Path | None, wish: Wish) -> TransferConfig:
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
         options.tell_outside(wish.tasks, run.split, run.tasks)
+    for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
+        for one in evaluations:
+            options.print_sample(one.tasks, one.episodes, f"{name}seed {one.seed}")
+    for one in () if config.training is None else config.training.held_out:
+        options.print_sample(one.tasks, one.episodes, f"training, held-out seed {one.seed}")
     return config
 
 

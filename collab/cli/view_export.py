@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from collab.cli.markdown import only
-from collab.cli.output import note, say
+from collab.cli.output import amount, note, say
 
 Export = Annotated[
     Path | None,
@@ -75,7 +75,7 @@ def write_report(
     if len(made.unread) > _TOLD:
         note(f"left out: {len(made.unread) - _TOLD} more that cannot be read")
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
-    note(f"{made.episodes} of {made.of} episodes, {made.steps} steps, {made.pictures} different screens")
+    note(f"{made.episodes} of {made.of} episodes, {amount(made.steps, 'step')}, {made.pictures} different screens")
     if not episodes and made.episodes < made.of:
         note("choose others with --episode ID, or more with --most N")
 

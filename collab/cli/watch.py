@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import typer
 
 from collab.cli.interrupt import asking
-from collab.cli.output import note
+from collab.cli.output import amount, note
 
 if TYPE_CHECKING:
     from collab.collector import Progress
@@ -201,19 +201,22 @@ async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
 
 
 def describe(progress: Progress) -> str:
-    """One line: episodes or steps, success so far, calls, tokens, calls per second, time left.
+    """One line: episodes or steps, how many episodes were solved, calls, tokens, calls per second, time left.
 
+    Of those that are over no rate is told: short episodes end first, and those are solved more often than others.
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
-    parts = [f"{progress.done}/{progress.planned} episodes"]
+    solved = f" over, {progress.succeeded} solved" if progress.done else ""
+    parts = [f"{progress.done}/{progress.planned} episodes{solved}"]
     if progress.wanted_steps is not None:
-        played = progress.steps_before + progress.steps
-        parts = [f"{played}/{progress.wanted_steps} steps", f"{progress.done} episodes"]
-    if progress.done:
-        parts.append(f"{progress.succeeded / progress.done:.0%} success so far")
+        played = min(progress.steps_before + progress.steps, progress.wanted_steps)
+        ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
+        parts = [f"{played}/{progress.wanted_steps} steps{ending}", f"{amount(progress.done, 'episode')}{solved}"]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
-    parts.append(f"{short(progress.calls)} calls, {short(progress.tokens)} tokens, {progress.calls_per_s:.1f} calls/s")
+    whole = progress.spent_in_all
+    tokens = short(whole.prompt_tokens + whole.completion_tokens)
+    parts.append(f"{_counted(whole.calls, 'call')}, {tokens} tokens, {progress.calls_per_s:.1f} calls/s")
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
@@ -222,11 +225,16 @@ def describe(progress: Progress) -> str:
     if progress.timed_calls:
         queue_s, work_s = (total / progress.timed_calls for total in (progress.queue_s, progress.work_s))
         parts.append(f"{queue_s:.2f} s in line, {work_s:.2f} s at work")
-    if progress.cost_usd:
-        parts.append(f"{progress.cost_usd:.2f} USD")
+    if whole.cost_usd:
+        parts.append(f"{whole.cost_usd:.2f} USD")
     if progress.seconds_left is not None:
-        parts.append(f"{clock(progress.seconds_left)} left")
+        parts.append(f"about {clock(progress.seconds_left)} left")
     return " | ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    """A count in few letters with its noun, in the singular for one."""
+    return amount(number, noun) if number == 1 else f"{short(number)} {noun}s"
 
 
 def short(number: int) -> str:

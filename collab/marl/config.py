@@ -280,7 +280,9 @@ class MarlConfig(Definition):
     @property
     def size(self) -> str:
         """How much an epoch plays, in words."""
-        return f"{self.run.episodes} episodes" if self.method.steps is None else f"{self.method.steps} steps"
+        steps = self.method.steps
+        number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
+        return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
     def judging(self, labels: str, seed: int) -> CriticChoice:
         """The critic, for labels of that name and a run of that seed."""

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from collab.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.config import RunConfig
+from collab.credit.critic import spent_on
+from collab.credit.labels import labellings, read_labels
 from collab.errors import RunError
 from collab.evaluation import Report
 from collab.learn.folder import write_json
 from collab.marl.ahead import judging_ahead
 from collab.marl.heat import heat_of
-from collab.marl.judge import compared, judged
+from collab.marl.judge import NAME, compared, judged
 from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
 from collab.marl.play import (
@@ -42,6 +44,7 @@ from collab.marl.train import clear_checkpoints, is_begun, learn
 from collab.models.chat import ChatTokenizer
 from collab.report import runs_in
 from collab.resolve import build_suite
+from collab.store.cost import total
 from collab.store.files import writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
@@ -62,12 +65,13 @@ async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
     folder = loop.folder.epoch(number)
     if folder.record.exists():
         return _known(loop, folder)
+    _count_earlier(loop, folder)
     dag = rewired(loop.config, number, folder, loop.folder.resume)
     method, threshold = loop.config.method, loop.config.method.pairs.threshold
     heat = heat_of(method, policy, first_policy(loop.config.run, method))
     run = await rollout_config(loop.config, number, policy, dag, heat)
     played, rollout = await _play(loop, run, folder)
-    loop.progress.tell(heat=heat, **of_play(played, rollout))
+    loop.progress.tell(heat=heat, **of_play(run, played, rollout))
     labels = await judged(loop, run, folder, played)
     loop.progress.tell(**of_judging(labels, run, threshold))
     pairs = await compared(loop, run, folder.rollout, played, labels)
@@ -101,6 +105,7 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
     folder = loop.folder.epoch(0)
     if folder.record.exists():
         return _known(loop, folder)
+    _count_earlier(loop, folder)
     report = await _measure(loop, policy, folder) if loop.config.method.held_out.before else None
     episodes = measured(loop.config, folder.evaluation)
     return _close(
@@ -108,6 +113,17 @@ async def measure_start(loop: Loop, policy: Policy) -> Record:
         folder,
         record_of_start(report, episodes, paid_for(runs_in(folder.evaluation)), policy, loop.folder.path, loop.seconds),
     )
+
+
+def _count_earlier(loop: Loop, folder: EpochFolder) -> None:
+    """Count what an earlier process spent on an epoch that is not over."""
+    parts = [paid_for([folder.rollout, *runs_in(folder.evaluation)])]
+    if NAME in labellings(folder.rollout):
+        known = read_labels(folder.rollout, NAME)
+        parts += [*(spent_on(judgement.calls) for judgement in known.judged.values()), *known.lost]
+    spent = total(parts)
+    loop.progress.tokens += spent.prompt_tokens + spent.completion_tokens
+    loop.progress.cost_usd += spent.cost_usd
 
 
 def require_played(loop: Loop, report: Report, place: Path) -> Report:

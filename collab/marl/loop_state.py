@@ -43,7 +43,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
     tokens: int = 0
-    """That this process spent on parts of this epoch that are over …"""
+    """Spent on parts of this epoch that are over, and by earlier processes on this epoch …"""
     cost_usd: float = 0.0
     """… and what they cost."""
 

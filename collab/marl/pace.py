@@ -41,7 +41,7 @@ def epoch_seconds(record: Record) -> float | None:
 def spent_so_far(progress: Progress) -> tuple[int, float]:
     """Tokens that models read and said, and USD: of epochs that are over, by whatever process, and of this one.
 
-    What an earlier process spent on this epoch is counted once it is over. Tokens that were trained on do not count.
+    Tokens that were trained on do not count.
     """
     over = total(one for record in progress.records for part, one in record.spent.items() if part != "training")
     tokens, usd = _live(progress.inner)

@@ -23,9 +23,9 @@ from collab.marl.moved import follow
 from collab.marl.policy import Policy, playing
 from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
 from collab.report import recorded_evaluation
-from collab.resolve import plan_episodes, splits_in
+from collab.resolve import build_suite, draw_order, plan_episodes, splits_in
 from collab.runs import resume, start
-from collab.seeds import derive, generator
+from collab.seeds import derive
 from collab.series import plan_series, play
 from collab.splits.choose import check_plan
 from collab.splits.overlap import Instance
@@ -68,7 +68,7 @@ def draw(config: MarlConfig, number: int) -> Dag:
 async def rollout_config(
     config: MarlConfig, number: int, policy: Policy, dag: Dag, heat: Mapping[str, float]
 ) -> RunConfig:
-    """The run of an epoch: a seed of its own, tasks in an order of its own, the epoch's graph and policy.
+    """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
 
     The seed is derived from run seed and epoch, and drawn again where it would lead to an instance that is kept for
     evaluation (once in some ten thousand epochs).
@@ -77,9 +77,7 @@ async def rollout_config(
         heat: slot → what its temperature is multiplied by; see `heat`.
     """
     run = config.run
-    tasks = list(run.tasks)
-    generator(derive(run.seed, "tasks of epoch", number)).shuffle(tasks)
-    tasks = tasks[: config.method.tasks]
+    tasks = (await _drawn_tasks(run, number))[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
     team = heated(playing(run, policy, config.method.determinism), heat)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
@@ -215,6 +213,16 @@ def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and it is drawn again") from None
     return Dag(slots=tuple(graph.slots), edges=tuple(edges))
+
+
+async def _drawn_tasks(run: RunConfig, number: int) -> list[str]:
+    """Draw the order in which an epoch plays the tasks."""
+    suite = build_suite(run)
+    try:
+        infos = [info for info in suite.tasks() if info.name in run.tasks]
+    finally:
+        await suite.close()
+    return draw_order(infos, derive(run.seed, "tasks of epoch", number))
 
 
 async def _is_free(run: RunConfig) -> bool:

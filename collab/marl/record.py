@@ -79,7 +79,7 @@ def record_of(
         edges=list(graph.edges) if isinstance(graph.edges, list) else [],
         heat=dict(made.heat),
         success=Success.of(made.report),
-        **of_play(made.played, made.rollout),
+        **of_play(made.run, made.played, made.rollout),
         **of_judging(made.labels, made.run, threshold),
         **of_pairs(made.pairs),
         rows=dict(made.rows),
@@ -122,10 +122,12 @@ def record_of_start(
     )
 
 
-def of_play(played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
+def of_play(run: RunConfig, played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
     """What a rollout tells, as fields of a record; arguments as `Parts`, here and below."""
+    found = {one.task.name for one in played}
     return {
         "played": Success.of(rollout),
+        "tasks": [task for task in run.tasks if task in found],
         "steps": sum(len(one.steps) for one in played),
         "agreement": agreement(played),
     }

@@ -148,6 +148,8 @@ class Record(Definition):
     """Slot → what its temperature was multiplied by in the rollout; empty where it sampled as declared."""
     played: Success | None = None
     """Of the rollout, of its episodes that broke, too; nothing is learned from those. None for epoch 0."""
+    tasks: list[str] = Field(default_factory=list)
+    """Tasks that were learned from, in the order in which they were drawn."""
     steps: int = 0
     """Environment steps of the rollout that were learned from."""
     success: Success | None = None

@@ -95,6 +95,10 @@ async def work(
     Raises:
         StoreFailure: the journal cannot be written; units in flight are given up.
     """
+    budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in workshop.suite.tasks()}
+    for unit in units:
+        budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
+        ledger.progress.calls.workload.plan(unit.id, budget, unit.kind)
     worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, units=deque(units))
     ledger.watch(worker.check_budget)
     workers = min(config.concurrency, len(units))
@@ -153,6 +157,7 @@ class _Work:
             while self.units and not self._halt.is_set():
                 unit = self.units.popleft()
                 self._in_flight += 1
+                self.ledger.progress.calls.workload.begin(unit.id)
                 try:
                     with boundary(EnvironmentFailure, f"opening {self.workshop.suite.label}"):
                         environment = environment or await self.workshop.suite.open()
@@ -178,6 +183,8 @@ class _Work:
         self.journal.record(done)
         progress = self.ledger.progress
         progress.calls.done += 1
+        progress.calls.workload.count(done.unit, done.screens)
+        progress.calls.workload.end(done.unit)
         progress.calls.broken += done.broken is not None
         progress.rows.update(row.level for row in done.rows)
         progress.refused += sum(sum(causes.values()) for causes in done.refused.values())

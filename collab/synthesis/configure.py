@@ -11,7 +11,7 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.resolve import build, splits_in, task_names
+from collab.resolve import build, order_tasks, splits_in, task_names
 from collab.splits.choose import check_plan, within
 from collab.splits.split import TRAIN, named
 from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
@@ -129,10 +129,12 @@ async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfi
     _check_place(config)
     suite = suite_of(config)
     try:
-        tasks = task_names(suite, config.tasks, config.environment_name)
+        wanted = config.tasks
+        tasks = task_names(suite, wanted, config.environment_name)
         config = config.model_copy(update={"tasks": tasks})
         splits = await splits_in(config.environment_name, config.environment)
         config = _teachable(within(config, named(splits, TRAIN)), suite)
+        config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()
     if every_task_once:

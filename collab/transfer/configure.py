@@ -133,8 +133,10 @@ async def _second(library: Library, wish: Wish, agents: str) -> list[RunConfig]:
     shows = [slot for slot, agent in run.agents.items() if agent.kind == "rehearsal"]
     if shows:
         raise UsageError(f"{agents}: {shows[0]} is a rehearsal and not a language model: nothing is a result with it")
-    run = await resolved(run, once_per_task=wish.episodes is None, split=wish.split)
-    return _seeded(with_prompts(run, library), wish.seeds)
+    return [
+        with_prompts(await resolved(one, once_per_task=wish.episodes is None, split=wish.split), library)
+        for one in _seeded(run, wish.seeds)
+    ]
 
 
 async def _first(wish: Wish, source: Source) -> list[RunConfig]:
@@ -144,16 +146,18 @@ async def _first(wish: Wish, source: Source) -> list[RunConfig]:
     own = {
         "agents": agents_of(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
-        "seed": wish.seeds[0],
         "episodes": wish.episodes or 1,
         "concurrency": wish.concurrency,
     }
     split = None if measured.split is None else measured.split.name
-    run = await resolved(measured.model_copy(update=own), once_per_task=wish.episodes is None, split=split)
-    changed = changed_prompt(run, source.library)
+    runs = [
+        await resolved(one, once_per_task=wish.episodes is None, split=split, redraw=True)
+        for one in _seeded(measured.model_copy(update=own), wish.seeds)
+    ]
+    changed = changed_prompt(runs[0], source.library)
     if changed is not None:
         raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
-    return _seeded(run, wish.seeds)
+    return runs
 
 
 async def _training(library: Library, wish: Wish) -> MarlConfig:

@@ -92,12 +92,16 @@ def _counted(view: RunView, overview: Overview) -> str:
     """Over which episodes `RunRow.success` is."""
     run = overview.run
     if run.kind == "training":
+        if overview.best == 0:
+            return "on held-out seeds, of the untrained team: no epoch was better"
         return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
-    if run.status != "finished":
-        planned = "" if run.planned is None else f" of {run.planned} planned"
-        rest = "" if run.success.episodes == run.done else ", and count for its epoch"
-        return f"over the episodes that are over ({run.done}{planned}){rest}"
-    return "over planned episodes" if view.training is None else "over the episodes that are over"
+    episodes = run.success.episodes
+    if view.training is not None and episodes <= run.done:
+        return (
+            "over the episodes that are over" if episodes == run.done else "over the episodes that count for its epoch"
+        )
+    rest = f", of which {run.done} are over; the others count as not solved" if run.done < episodes else ""
+    return f"over planned episodes{rest}"
 
 
 def _epochs(overview: Overview) -> Iterator[str]:

@@ -132,7 +132,12 @@ def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
         code, out, _ = collab("runs", "resume", "short", "--json")
         if code == 0:
             break
-    assert outcomes(json.loads(out)) == outcomes(whole)
+        assert "tokens before that" in json.loads(out)["stopped"]
+    found = json.loads(out)
+    assert outcomes(found) == outcomes(whole)
+    assert found["spent_in_all"]["calls"] >= whole["spent"]["calls"] > found["spent"]["calls"]
+    collab("rollout", *options[:-1], "again", "--budget", "tokens=200000")
+    assert "with what was spent before it was resumed" in collab("runs", "resume", "again")[1]
 
 
 def test_broken_episodes_are_told_apart_from_missed_ones(collab):

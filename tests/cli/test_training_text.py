@@ -15,7 +15,7 @@ from collab.cli.training_text import below, describe, news, show_result
 from collab.collector import Progress as Collecting
 from collab.marl.loop import MarlResult
 from collab.marl.loop_state import Progress
-from collab.marl.summary import PairCounts, Record, RowCounts, Spending, Success, Trained
+from collab.marl.summary import PairCounts, Record, RowCounts, Spending, Success, Summary, Trained
 
 START = Record(
     epoch=0,
@@ -84,7 +84,7 @@ TOLD = [
     "no pair  5: 5 no worse cell",
     "refused  7: 7 reaches the same state",
     "failed   2: 2 ModelFailure",
-    "context  3 pairs are off-context",
+    "context  3 pairs off-context",
     "unjudged 6 steps",
     "untried  8 made-up sides: their state cannot be brought back",
     "left out shared: 1 example: longer than the context",
@@ -237,3 +237,17 @@ def test_a_terminal_shows_a_screen_in_its_place(progress: Progress, monkeypatch:
     assert "rewarded ada 50% 62%, ben - 25%" in shown
     assert "epoch 1 | held out" not in shown, "a log's lines"
     assert shown.count("\x1b[2K") > len(TOLD), "the screen is wiped in the end"
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        (0, "best  epoch 0, the untrained team: none of 1 epoch was better: --agents runs/x@best"),
+        (1, "best  epoch 1 of 1: --agents runs/x@best"),
+        (None, "best  not known, for no epoch was measured"),
+    ],
+)
+def test_the_best_epoch_is_called_what_it_is(best: int | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary(best=best, epochs=1, stopped_early=False, hash="0")
+    show_result(MarlResult(path=Path("runs/x"), records=(START, FIRST), summary=summary, stopped=None))
+    assert said in capsys.readouterr().out.splitlines()

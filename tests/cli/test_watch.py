@@ -1,6 +1,7 @@
 """Progress on a terminal and in a log, and Ctrl-C that loses nothing."""
 
 import asyncio
+import functools
 import io
 import json
 import os
@@ -43,11 +44,19 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_progress_tells_everything_there_is_to_know():
+def test_progress_tells_everything_there_is_to_know(monkeypatch):
     progress = Progress(planned=20, done=5, succeeded=4, broken=1, calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
+    for number in range(4):
+        progress.workload.plan(f"Task/{number}", 5)
+    progress.workload.begin("Task/0")
+    monkeypatch.setattr("collab.workload.time.monotonic", functools.partial(float, time.monotonic() + 10))
+    progress.workload.count("Task/0", 5)
+    progress.workload.end("Task/0")
+    monkeypatch.undo()
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
     progress.started = time.monotonic() - 10
     assert watch.describe(progress) == (
-        "5/20 episodes | 80% success so far | 1 broken | 1200 calls, 2.00M tokens, 120.0 calls/s | 0.50 USD | 0:30 left"
+        "5/20 episodes over, 4 solved | 1 broken | 1200 calls, 2.00M tokens, 120.0 calls/s | 0.50 USD | about 0:30 left"
     )
     progress.computed_tokens, progress.cacheable_tokens = 250_000, 1_000_000
     assert "calls/s | 250.0k prompt tokens computed (75% prefix hits) | 0.50 USD" in watch.describe(progress)
@@ -57,7 +66,11 @@ def test_progress_tells_everything_there_is_to_know():
     assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in watch.describe(progress)
     assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
     by_steps = Progress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
-    assert watch.describe(by_steps).startswith("100/800 steps | 9 episodes | 0% success so far | 0 calls, ")
+    assert watch.describe(by_steps).startswith("100/800 steps | 9 episodes over, 0 solved | 0 calls, ")
+    beyond = Progress(planned=250, done=1, wanted_steps=250, steps_before=70, steps=281)
+    assert watch.describe(beyond).startswith(
+        "250/250 steps, ending episodes that were begun | 1 episode over, 0 solved"
+    )
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_340, "12.3k"), (4_560_000, "4.56M")])
@@ -77,7 +90,7 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
     lines = shown.err.splitlines()
     assert lines[0].startswith("playing 4 episodes of corridor")
     assert len(lines) > 2
-    assert all(re.match(r"\d+/4 episodes \| ", line) for line in lines[1:])
+    assert all(re.match(r"\d+/4 episodes( over, \d solved)? \| ", line) for line in lines[1:])
     assert "\x1b" not in shown.err
     json.loads(shown.out)
 

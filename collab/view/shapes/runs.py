@@ -36,8 +36,9 @@ class RunRow:
     """Episodes that are over; of a training, epochs."""
     broken: int
     success: Rate
-    """Of a finished run over planned episodes, of another over those that are over; of a training's rollout over those
-    that are learned from. Of a training: held-out success of its best epoch, else of its last rollout."""
+    """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
+    many steps over those that are learned from. Of a training: held-out success of its best epoch, else of its last
+    rollout."""
     steps: int
     calls: int
     prompt_tokens: int | None

@@ -141,9 +141,10 @@ function headlines(run, epochs, best) {
 function countedOver(run, best) {
   const { episodes } = run.success;
   if (!episodes) return null;
+  if (run.kind === "training" && best === 0) return "on held-out seeds, of the untrained team: no epoch was better";
   if (run.kind === "training") return best === null ? "of its last rollout" : `on held-out seeds after epoch ${best}`;
   if (episodes < run.done) return `of the ${amount(episodes)} that are learned from`;
-  return run.status !== "finished" && `of ${amount(episodes)} that are over`;
+  return run.done < episodes && `${amount(run.done)} of ${amount(episodes)} are over; the others count as not solved`;
 }
 
 /** @param {string} id @param {any[]} tasks @param {number | null} epoch of the rollout that they are of; null for a run @param {Choice} choice */
