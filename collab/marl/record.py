@@ -23,7 +23,7 @@ from collab.marl.summary import (
     Spending,
     Success,
     Trained,
-    agreement,
+    mean_agreement,
     reward_rate,
     reward_rates,
     spent_on_judging,
@@ -127,7 +127,7 @@ def of_play(played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
     return {
         "played": Success.of(rollout),
         "steps": sum(len(one.steps) for one in played),
-        "agreement": agreement(played),
+        "agreement": mean_agreement(played),
     }
 
 

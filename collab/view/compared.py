@@ -58,6 +58,7 @@ def comparison(
         only_b=[one for key, one in second.items() if key not in first],
         success_a=_rate([one.a for one in over]),
         success_b=_rate([one.b for one in over]),
+        sampled_alike=a[0].sampling == b[0].sampling,
     )
 
 

@@ -109,7 +109,10 @@ def graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 def _epochs(root: Root, run: Opened, labels: str | None) -> list[EpochView]:
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
     among = learned_from(root, run.reader)
-    return [_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
+    found = [_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
+    if len(found) != 1:
+        return found
+    return [replace(found[0], played=rate(report_in(root, run.reader).planned))]
 
 
 def _epoch(run: Opened, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool) -> EpochView:

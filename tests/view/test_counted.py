@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from collab.cli.main import main
 from collab.learn.folder import write_json
 from collab.marl import school
 from collab.marl.layout import MarlFolder
@@ -97,22 +98,30 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
     assert row.seconds == 3.0, "as its record says"
 
 
-def test_success_of_a_run_that_is_not_over_is_of_what_is_over(run: Path, inspect: Open) -> None:
+def test_success_of_a_run_that_is_not_over_is_of_all_that_it_planned_as_the_command_line_says(
+    run: Path, inspect: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, lines = lines_of(run)
     ends = [place for place, line in enumerate(lines) if line["type"] == "episode_finished"]
-    last = lines[ends[-1]]["trajectory"]
     finished = inspect(run.parent).runs().runs[0]
     assert (finished.status, finished.success.episodes) == ("finished", 3)
     write_lines(path, [line for place, line in enumerate(lines) if place < ends[-1] or line["type"] == "text"])
     (run / "index.sqlite").unlink()
     inspector = inspect(run.parent)
     row = inspector.runs().runs[0]
-    assert (row.status, row.done, row.planned, row.success.episodes) == ("dead", 2, 3, 2)
+    assert (row.status, row.done, row.planned, row.success.episodes) == ("dead", 2, 3, 3)
     overview = inspector.overview(row.id)
-    assert sum(one.success.episodes for one in overview.tasks) == 2
+    assert sum(one.success.episodes for one in overview.tasks) == 3
     assert overview.epochs[0].played == row.success
-    assert all(one.success.episodes for one in overview.tasks), f"{last} is no failure yet"
-    assert "% over the episodes that are over (2 of 3 planned) [95 % Wilson" in report(inspector.run(row.id), overview)
+    assert main(["runs", "show", str(run), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["success"]
+    assert (row.success.successes, row.success.episodes, row.success.value) == (
+        shown["successes"],
+        shown["episodes"],
+        shown["value"],
+    )
+    text = report(inspector.run(row.id), overview)
+    assert "% over planned episodes, of which 2 are over and the others count as not solved [95 % Wilson" in text
 
 
 def test_time_goes_by_the_clock_and_not_by_what_ran_at_the_same_time(run: Path, inspect: Open) -> None:

@@ -36,6 +36,8 @@ class Comparison:
     success_a: Rate
     success_b: Rate
     """Over equal instances that are over in both."""
+    sampled_alike: bool
+    """Whether both name the same temperatures; else what differs may come from that alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

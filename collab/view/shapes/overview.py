@@ -98,7 +98,7 @@ class EpochView:
     over: bool
     """Whether its record is written; of a run, whether it is finished."""
     played: Rate | None
-    """Over the episodes that are over; of a training those that count for it, here and below, once it is known which.
+    """Over planned episodes; of a training those that count for it, here and below, once it is known which.
     None where nothing was played."""
     measured: Rate | None
     """On held-out seeds after training; None where that was not measured."""

@@ -36,8 +36,15 @@ class RunRow:
     """Episodes that are over; of a training, epochs."""
     broken: int
     success: Rate
-    """Of a finished run over planned episodes, of another over those that are over; of a training's rollout over those
-    that are learned from. Of a training: held-out success of its best epoch, else of its last rollout."""
+    """Over planned episodes, those not played yet included; of a training's rollout over those that are learned from.
+    Of a training: held-out success of its best epoch, else of its last rollout."""
+    replies: int
+    """Of the episodes that are over and count; of a training, of all its runs."""
+    without_action: int
+    """Replies among them that gave no action."""
+    sampling: str
+    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are not known. Of a training: of
+    its held-out evaluations."""
     steps: int
     calls: int
     prompt_tokens: int | None

@@ -126,6 +126,11 @@ function headlines(run, epochs, best) {
     ],
     ["steps", amount(run.steps), null],
     [
+      "replies without an action",
+      `${amount(run.without_action)} of ${amount(run.replies)}`,
+      run.sampling && `sampled at ${run.sampling}`,
+    ],
+    [
       "agreement",
       percent(last?.agreement),
       isKnown(last?.entropy) &&
@@ -143,7 +148,7 @@ function countedOver(run, best) {
   if (!episodes) return null;
   if (run.kind === "training") return best === null ? "of its last rollout" : `on held-out seeds after epoch ${best}`;
   if (episodes < run.done) return `of the ${amount(episodes)} that are learned from`;
-  return run.status !== "finished" && `of ${amount(episodes)} that are over`;
+  return run.done < episodes && `of ${amount(episodes)} planned, ${amount(run.done)} over`;
 }
 
 /** @param {string} id @param {any[]} tasks @param {number | null} epoch of the rollout that they are of; null for a run @param {Choice} choice */
