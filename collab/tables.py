@@ -120,17 +120,17 @@ def _few(table: Table) -> bool:
 
 
 def _sampled(table: Table) -> str:
-    """Temperatures of each line, once where all lines share them."""
-    told = {
-        line.name: "; ".join(
-            dict.fromkeys(describe_sampling(cell.evaluation.report.sampling) for cell in line.cells if cell is not None)
-        )
-        for line in table.lines
-    }
+    """Temperatures of each line, once where all lines share them; empty where none are known."""
+    told: dict[str, str] = {}
+    for line in table.lines:
+        known = [cell.evaluation.report.sampling for cell in line.cells if cell is not None]
+        told[line.name] = "; ".join(dict.fromkeys(describe_sampling(one) for one in known if one))
+    if not any(told.values()):
+        return ""
     if len(set(told.values())) == 1:
-        return f"Sampled at {next(iter(told.values()))}."
-    each = "; ".join(f"{_safe(name)} at {words}" for name, words in told.items())
-    return f"Sampled: {each}."
+        return f" Sampled at {next(iter(told.values()))}."
+    each = "; ".join(f"{_safe(name)} at {words or 'temperatures not known'}" for name, words in told.items())
+    return f" Sampled: {each}."
 
 
 def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
@@ -201,7 +201,7 @@ def _legend(table: Table) -> str:
     found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
     seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
-    told += f" {_sampled(table)}"
+    told += _sampled(table)
     if _few(table):
         told += f" Where episodes are {FEW_TOLD}."
     if len(table.lines) == 1:

@@ -260,9 +260,15 @@ def _instance_lines(instances: Sequence[Instance]) -> list[str]:
 def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str, Any]:
     """A comparison as JSON data."""
     return {
-        "first": {"run": first, **rate(comparison.first), "sampling": sampling_data(comparison.sampling[0])},
-        "second": {"run": second, **rate(comparison.second), "sampling": sampling_data(comparison.sampling[1])},
+        "first": {"run": first, **rate(comparison.first)},
+        "second": {"run": second, **rate(comparison.second)},
         **difference_data(comparison),
+        "few": comparison.is_few,
+        "discordant": len(comparison.won) + len(comparison.lost),
+        "won": _instances_data(comparison.won),
+        "lost": _instances_data(comparison.lost),
+        "sampling": [sampling_data(one) for one in comparison.sampling],
+        "sampled_alike": not comparison.differs_in_sampling,
     }
 
 
@@ -273,11 +279,6 @@ def difference_data(comparison: Comparison) -> dict[str, Any]:
         "interval": list(comparison.interval),
         "pairs": comparison.pairs,
         "tasks": comparison.tasks,
-        "few": comparison.is_few,
-        "discordant": len(comparison.won) + len(comparison.lost),
-        "won": _instances_data(comparison.won),
-        "lost": _instances_data(comparison.lost),
-        "sampled_alike": not comparison.differs_in_sampling,
     }
 
 

@@ -75,9 +75,9 @@ def read_reply(
 
 def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
     """The cause behind a reply without an action, where more is known than that it does not parse."""
-    words = _WITHHELD.get(finish)
-    if words is not None:
-        return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])
+    withheld = read_withheld(finish, aside)
+    if withheld is not None:
+        return withheld
     cut = finish == "length"
     thought = _THOUGHT.match(text)
     if thought is not None and failure.kind in ("empty", "no_action", "malformed"):
@@ -89,6 +89,14 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
     if cut and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
     return _of_other_space(text, space) or failure
+
+
+def read_withheld(finish: str, aside: str) -> ParseFailure | None:
+    """What came in place of a text, by `Reply.finish` and `Reply.aside`; None where a text could come."""
+    words = _WITHHELD.get(finish)
+    if words is None:
+        return None
+    return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])
 
 
 def _of_other_space(text: str, space: ActionSpace) -> ParseFailure | None:

@@ -130,6 +130,12 @@ def test_replies_without_an_action_are_counted_by_cause_and_explained(collab, se
     assert detail in reason
 
 
+def test_checking_agents_says_when_no_text_comes(collab, server):
+    server.says(content=None, refusal="I cannot help with that.")
+    code, out, _ = collab("agents", "check", "served")
+    assert (code, "warning: no text came: the model refused: I cannot help with that." in out) == (0, True)
+
+
 def test_every_summary_counts_replies_without_an_action(collab):
     two = (*PLAY[:4], "--tasks", "TypeWord", "--episodes", "2", "--set", "environment.limits.max_steps=3")
     told = "replies without an action: 6 of 6 (6 no action in the text)"
