@@ -164,7 +164,7 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
     mark = f" ({REHEARSAL})" if team.privileged else ""
     say(f"1. A phone: {single.label}, one agent against a team of four{mark}\n")
     table(
-        ["", "success", "95 % interval", "episodes", "steps per episode", "model calls", "without an action"],
+        ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
         [_row("one agent", single), _row("team of four, three rounds", team)],
     )
     say(f"\n{WHY}")
@@ -176,7 +176,7 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
             ["page", "goal", "solved", "steps"],
             [(one.task.name, one.task.goal, _yes(one.success), len(one.steps)) for one in web.trajectories],
         )
-        say(f"\nsuccess {web.report.planned}")
+        say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
     say(f"\n3. Everything that was seen, said, voted and done is recorded in {home}\n")
     example = next((one for one in team.trajectories if one.success), team.trajectories[0]).id
@@ -203,17 +203,18 @@ def _row(name: str, result: RunResult) -> tuple[object, ...]:
         f"{rate.successes}/{rate.episodes}",
         f"{result.report.mean_steps:.1f}",
         result.progress.calls,
-        result.report.replies.without_action,
     )
 
 
 def _tell_how(results: Sequence[RunResult]) -> None:
     """Replies without an action by cause, and how replies were sampled, of runs of one table."""
-    from collab.evaluation import Replies, describe_sampling
+    from collab.evaluation import FEW_TOLD, Replies, describe_sampling
 
     say(f"Replies without an action: {Replies.sum(one.report.replies for one in results)}.")
     different = dict.fromkeys(describe_sampling(one.report.sampling) for one in results)
     say(f"Sampled at {'; '.join(different)}.")
+    if any(one.report.planned.is_few for one in results):
+        say(f"Episodes are {FEW_TOLD}.")
 
 
 def _tell_vote(team: RunResult) -> None:
