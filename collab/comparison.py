@@ -128,7 +128,8 @@ def compare_trainings(
 def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Sampling], next_move: str = FORCE) -> None:
     """Refuse to hold a slot that was sampled hot against the same slot sampled cold.
 
-    Slots that only one of the teams has are left out, so that one agent can be held against a team of four.
+    Slots that only one of the teams has are left out, so that one agent can be held against a team of four. Where they
+    share none, all that one of them samples at must be among what the other one samples at.
 
     Args:
         next_move: what to do instead, for the message.
@@ -136,13 +137,20 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
     Raises:
         UsageError: temperature or top-p of a slot differ.
     """
-    for slot in first.keys() & second.keys():
-        one, other = first[slot], second[slot]
-        if (one.temperature, one.top_p) != (other.temperature, other.top_p):
-            raise UsageError(
-                f"the two are sampled differently: {describe_sampling(first)} against {describe_sampling(second)}; "
-                f"what differs may come from that alone: {next_move}"
-            )
+    if not first or not second:
+        return
+    heats = [{slot: (one.temperature, one.top_p) for slot, one in team.items()} for team in (first, second)]
+    shared = first.keys() & second.keys()
+    if shared:
+        is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
+    else:
+        fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
+        is_same = fewer <= more
+    if not is_same:
+        raise UsageError(
+            f"the two are sampled differently: {describe_sampling(first)} against {describe_sampling(second)}; "
+            f"what differs may come from that alone: {next_move}"
+        )
 
 
 def check_result(report: Report, *, force: bool = False) -> None:

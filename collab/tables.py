@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from collab.comparison import Comparison, check_result, compare
 from collab.errors import UsageError
-from collab.evaluation import FEW_TOLD, Rate, check_same_environment, describe_sampling
+from collab.evaluation import FEW_TOLD, Rate, Replies, check_same_environment, describe_sampling
 from collab.report import Evaluation, RecordedRun, Setting, evaluation_of
 from collab.splits.split import NAMES
 
@@ -133,6 +133,18 @@ def _sampled(table: Table) -> str:
     return f" Sampled: {each}."
 
 
+def _silent(table: Table) -> str:
+    """Replies without an action of each line; empty where all of them gave one."""
+    told = {
+        line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
+        for line in table.lines
+    }
+    if not any(replies.without_action for replies in told.values()):
+        return ""
+    each = (f"{_safe(name)} {replies.without_action} of {replies.total}" for name, replies in told.items())
+    return f" Replies without an action: {', '.join(each)}."
+
+
 def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
     found: dict[Setting, list[RecordedRun]] = {}
     for run in runs:
@@ -201,7 +213,7 @@ def _legend(table: Table) -> str:
     found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
     seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
-    told += _sampled(table)
+    told += _sampled(table) + _silent(table)
     if _few(table):
         told += f" Where episodes are {FEW_TOLD}."
     if len(table.lines) == 1:

@@ -153,6 +153,7 @@ def test_every_summary_counts_replies_without_an_action(collab):
     expected = {"total": 6, "without_action": 6, "by_cause": {"no_action": 6}}
     for command in (("runs", "show", "r", "--json"), ("eval", *two, "--agents", "mute", "--seeds", "31", "--json")):
         assert json.loads(collab(*command)[1])["replies"] == expected
+    assert "Replies without an action: s 6 of 6." in collab("runs", "table", "s")[1]
     code, out, _ = collab("report", "r")
     assert "Replies without an action: 6 of 6" in out
 
