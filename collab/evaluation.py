@@ -103,10 +103,9 @@ class Replies:
     @classmethod
     def counted(cls, kinds: Iterable[str | None]) -> Replies:
         """Count replies by their cause; None for a reply that gave an action."""
-        counts = Counter(kinds)
-        total = counts.total()
-        del counts[None]
-        return cls(total=total, causes=dict(counts.most_common()))
+        every = list(kinds)
+        causes = Counter(kind for kind in every if kind is not None)
+        return cls(total=len(every), causes=dict(causes.most_common()))
 
     @classmethod
     def sum(cls, parts: Iterable[Replies]) -> Replies:
