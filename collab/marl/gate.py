@@ -106,7 +106,7 @@ async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     What is wrong with them is found before anything is written, played or paid for.
 
     Returns:
-        What `worth_knowing` and `collab.runs.check` find.
+        What `worth_knowing` and `collab.runs.check` find, and whether the trained team will be played cooler.
 
     Raises:
         ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
@@ -121,6 +121,7 @@ async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     found = await worth_knowing(config)
     await check_asked(config, budget)
     team = playing(run, first, method.determinism)
+    found += _cooler(config)
     found += await check(team.model_copy(update={"budget": budget}))
     check_suited(config)
     if method.grows_hotter:
@@ -146,12 +147,7 @@ async def worth_knowing(config: MarlConfig) -> list[str]:
     Raises:
         UsageError: the oracle is to judge where it knows no solution: every score would be missing.
     """
-    return [
-        *_hotter(config),
-        *_cooler(config),
-        *_unasked(config),
-        *(await _unsolved(config) if config.method.is_judged else []),
-    ]
+    return [*_hotter(config), *_unasked(config), *(await _unsolved(config) if config.method.is_judged else [])]
 
 
 def _hotter(config: MarlConfig) -> list[str]:

@@ -40,7 +40,7 @@ class Difference(Definition):
     def __str__(self) -> str:
         few = f"; {FEW_TOLD}" if self.pairs < FEW else ""
         return (
-            f"{100 * self.value:+.1f} percentage points [{100 * self.low:+.1f}, {100 * self.high:+.1f}] "
+            f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}] points "
             f"({self.pairs} equal instances{few})"
         )
 
