@@ -12,6 +12,7 @@ Names are looked up as on the command line: a path, the user's `library`, the bu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,7 +76,7 @@ async def collect(
         settings=settings,
     )
     config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
-    return await start(config, definitions, Path(out) if out is not None else default_out(config))
+    return await start(config, definitions, Path(out) if out is not None else default_out(config), tell=_warn)
 
 
 async def evaluate(
@@ -111,7 +112,11 @@ async def evaluate(
         settings=settings,
     )
     config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
-    return await start(config, definitions, Path(out) if out is not None else default_out(config))
+    return await start(config, definitions, Path(out) if out is not None else default_out(config), tell=_warn)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 def _library(folder: Path | str | None) -> Library:

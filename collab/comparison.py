@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from collab.errors import UsageError
-from collab.evaluation import Rate, Report, check_same_environment
+from collab.evaluation import FEW, Rate, Report, check_same_environment, describe_sampling
+from collab.types import Sampling
 
 TOLERATED_FAILURES = 0.02
 """Share of infrastructure failures above which runs are not compared."""
+
+FORCE = "play one of them again like the other (--set 'agents.*.sampling.temperature=…'), or use --force"
 
 Instance: TypeAlias = tuple[str, int, int]
 """Task, instance seed, step budget: another budget makes another instance."""
@@ -23,7 +26,7 @@ def is_spoilt(broken: int, planned: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Second run minus first, over the episodes that both played."""
+    """Second run minus first, over the episodes that both played: a difference of 0.05 is 5 percentage points."""
 
     pairs: int
     tasks: int
@@ -33,6 +36,24 @@ class Comparison:
     difference: float
     interval: tuple[float, float]
     """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
+    won: tuple[Instance, ...]
+    """Instances that the second run solves and the first one does not, by task; of several trainings those that are
+    solved more often."""
+    lost: tuple[Instance, ...]
+    """The opposite. Together with `won` these are the discordant pairs; all others say nothing about a difference."""
+    sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]]
+    """How the replies of the first and of the second run were sampled, by slot."""
+
+    @property
+    def is_few(self) -> bool:
+        """Whether there are so few pairs that the interval says little."""
+        return self.pairs < FEW
+
+    @property
+    def differs_in_sampling(self) -> bool:
+        """Whether the two runs name other temperatures or other top-p."""
+        first, second = map(describe_sampling, self.sampling)
+        return first != second
 
 
 def compare(
@@ -47,8 +68,8 @@ def compare(
         level: of the interval, in (0, 1); the lower end of one of 0.8 is exceeded with 90 %.
 
     Raises:
-        UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, or
-            there is no common instance.
+        UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, there
+            is no common instance, or unless `force` a slot of both was sampled in two ways (`check_same_sampling`).
     """
     return compare_trainings([(first, second)], force=force, draws=draws, seed=seed, level=level)
 
@@ -77,6 +98,9 @@ def compare_trainings(
     for report in every:
         check_result(report, force=force)
     check_same_environment(every)
+    if not force:
+        for before, after in pairs:
+            check_same_sampling(before.sampling, after.sampling)
     played = [(_by_instance(first), _by_instance(second)) for first, second in pairs]
     common = sorted(set.intersection(*(set(one) for both in played for one in both)))
     if not common:
@@ -95,7 +119,38 @@ def compare_trainings(
         second=Rate(successes=sum(one[instance] for _, one in played for instance in common), episodes=episodes),
         difference=sum(sum(those) for those in gains.values()) / episodes,
         interval=(low, high) if direction > 0 else (0.0 - high, 0.0 - low),
+        won=tuple(instance for instance, those in gains.items() if sum(those) > 0),
+        lost=tuple(instance for instance, those in gains.items() if sum(those) < 0),
+        sampling=(pairs[0][0].sampling, pairs[0][1].sampling),
     )
+
+
+def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Sampling], next_move: str = FORCE) -> None:
+    """Refuse to hold a slot that was sampled hot against the same slot sampled cold.
+
+    Slots that only one of the teams has are left out, so that one agent can be held against a team of four. Where they
+    share none, all that one of them samples at must be among what the other one samples at.
+
+    Args:
+        next_move: what to do instead, for the message.
+
+    Raises:
+        UsageError: temperature or top-p of a slot differ.
+    """
+    if not first or not second:
+        return
+    heats = [{slot: (one.temperature, one.top_p) for slot, one in team.items()} for team in (first, second)]
+    shared = first.keys() & second.keys()
+    if shared:
+        is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
+    else:
+        fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
+        is_same = fewer <= more
+    if not is_same:
+        raise UsageError(
+            f"the two are sampled differently: {describe_sampling(first)} against {describe_sampling(second)}; "
+            f"what differs may come from that alone: {next_move}"
+        )
 
 
 def check_result(report: Report, *, force: bool = False) -> None:

@@ -255,6 +255,15 @@ class RunConfig(Definition):
         """All that the run draws."""
         return Seeds(self.seed, self.sampling_seed)
 
+    @property
+    def sampling(self) -> dict[str, Sampling]:
+        """Slot → how it is sampled; ConfigError where a list of temperatures is too short."""
+        slots = self.graph.slots
+        return {
+            slot: self.agents[slot].sampling.of(position, len(slots), f"agents/{self.agent_names[slot]}")
+            for position, slot in enumerate(slots)
+        }
+
     @model_validator(mode="after")
     def _slots_match(self) -> RunConfig:
         if set(self.agents) != set(self.graph.slots):

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from collab.errors import UsageError
 from collab.store.summary import EpisodeSummary
-from collab.types import EpisodeError, PlannedTask, Trajectory
+from collab.types import EpisodeError, PlannedTask, Sampling, Step, Trajectory
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
+FEW = 10
+"""Instances below which an interval says little, which is said wherever one is printed."""
+FEW_TOLD = f"fewer than {FEW}: the interval says little"
 UNRATED = "unrated"
 """Difficulty of tasks of which the environment says none."""
 
@@ -40,8 +43,18 @@ class Rate:
         return wilson(self.successes, self.episodes)
 
     def __str__(self) -> str:
+        return f"{self.numbers}{f', {FEW_TOLD}' if self.is_few else ''}"
+
+    @property
+    def numbers(self) -> str:
+        """Share, interval and counts, without a word on how few they are."""
         low, high = self.interval
         return f"{self.value:.1%} [{low:.1%}, {high:.1%}] ({self.successes}/{self.episodes})"
+
+    @property
+    def is_few(self) -> bool:
+        """Whether there are so few episodes that the interval says little."""
+        return self.episodes < FEW
 
 
 def wilson(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
@@ -53,6 +66,64 @@ def wilson(successes: float, episodes: float, z: float = Z95) -> tuple[float, fl
     center = (share + z * z / (2 * episodes)) / spread
     half = z / spread * math.sqrt(share * (1 - share) / episodes + z * z / (4 * episodes * episodes))
     return 0.0 if successes == 0 else center - half, 1.0 if successes == episodes else center + half
+
+
+CAUSES: Mapping[str, str] = {
+    "empty": "empty",
+    "no_action": "no action in the text",
+    "malformed": "an action that cannot be read",
+    "unknown_type": "an action that is unknown here",
+    "bad_field": "a wrong value in the action",
+    "missing_field": "a value missing in the action",
+    "no_such_element": "an element that is not on the screen",
+    "other_space": "an action of another action space",
+    "cut": "cut by max_tokens",
+    "reasoning": "all reasoning",
+    "refusal": "refused",
+    "tool_call": "tool calls",
+    "content_filter": "ended by a content filter",
+}
+"""Why replies give no action, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies:
+    """How many replies agents gave, and how many of them gave no action."""
+
+    total: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    """`ParseFailure.kind` → replies without an action, most first."""
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Replies:
+        """Count the replies of some steps."""
+        cells = [cell for step in steps for cell in step.matrix]
+        return cls.counted(cell.failure.kind if cell.failure else None for cell in cells)
+
+    @classmethod
+    def counted(cls, kinds: Iterable[str | None]) -> Replies:
+        """Count replies by their cause; None for a reply that gave an action."""
+        every = list(kinds)
+        causes = Counter(kind for kind in every if kind is not None)
+        return cls(total=len(every), causes=dict(causes.most_common()))
+
+    @classmethod
+    def sum(cls, parts: Iterable[Replies]) -> Replies:
+        """Add up several counts."""
+        total, causes = 0, Counter[str]()
+        for part in parts:
+            total += part.total
+            causes.update(part.causes)
+        return cls(total=total, causes=dict(causes.most_common()))
+
+    @property
+    def without_action(self) -> int:
+        """Replies that gave no action."""
+        return sum(self.causes.values())
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} {CAUSES.get(kind, kind)}" for kind, count in self.causes.items())
+        return f"{self.without_action} of {self.total}{f' ({told})' if told else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +141,7 @@ class EpisodeResult:
     """Step budget of the instance."""
     error: str | None
     """None unless the episode broke."""
+    replies: Replies = Replies()
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeResult:
@@ -83,11 +155,12 @@ class EpisodeResult:
             steps=len(trajectory.steps),
             max_steps=trajectory.task.max_steps,
             error=_why(trajectory.error),
+            replies=Replies.of(trajectory.steps),
         )
 
     @classmethod
-    def recorded(cls, summary: EpisodeSummary) -> EpisodeResult:
-        """Of an episode that a run holds."""
+    def recorded(cls, summary: EpisodeSummary, replies: Replies) -> EpisodeResult:
+        """Of an episode that a run holds, and its replies."""
         return cls(
             id=summary.id,
             task=summary.task,
@@ -97,6 +170,7 @@ class EpisodeResult:
             steps=summary.steps,
             max_steps=summary.max_steps,
             error=_why(summary.error),
+            replies=replies,
         )
 
 
@@ -132,13 +206,31 @@ class Report:
     mean_steps: float
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
+    sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    """Slot → how its replies were sampled; empty where that is not known."""
+
+    @property
+    def replies(self) -> Replies:
+        """Of all these episodes, broken ones included."""
+        return Replies.sum(result.replies for result in self.results)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether episodes are over and not one of them could be played: that measures and teaches nothing."""
+        return bool(self.results) and all(one.error is not None for one in self.results)
 
 
-def evaluate(trajectories: Sequence[Trajectory], planned: Sequence[PlannedTask] = ()) -> Report:
+def evaluate(
+    trajectories: Sequence[Trajectory],
+    planned: Sequence[PlannedTask] = (),
+    *,
+    sampling: Mapping[str, Sampling] | None = None,
+) -> Report:
     """Summarise episodes that have just been played.
 
     Args:
         planned: what there should have been; empty when these are all.
+        sampling: as of `Report`.
     """
     first = trajectories[0] if trajectories else None
     return summarise(
@@ -147,6 +239,7 @@ def evaluate(trajectories: Sequence[Trajectory], planned: Sequence[PlannedTask] 
         environment=first.environment if first else "",
         environment_version=first.environment_version if first else "",
         privileged=any(trajectory.privileged for trajectory in trajectories),
+        sampling=sampling,
     )
 
 
@@ -157,8 +250,9 @@ def summarise(
     environment: str,
     environment_version: str,
     privileged: bool,
+    sampling: Mapping[str, Sampling] | None = None,
 ) -> Report:
-    """Summarise episodes that are over; `planned` as for `evaluate`."""
+    """Summarise episodes that are over; `planned` and `sampling` as for `evaluate`."""
     played = Counter(result.task for result in results)
     missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]
     whole = _group("all", results, sum(task.episodes for task in missing))
@@ -177,6 +271,7 @@ def summarise(
         ),
         mean_steps=sum(steps) / len(steps) if steps else math.nan,
         results=tuple(results),
+        sampling=sampling or {},
     )
 
 
@@ -228,7 +323,26 @@ def pooled(reports: Sequence[Report]) -> Report:
         by_difficulty=_merged(group for report in reports for group in report.by_difficulty),
         mean_steps=sum(steps) / len(steps) if steps else math.nan,
         results=results,
+        sampling=first.sampling,
     )
+
+
+def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
+    """Temperatures, and top-p where it is not 1, in words; each value once where all slots share it.
+
+    E.g. "temperature 1.5" or "temperatures 0.1, 0.3, 0.5, 0.8, top-p 0.9"; "temperature not known" without a slot.
+    """
+    parts = [_values("temperature", [one.temperature for one in sampling.values()])]
+    if any(one.top_p != 1 for one in sampling.values()):
+        parts.append(_values("top-p", [one.top_p for one in sampling.values()]))
+    return ", ".join(parts)
+
+
+def _values(name: str, values: Sequence[float]) -> str:
+    different = dict.fromkeys(values)
+    if not different:
+        return f"{name} not known"
+    return f"{name} {values[0]:g}" if len(different) == 1 else f"{name}s {', '.join(f'{one:g}' for one in values)}"
 
 
 def check_same_environment(reports: Sequence[Report]) -> None:

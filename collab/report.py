@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from collab.errors import UsageError
-from collab.evaluation import EpisodeResult, Report, pooled, summarise
+from collab.evaluation import EpisodeResult, Replies, Report, pooled, summarise
 from collab.seeds import Seeds
 from collab.store.manifest import FILE, Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
-from collab.types import PlannedTask
+from collab.types import PlannedTask, Sampling
 
 TEAM = ("environment", "graph", "agents", "prompts", "split")
 """Parts of a run's configuration that do not change within one evaluation."""
@@ -64,16 +64,45 @@ class Evaluation:
 
 def report_of(reader: RunReader) -> Report:
     """The report of a recorded run, over all its planned episodes."""
-    manifest = reader.manifest
+    manifest, replies = reader.manifest, replies_of(reader)
     over = [one for one in reader.episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
     return summarise(
-        [EpisodeResult.recorded(one) for one in over],
+        [EpisodeResult.recorded(one, replies.get(one.id, Replies())) for one in over],
         manifest.tasks or (unknown,),
         environment=manifest.environment,
         environment_version=manifest.environment_version,
         privileged=manifest.privileged or any(one.privileged for one in over),
+        sampling=sampling_of(manifest),
     )
+
+
+def sampling_of(manifest: Manifest) -> dict[str, Sampling]:
+    """Slot → how its replies were sampled, as a run's head tells it; slots that it tells nothing of are missing."""
+    found: dict[str, Sampling] = {}
+    for slot, model in manifest.models.items():
+        told = model.get("sampling") if isinstance(model, Mapping) else None
+        if isinstance(told, Mapping):
+            temperature, top_p = told.get("temperature"), told.get("top_p", 1.0)
+            if isinstance(temperature, int | float) and isinstance(top_p, int | float):
+                found[slot] = Sampling(temperature=temperature, top_p=top_p)
+    return found
+
+
+_REPLIES = """
+SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP BY key, failure ORDER BY 3 DESC, failure
+"""
+
+
+def replies_of(reader: RunReader) -> dict[str, Replies]:
+    """Episode → how many replies it recorded, and those without an action by cause."""
+    found: dict[str, dict[str | None, int]] = {}
+    for episode, failure, count in reader.query(_REPLIES):
+        found.setdefault(episode, {})[failure] = count
+    return {
+        episode: Replies(total=sum(counts.values()), causes={kind: n for kind, n in counts.items() if kind is not None})
+        for episode, counts in found.items()
+    }
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -24,9 +24,10 @@ from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
-from collab.evaluation import Report, evaluate
+from collab.evaluation import Report, describe_sampling, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
+from collab.prompts.render import spaces_of
 from collab.recorder import RunRecorder
 from collab.redact import HIDDEN
 from collab.resolve import (
@@ -67,12 +68,20 @@ class RunResult:
     """Why it ended early; None when every planned episode is over."""
     privileged: bool
 
+    def __str__(self) -> str:
+        told = [f"success {self.report.planned}"]
+        if self.report.broken:
+            told.append(f"{self.report.broken} broken")
+        told += [f"replies without an action: {self.report.replies}", describe_sampling(self.report.sampling)]
+        return f"{self.label}: {'; '.join(told)}; {self.path}"
+
 
 async def start(
     config: RunConfig,
     library: Library,
     out: Path,
     *,
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
@@ -80,6 +89,7 @@ async def start(
     """Play a new run into the directory `out`.
 
     Args:
+        tell: called with each line that `foresee` finds, before anything is played.
         stop: set from outside to end the run at once, resumable.
         admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
             one whenever there is room.
@@ -91,22 +101,46 @@ async def start(
     config = without_secrets(with_prompts(config, library))
     async with _stage_set(config) as (suite, team):
         config, capabilities = await _fitting(config, suite, team)
+        for line in foresee(config, suite):
+            tell(line)
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
             return await _play(config, suite, team, writer, out, _Recorded(), watch, stop, admit)
 
 
-async def check(config: RunConfig) -> None:
+async def check(config: RunConfig) -> list[str]:
     """Find out all that `start` finds out before it writes: the environment opens, the team answers, limits count.
 
     Args:
         config: with its prompts.
+
+    Returns:
+        What `foresee` finds.
 
     Raises:
         UsageError, RunError: as `start` would; nothing is written either way.
     """
     async with _stage_set(config) as (suite, team):
         await _fitting(config, suite, team)
+        return foresee(config, suite)
+
+
+def foresee(config: RunConfig, suite: Suite) -> list[str]:
+    """Warn of agents whose prompt speaks other actions than the environment takes, a line per agents file.
+
+    Args:
+        config: with its prompts.
+    """
+    found: dict[str, str] = {}
+    for slot, agent in config.agents.items():
+        spaces, name = spaces_of(config.prompts[agent.prompt]), config.agent_names[slot]
+        if spaces and suite.space.name not in spaces and agent.kind != "rehearsal":
+            found[name] = (
+                f"warning: agents/{name} speaks the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
+                f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
+                "choose other --agents or another --env"
+            )
+    return list(found.values())
 
 
 async def resume(
@@ -369,7 +403,7 @@ async def _play(
         path=path,
         label=suite.label,
         trajectories=trajectories,
-        report=evaluate(trajectories, _planned(config, suite)),
+        report=evaluate(trajectories, _planned(config, suite), sampling=config.sampling),
         progress=progress,
         stopped=collection.stopped,
         privileged=team.network.privileged,

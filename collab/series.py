@@ -11,7 +11,7 @@ A second call with the same settings finds what is over and goes on with the res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,7 @@ async def play(
     library: Library,
     *,
     budget: Budget,
+    tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> RunResult:
@@ -74,11 +75,12 @@ async def play(
 
     Args:
         budget: what it may spend from here on.
+        tell: as of `collab.runs.start`.
     """
     if run.begun:
         return await resume(run.path, budget=budget, watch=watch, stop=stop)
     config = run.config.model_copy(update={"budget": budget})
-    return await start(config, library, run.path, watch=watch, stop=stop)
+    return await start(config, library, run.path, tell=tell, watch=watch, stop=stop)
 
 
 def left_of(budget: Budget, progress: Progress) -> Budget | None:

@@ -6,7 +6,7 @@ print(markdown(table))
 |  | androidworld[simphone] new-seeds | difference |
 |---|---|---|
 | base | 12.5 [8.9, 17.3] (216) |  |
-| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] |
+| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from collab.comparison import Comparison, check_result, compare
 from collab.errors import UsageError
-from collab.evaluation import Rate, check_same_environment
+from collab.evaluation import FEW_TOLD, Rate, Replies, check_same_environment, describe_sampling
 from collab.report import Evaluation, RecordedRun, Setting, evaluation_of
 from collab.splits.split import NAMES
 
@@ -59,7 +59,7 @@ def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "firs
     Args:
         arms: name → runs, in the order of the lines; runs of one setting are pooled.
         against: hold each line against the first one or against the one before it.
-        force: take runs that are not finished, or of which more than 2 % broke.
+        force: take runs that are not finished, of which more than 2 % broke, or that were sampled differently.
 
     Raises:
         UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
@@ -80,7 +80,7 @@ def tabulate(arms: Mapping[str, Sequence[RecordedRun]], against: Against = "firs
 def markdown(table: Table) -> str:
     """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
 
-    A cell is "success [low, high] (episodes)"; a difference is followed by its pairs where they are not all episodes.
+    A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
     """
     compared = len(table.lines) > 1
     heads = [_safe(str(column)) for column in table.columns]
@@ -108,6 +108,41 @@ def show_difference(difference: Comparison) -> str:
     """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
     low, high = difference.interval
     return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _few(table: Table) -> bool:
+    """Whether an interval of the table is over so few instances that it says little."""
+    cells = [cell for line in table.lines for cell in line.cells if cell is not None]
+    return any(
+        cell.evaluation.report.planned.is_few or (cell.difference is not None and cell.difference.is_few)
+        for cell in cells
+    )
+
+
+def _sampled(table: Table) -> str:
+    """Temperatures of each line, once where all lines share them; empty where none are known."""
+    told: dict[str, str] = {}
+    for line in table.lines:
+        known = [cell.evaluation.report.sampling for cell in line.cells if cell is not None]
+        told[line.name] = "; ".join(dict.fromkeys(describe_sampling(one) for one in known if one))
+    if not any(told.values()):
+        return ""
+    if len(set(told.values())) == 1:
+        return f" Sampled at {next(iter(told.values()))}."
+    each = "; ".join(f"{_safe(name)} at {words or 'temperatures not known'}" for name, words in told.items())
+    return f" Sampled: {each}."
+
+
+def _silent(table: Table) -> str:
+    """Replies without an action of each line; empty where all of them gave one."""
+    told = {
+        line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
+        for line in table.lines
+    }
+    if not any(replies.without_action for replies in told.values()):
+        return ""
+    each = (f"{_safe(name)} {replies.without_action} of {replies.total}" for name, replies in told.items())
+    return f" Replies without an action: {', '.join(each)}."
 
 
 def _by_setting(name: str, runs: Iterable[RecordedRun]) -> dict[Setting, Evaluation]:
@@ -171,19 +206,21 @@ def _texts(cell: Cell | None) -> tuple[str, str]:
     report, difference = cell.evaluation.report, cell.difference
     if difference is None:
         return show_rate(report.planned), ""
-    partly = difference.pairs != report.planned.episodes
-    return show_rate(report.planned), show_difference(difference) + (f" ({difference.pairs})" if partly else "")
+    return show_rate(report.planned), f"{show_difference(difference)} ({difference.pairs})"
 
 
 def _legend(table: Table) -> str:
     found = {run.seeds for line in table.lines for cell in line.cells if cell for run in cell.evaluation.runs}
     seeds = sorted(found, key=lambda one: (one.run, one.sampling is not None, one.sampling or 0))
     told = f"Success in % with 95 % Wilson intervals (episodes); run seeds {', '.join(map(str, seeds))}."
+    told += _sampled(table) + _silent(table)
+    if _few(table):
+        told += f" Where episodes are {FEW_TOLD}."
     if len(table.lines) == 1:
         return told
     line = "the first line" if table.against == "first" else "the line above"
     return (
-        f"{told} Differences to {line} in percentage points, over equal instances, "
+        f"{told} Differences to {line} in percentage points (number of equal instances), "
         "with 95 % bootstrap intervals that resample tasks, then their instances."
     )
 

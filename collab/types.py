@@ -197,11 +197,31 @@ class Action:
         return dict(self.arguments).get(name, default)
 
 
+Cause: TypeAlias = Literal[
+    "empty",
+    "no_action",
+    "malformed",
+    "unknown_type",
+    "bad_field",
+    "missing_field",
+    "no_such_element",
+    "other_space",
+    "cut",
+    "reasoning",
+    "refusal",
+    "tool_call",
+    "content_filter",
+]
+"""Why a reply gives no action. "other_space": it gives one of another action space; "cut": max_tokens ended it before
+its action; "reasoning": it is thought alone; the last three: the server says that the model refused, called a tool, or
+was stopped by a filter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseFailure:
     """Why a reply gave no action."""
 
-    kind: Literal["empty", "no_action", "malformed", "unknown_type", "bad_field", "missing_field", "no_such_element"]
+    kind: Cause
     detail: str
     """One line: what stood there and what is allowed."""
 
@@ -464,6 +484,12 @@ class Step:
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of its cells, those without an action included, that voted for the winner; None without a cell."""
+        cells, ballots = len(self.matrix.utterances), self.vote.ballots
+        return (len(ballots[0].cells) if ballots else 0) / cells if cells else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

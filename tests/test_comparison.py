@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from collab.comparison import bootstrap, compare, compare_trainings
 from collab.errors import UsageError
 from collab.evaluation import EpisodeResult, Report, pooled, summarise
-from collab.types import PlannedTask
+from collab.types import PlannedTask, Sampling
 
 
 def report(
@@ -41,6 +43,30 @@ def report(
 def solved(task: str, wins: int, count: int) -> dict[tuple[str, int], bool | None]:
     """The first `wins` of `count` instances of one task."""
     return {(task, seed): seed < wins for seed in range(count)}
+
+
+def sampled(found: Report, **temperatures: float) -> Report:
+    """The same, by slots that were sampled at these temperatures."""
+    return replace(found, sampling={slot: Sampling(temperature=one) for slot, one in temperatures.items()})
+
+
+def test_a_slot_that_was_sampled_hot_is_not_held_against_a_cold_one() -> None:
+    found = report(solved("A", 3, 12))
+    team = sampled(found, ada=0.1, ben=0.3)
+    for fits in (sampled(found, ada=0.1), sampled(found, solo=0.3), sampled(found), team):
+        assert compare(fits, team).pairs == 12
+    for hot in (sampled(found, ada=1.5), sampled(found, solo=1.5), sampled(found, ada=0.1, ben=1.5)):
+        with pytest.raises(UsageError, match="sampled differently"):
+            compare(hot, team)
+        assert compare(hot, team, force=True).differs_in_sampling
+
+
+def test_instances_that_were_won_and_lost_are_named() -> None:
+    before = report({("A", 1): True, ("A", 2): False, ("B", 1): False, ("B", 2): True})
+    after = report({("A", 1): False, ("A", 2): True, ("B", 1): True, ("B", 2): True})
+    found = compare(before, after)
+    assert found.won == (("A", 2, 10), ("B", 1, 10))
+    assert found.lost == (("A", 1, 10),)
 
 
 # ------------------------------------------------------------------------------------------------------ differences

@@ -86,11 +86,13 @@ def test_a_table_in_markdown() -> None:
     assert rule == "| --- | --- | --- | --- | --- |"
     assert base == "| base | 10.0 [1.8, 40.4] (10) |  | 100.0 [51.0, 100.0] (4) |  |"
     assert other == (
-        "| a\\|b | 30.0 [10.8, 60.3] (10) | +20.0 [+0.0, +50.0] | 0.0 [0.0, 49.0] (4) | -100.0 [-100.0, -100.0] |"
+        "| a\\|b | 30.0 [10.8, 60.3] (10) | +20.0 [+0.0, +50.0] (10) | 0.0 [0.0, 49.0] (4) | "
+        "-100.0 [-100.0, -100.0] (4) |"
     )
     assert empty == ""
     assert "run seeds 30." in legend
-    assert "Differences to the first line" in legend
+    assert "Differences to the first line in percentage points (number of equal instances)" in legend
+    assert "Where episodes are fewer than 10: the interval says little." in legend
     assert "the line above" in markdown(tabulate(arms, "previous"))
 
 

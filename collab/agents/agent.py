@@ -76,7 +76,9 @@ class Agent:
         started = time.perf_counter()
         reply = await self._ask(request, scene.spent)
         reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
-        parsed = read_reply(reply.text, scene.context.space, scene.context.observation)
+        parsed = read_reply(
+            reply.text, scene.context.space, scene.context.observation, finish=reply.finish, aside=reply.aside
+        )
         return Utterance(
             agent=self.slot,
             round=place.round,

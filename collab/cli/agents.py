@@ -93,6 +93,8 @@ def check_agents(
             say(f"  prefix cache: {cache['rate']:.0%} of {cache['queries']} prompt tokens found since the server began")
         if said is not None:
             say(f"  answered {said['text'][:60]!r} in {said['seconds']:.2f} s")
+            if said["withheld"]:
+                say(f"  warning: no text came: {said['withheld']}")
 
 
 async def _check(
@@ -130,6 +132,7 @@ async def _try(model: Model, definition: AgentDefinition, name: str, timeout_s: 
 
     from collab.errors import ModelFailure, boundary
     from collab.models.base import Request
+    from collab.prompts.parse import read_withheld
     from collab.types import Prompt, Sampling
 
     prompt = Prompt(system="", shared=TRY, segments=())
@@ -138,8 +141,10 @@ async def _try(model: Model, definition: AgentDefinition, name: str, timeout_s: 
     with boundary(ModelFailure, f"agents/{name} (limit {timeout_s:g} s)"):
         async with asyncio.timeout(timeout_s):
             reply: Reply = await model.generate(request)
+    withheld = read_withheld(reply.finish, reply.aside)
     return {
         "text": reply.text,
+        "withheld": None if withheld is None else withheld.detail,
         "seconds": round(time.perf_counter() - started, 3),
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,

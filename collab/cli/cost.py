@@ -1,4 +1,4 @@
-"""What the recorded calls of a run cost, as a person reads it: in all, per round and per layer."""
+"""What the recorded calls of a run cost, per round, layer, agent and model, and whose proposals won."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, emit, note, say, table
+from collab.cli.output import REHEARSAL, data, emit, note, say, table
 
 if TYPE_CHECKING:
-    from collab.store.cost import Cost, Costs
+    from collab.store.cost import Cost, Costs, Proposals
     from collab.store.reader import RunReader
 
 _COLUMNS = ("where", "calls", "prompt", "computed", "hits %", "reply", "USD", "width", "queue s", "work s", "latency s")
+_WON = ("agent", "model", "proposals", "no action", "won", "of its proposals", "won first", "of all steps")
 _MEASURED = {
     "prompt_tokens": "prompt tokens",
     "computed_tokens": "computed tokens",
@@ -39,7 +40,11 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     rows = [("in all", costs.whole)]
     rows += [(f"round {number + 1}", cost) for number, cost in costs.by_round.items()]
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
+    rows += [(f"agent {agent}", cost) for agent, cost in costs.by_agent.items()]
+    rows += [(f"model {model}", cost) for model, cost in costs.by_model.items()]
     table(_COLUMNS, [(name, *_row(cost)) for name, cost in rows])
+    say()
+    table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
     for count, names in _by_count(_not_told(costs.whole)).items():
         say(f"not told by {count} calls: {', '.join(names)}")
@@ -78,6 +83,12 @@ def _row(cost: Cost) -> tuple[float | None, ...]:
     )
 
 
+def _proposals(one: Proposals, steps: int) -> tuple[object, ...]:
+    """How many of an agent's proposals won, and in how many steps it was the first to propose the winner."""
+    shares = [f"{some / all_:.0%}" if all_ else None for some, all_ in ((one.won, one.cells), (one.first, steps))]
+    return one.agent, one.model, one.cells, one.without_action, one.won, shares[0], one.first, shares[1]
+
+
 def _not_told(cost: Cost) -> dict[str, int]:
     """By how many calls each measure was not told."""
     return {name: cost.calls - getattr(cost, name).calls for name in _MEASURED}
@@ -113,6 +124,9 @@ def _data(costs: Costs) -> dict[str, Any]:
         **_cost(costs.whole),
         "by_round": [{"round": number, **_cost(cost)} for number, cost in costs.by_round.items()],
         "by_layer": [{"layer": number, **_cost(cost)} for number, cost in costs.by_layer.items()],
+        "by_agent": [{"agent": agent, **_cost(cost)} for agent, cost in costs.by_agent.items()],
+        "by_model": [{"model": model, **_cost(cost)} for model, cost in costs.by_model.items()],
+        "proposals": data(costs.proposals),
         "spent": spent
         and {
             "calls": spent.calls,

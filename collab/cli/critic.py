@@ -240,7 +240,7 @@ def _rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
         ("accuracy", told(numbers.accuracy), "rewards (score above 0.5) that are right"),
         ("AUC", told(numbers.auc), "chance that a good action is scored above another; 0.5 is a coin"),
         ("calibration error", told(numbers.ece), "how far scores lie from the share of good actions"),
-        ("test-retest", told(again.agreement if again else None), f"same reward when asked again{moved}"),
+        ("test-retest", told(again.same if again else None), f"same reward when asked again{moved}"),
         ("position bias", told(numbers.position_bias), "what the best place in the list adds over the worst"),
         ("length bias", told(numbers.length_bias), "what a longer reason adds that says nothing more"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, amount, emit, fail, plain, say, table
-from collab.cli.report import result_data, show_stop
-from collab.cli.watch import work
+from collab.cli.output import REHEARSAL, amount, emit, fail, note, plain, say, table
+from collab.cli.report import end_unplayed, result_data, show_stop
+from collab.cli.watch import resume_command, work
 
 if TYPE_CHECKING:
     from collab.runs import RunResult
@@ -83,6 +84,8 @@ def demo(
         )
         for graph in ("single", "team")
     )
+    for result in (single, team):
+        end_unplayed(result.report, resume_command(result.path))
     web, problem = _play_pages(home, agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
         parts = {"single": single, "team": team, "web": web}
@@ -101,9 +104,10 @@ def _play_pages(
     from collab.errors import RunError, UsageError
 
     try:
-        return _play(Part(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library), None
+        result = _play(Part(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library)
     except (UsageError, RunError) as error:
         return None, str(error)
+    return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
 def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResult:
@@ -133,7 +137,7 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
     options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}")
     run = home / part.name
     result = work(
-        lambda watch, stop: start(config, definitions, run, watch=watch, stop=stop),
+        lambda watch, stop: start(config, definitions, run, tell=note, watch=watch, stop=stop),
         run,
         opening=f"{part.name}: {amount(config.episodes, 'episode')} of {part.env} ...",
     )
@@ -164,6 +168,7 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
         [_row("one agent", single), _row("team of four, three rounds", team)],
     )
     say(f"\n{WHY}")
+    _tell_how([single, team])
     _tell_vote(team)
     if web is not None:
         say(f"\n2. Web pages in a real browser: {web.label}, the team of four{mark}\n")
@@ -171,7 +176,8 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
             ["page", "goal", "solved", "steps"],
             [(one.task.name, one.task.goal, _yes(one.success), len(one.steps)) for one in web.trajectories],
         )
-        say(f"\nsuccess {web.report.planned}")
+        say(f"\nsuccess {web.report.planned.numbers}")
+        _tell_how([web])
     say(f"\n3. Everything that was seen, said, voted and done is recorded in {home}\n")
     example = next((one for one in team.trajectories if one.success), team.trajectories[0]).id
     say("Try next:")
@@ -198,6 +204,17 @@ def _row(name: str, result: RunResult) -> tuple[object, ...]:
         f"{result.report.mean_steps:.1f}",
         result.progress.calls,
     )
+
+
+def _tell_how(results: Sequence[RunResult]) -> None:
+    """Replies without an action by cause, and how replies were sampled, of runs of one table."""
+    from collab.evaluation import FEW_TOLD, Replies, describe_sampling
+
+    say(f"Replies without an action: {Replies.sum(one.report.replies for one in results)}.")
+    different = dict.fromkeys(describe_sampling(one.report.sampling) for one in results)
+    say(f"Sampled at {'; '.join(different)}.")
+    if any(one.report.planned.is_few for one in results):
+        say(f"Episodes are {FEW_TOLD}.")
 
 
 def _tell_vote(team: RunResult) -> None:

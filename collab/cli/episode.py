@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
     """Goal and outcome, then every step with its screen, action, votes and effect."""
+    from collab.evaluation import Replies
+
     if as_json:
         emit({**_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
         return
     _say_episode(trajectory)
+    say(f"replies without an action: {Replies.of(trajectory.steps)}")
     say()
     table(
         ["step", "screen", "action", "votes", "effect"],
@@ -36,7 +39,9 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
     for utterance in step.matrix:
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines()))
+        say("\n".join(f"    {plain(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
+        if utterance.failure is not None:
+            say(f"    -> no action ({utterance.failure.kind}): {plain(utterance.failure.detail)}")
     action, effect = plain(step.history.action), plain(step.history.effect)
     say(f"\nexecuted {action} with {_votes(step)} votes; effect: {effect or '-'}")
 

@@ -71,11 +71,17 @@ def epoch_lines(record: Record) -> list[str]:
     """
     return [
         *([] if record.success is None else [f"held out {_success(record.success)}"]),
+        *_silent(record.success, "held out"),
         *_heat(record),
         *([] if record.played is None else [f"played   {_success(record.played)}, {amount(record.steps, 'step')}"]),
+        *_silent(record.played, "played"),
         *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
         *_rewards(record),
-        *([] if record.agreement is None else [f"agreed   {record.agreement:.0%} of what was proposed was done"]),
+        *(
+            []
+            if record.agreement is None
+            else [f"agreed   {record.agreement:.0%} of all replies voted for what was done"]
+        ),
         *(line for name, one in record.trained.items() for line in _trained(name, one)),
         *(f"trained  {name} stays as it was: {why}" for name, why in record.untrained.items()),
         *count_lines(record.pairs),
@@ -163,8 +169,21 @@ def _spending(one: Spending) -> str:
 
 
 def _success(rate: Success) -> str:
+    from collab.evaluation import FEW, FEW_TOLD
+
     broken = f", {rate.broken} broken" if rate.broken else ""
-    return f"{rate.value:.1%} ({_interval(rate)}), {rate.successes} of {rate.episodes} episodes{broken}"
+    few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
+    sampled = f", at {rate.sampled}" if rate.sampled else ""
+    return f"{rate.value:.1%} ({_interval(rate)}), {rate.successes} of {rate.episodes} episodes{few}{broken}{sampled}"
+
+
+def _silent(rate: Success | None, of: str) -> list[str]:
+    """Replies without an action, by cause."""
+    from collab.evaluation import Replies
+
+    if rate is None or not rate.replies:
+        return []
+    return [f"replies without an action, {of}: {Replies(total=rate.replies, causes=rate.without_action)}"]
 
 
 def _interval(rate: Success) -> str:

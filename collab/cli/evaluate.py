@@ -12,7 +12,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import amount, emit, note
-from collab.cli.report import comparison_data, evaluation_data, show_comparison, show_evaluation
+from collab.cli.report import comparison_data, end_unplayed, evaluation_data, show_comparison, show_evaluation
 from collab.cli.rollout import configure, finish, play
 from collab.cli.watch import Watch, work
 
@@ -147,6 +147,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
         note(f"stopped: {stopped}{rest}; go on with the same command and --out {shlex.quote(str(folder))}")
         raise typer.Exit(1)
+    end_unplayed(evaluation.report, f"the same command and --out {shlex.quote(str(folder))}")
 
 
 def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None:
@@ -177,7 +178,7 @@ def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None
 async def _playing(run: SeedRun, definitions: Library, budget: Budget, watch: Watch, stop: asyncio.Event) -> RunResult:
     from collab.series import play
 
-    return await play(run, definitions, budget=budget, watch=watch, stop=stop)
+    return await play(run, definitions, budget=budget, tell=note, watch=watch, stop=stop)
 
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:

@@ -132,7 +132,11 @@ Settings = Annotated[
 
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Compare although runs are not finished or more than 2 % of their episodes broke."),
+    typer.Option(
+        "--force",
+        help="Compare although runs are not finished, more than 2 % of their episodes broke, or they were sampled at "
+        "different temperatures.",
+    ),
 ]
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, data, note, say, table
+import typer
+
+from collab.cli.output import REHEARSAL, amount, data, fail, note, say, table
 from collab.cli.watch import clock, resume_command, short
 
 if TYPE_CHECKING:
-    from collab.comparison import Comparison
-    from collab.evaluation import Group, Rate, Report
+    from collab.comparison import Comparison, Instance
+    from collab.evaluation import Group, Rate, Replies, Report
     from collab.report import Evaluation
     from collab.runs import RunResult
     from collab.seeds import Seeds
+    from collab.types import Sampling
 
+SHOWN = 40
+"""Tasks of won and of lost instances that are listed."""
 DIFFICULTIES = {"easy": 0, "medium": 1, "hard": 2}
 """The order in which they are told; others come after them."""
 
@@ -40,10 +48,22 @@ def report_data(report: Report) -> dict[str, Any]:
         "success_completed": rate(report.completed),
         "broken": report.broken,
         "mean_steps": data(report.mean_steps),
+        "replies": replies_data(report.replies),
+        "sampling": sampling_data(report.sampling),
         "by_task": {group.name: _group(group) for group in report.by_task},
         "by_difficulty": {group.name: _group(group) for group in report.by_difficulty},
         "episodes": data(report.results),
     }
+
+
+def replies_data(replies: Replies) -> dict[str, Any]:
+    """Replies as JSON data."""
+    return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
+
+
+def sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
+    """Temperature and top-p by slot as JSON data."""
+    return {slot: {"temperature": one.temperature, "top_p": one.top_p} for slot, one in sampling.items()}
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
@@ -79,6 +99,7 @@ def show_result(result: RunResult, *, details: bool) -> None:
     headline(result.label, result.report, privileged=result.privileged)
     if details:
         show_tables(result.report)
+    show_cause(result.path, result.report)
     progress = result.progress
     say(
         f"spent    {clock(progress.seconds)}, {short(progress.calls)} calls, {short(progress.tokens)} tokens"
@@ -97,20 +118,48 @@ def show_stop(result: RunResult) -> None:
     note(f"stopped: {result.stopped}; go on with: {resume_command(result.path)}")
 
 
+def end_unplayed(report: Report, resume: str) -> None:
+    """End the command with exit code 1 where not one of its episodes could be played.
+
+    Raises:
+        typer.Exit: so it is.
+    """
+    if report.is_lost:
+        first = next(one.error for one in report.results if one.error is not None)
+        count = amount(len(report.results), "episode")
+        fail(f"nothing was played: {count} broke, the first with {first}; mend that, then: {resume}")
+        raise typer.Exit(1)
+
+
 def headline(label: str, report: Report, *, privileged: bool) -> None:
-    """Environment, the mark of a rehearsal, and the success rate."""
+    """Environment, the mark of a rehearsal, the success rate, replies without an action, and temperatures."""
+    from collab.evaluation import FEW_TOLD, describe_sampling
+
     say(f"{label}" + (f"  ({REHEARSAL})" if privileged else ""))
-    say(f"success  {report.planned}")
+    say(f"success  {report.planned.numbers}")
+    if report.planned.is_few:
+        say(f"         episodes are {FEW_TOLD}")
     over, planned = len(report.results), report.planned.episodes
     if over < planned:
         say(f"         {over} of {planned} episodes are over; the others count as not solved")
     parts = []
     if 0 < report.completed.episodes < planned:
-        parts.append(f"{report.completed} of completed episodes")
+        parts.append(f"{report.completed.numbers} of completed episodes")
     if report.broken:
         parts.append(f"{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
     if parts:
         say(f"         {'; '.join(parts)}")
+    say(f"replies without an action: {report.replies}")
+    if report.sampling:
+        say(f"sampled  at {describe_sampling(report.sampling)}")
+
+
+def show_cause(path: Path, report: Report) -> None:
+    """Say where to look when at least half of all replies gave no action."""
+    replies = report.replies
+    if replies.total and 2 * replies.without_action >= replies.total:
+        worst = max(report.results, key=lambda one: one.replies.without_action)
+        say(f"why      collab runs show {shlex.quote(str(path))} --episode {shlex.quote(worst.id)} --step 0")
 
 
 def evaluation_data(evaluation: Evaluation) -> dict[str, Any]:
@@ -150,12 +199,16 @@ def show_tables(report: Report) -> None:
 
 def show_groups(report: Report) -> None:
     """Success per difficulty and task."""
+    from collab.evaluation import FEW_TOLD
+
     by_difficulty = sorted(report.by_difficulty, key=lambda group: DIFFICULTIES.get(group.name, len(DIFFICULTIES)))
     whole = report.planned == report.completed
     for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
         say()
         columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
         table(columns, [_row(group)[: len(columns)] for group in groups])
+    if any(group.planned.is_few for group in report.by_task):
+        say(f"\nwhere episodes are {FEW_TOLD}")
 
 
 def _row(group: Group) -> tuple[str | int | None, ...]:
@@ -176,15 +229,38 @@ def _rates(planned: Rate) -> tuple[str, str, str]:
 
 
 def show_comparison(comparison: Comparison, first: str, second: str) -> None:
-    """Two rates and their paired difference."""
-    low, high = comparison.interval
-    width, tasks = max(len(first), len(second), len("difference")), "task" if comparison.tasks == 1 else "tasks"
-    say(f"{first:<{width}}  {comparison.first}")
-    say(f"{second:<{width}}  {comparison.second}")
+    """Two rates, their paired difference in percentage points, the instances behind it, and how both were sampled."""
+    from collab.evaluation import FEW_TOLD, describe_sampling
+
+    low, high = (100 * end for end in comparison.interval)
+    width = max(len(first), len(second), len("difference"))
+    for name, rate, sampling in zip(
+        (first, second), (comparison.first, comparison.second), comparison.sampling, strict=True
+    ):
+        say(f"{name:<{width}}  {rate}, {describe_sampling(sampling)}")
+    instances, tasks = amount(comparison.pairs, "equal instance"), amount(comparison.tasks, "task")
+    few = f"; {FEW_TOLD}" if comparison.is_few else ""
     say(
-        f"{'difference':<{width}}  {comparison.difference:+.1%} [{low:+.1%}, {high:+.1%}] "
-        f"(second minus first, {comparison.pairs} equal instances of {comparison.tasks} {tasks})"
+        f"{'difference':<{width}}  {100 * comparison.difference:+.1f} percentage points [{low:+.1f}, {high:+.1f}] "
+        f"(second minus first, {instances} of {tasks}{few})"
     )
+    won, lost = comparison.won, comparison.lost
+    say(f"{'discordant':<{width}}  {len(won) + len(lost)} of {instances}: {len(won)} won, {len(lost)} lost")
+    for word, those in (("won", won), ("lost", lost)):
+        for line in _instance_lines(those):
+            say(f"{word:<{width}}  {line}")
+    if comparison.differs_in_sampling:
+        note("the two were sampled differently: what differs may come from that alone")
+
+
+def _instance_lines(instances: Sequence[Instance]) -> list[str]:
+    """Tasks with the seeds of their instances, one line each; what is beyond the first ones is counted."""
+    by_task: dict[str, list[str]] = {}
+    for task, seed, _ in instances:
+        by_task.setdefault(task, []).append(str(seed))
+    lines = [f"{task}, seed {', '.join(seeds)}" for task, seeds in by_task.items()]
+    rest = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"and of {amount(rest, 'more task')} (--json names them all)"] if rest > 0 else [])]
 
 
 def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str, Any]:
@@ -193,6 +269,12 @@ def comparison_data(comparison: Comparison, first: str, second: str) -> dict[str
         "first": {"run": first, **rate(comparison.first)},
         "second": {"run": second, **rate(comparison.second)},
         **difference_data(comparison),
+        "few": comparison.is_few,
+        "discordant": len(comparison.won) + len(comparison.lost),
+        "won": _instances_data(comparison.won),
+        "lost": _instances_data(comparison.lost),
+        "sampling": [sampling_data(one) for one in comparison.sampling],
+        "sampled_alike": not comparison.differs_in_sampling,
     }
 
 
@@ -204,3 +286,7 @@ def difference_data(comparison: Comparison) -> dict[str, Any]:
         "pairs": comparison.pairs,
         "tasks": comparison.tasks,
     }
+
+
+def _instances_data(instances: Sequence[Instance]) -> list[dict[str, Any]]:
+    return [{"task": task, "seed": seed, "max_steps": steps} for task, seed, steps in instances]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit
-from collab.cli.report import result_data, show_result, show_stop
-from collab.cli.watch import work
+from collab.cli.output import amount, emit, note
+from collab.cli.report import end_unplayed, result_data, show_result, show_stop
+from collab.cli.watch import resume_command, work
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
@@ -86,7 +86,7 @@ def configure(
     """
     from collab.api import counted, resolved
     from collab.config import Budget, run_config
-    from collab.marl.policy import trained_agents
+    from collab.marl.policy import note_sampling, trained_agents
 
     trained = trained_agents(definitions, agents, graph)
     config = run_config(
@@ -101,6 +101,9 @@ def configure(
         settings=settings or (),
         **choices,
     )
+    told = note_sampling(agents, config)
+    if told is not None:
+        note(told)
     config = _with_device(config, device)
     return asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
 
@@ -131,17 +134,17 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
     what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
     return work(
-        lambda watch, stop: start(config, definitions, path, watch=watch, stop=stop),
+        lambda watch, stop: start(config, definitions, path, tell=note, watch=watch, stop=stop),
         path,
         opening=f"playing {what}, recorded in {path}",
     )
 
 
 def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
-    """Print how a run went; a run that stopped early ends the command with exit code 1.
+    """Print how a run went; one that stopped early, or could not be played at all, ends the command with exit code 1.
 
     Raises:
-        typer.Exit: it stopped early.
+        typer.Exit: it stopped early, or every episode broke.
     """
     if as_json:
         emit(result_data(result))
@@ -150,3 +153,4 @@ def finish(result: RunResult, *, as_json: bool, details: bool) -> None:
     if result.stopped is not None:
         show_stop(result)
         raise typer.Exit(1)
+    end_unplayed(result.report, resume_command(result.path))

@@ -13,7 +13,15 @@ from collab.cli.cost import show_cost
 from collab.cli.episode import show_episode, show_step
 from collab.cli.output import REHEARSAL, amount, data, emit, note, say, table
 from collab.cli.overlap import overlap
-from collab.cli.report import headline, report_data, seeds_data, show_tables
+from collab.cli.report import (
+    headline,
+    replies_data,
+    report_data,
+    sampling_data,
+    seeds_data,
+    show_cause,
+    show_tables,
+)
 from collab.cli.table import table as show_table
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ def list_runs(
         say(f"no runs in {folder}; make one with: collab rollout")
         return
     table(
-        ["run", "command", "environment", "graph", "agents", "episodes", "solved", "status", "note"],
+        ["run", "command", "environment", "graph", "agents", "episodes", "solved", "no action", "status", "note"],
         [
             (
                 row["run"],
@@ -71,6 +79,7 @@ def list_runs(
                 row["agents"],
                 str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}",
                 row["succeeded"],
+                f"{row['replies']['without_action']}/{row['replies']['total']}",
                 row["status"],
                 row["note"],
             )
@@ -91,7 +100,10 @@ def show_run(
         typer.Option("--step", metavar="T", min=0, help="With --episode: everything said before step T, and the vote."),
     ] = None,
     cost: Annotated[
-        bool, typer.Option("--cost", help="Calls, tokens, prefix cache, batches, times and USD, per round and layer.")
+        bool,
+        typer.Option(
+            "--cost", help="Calls, tokens, times and USD, per round, layer, agent and model; and whose proposals won."
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -250,7 +262,10 @@ def _counted(path: Path, reader: RunReader) -> _Counted:
 
 
 def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
-    manifest, names, status = reader.manifest, counted.names, reader.status
+    from collab.evaluation import Replies
+    from collab.report import replies_of, sampling_of
+
+    manifest, names, status, replies = reader.manifest, counted.names, reader.status, replies_of(reader)
     episodes = [one for one in reader.episodes() if names is None or one.id in names]
     return {
         "run": str(path),
@@ -264,6 +279,8 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
+        "replies": replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
+        "sampling": sampling_data(sampling_of(manifest)),
         "status": "finished" if counted.whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
@@ -298,6 +315,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     elif counted.steps is not None:
         say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
+    show_cause(path, report)
     for line in unknown:
         note(line)
     for problem in problems:

@@ -9,7 +9,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, note, say
-from collab.cli.report import difference_data, rate, seeds_data
+from collab.cli.report import difference_data, rate, replies_data, sampling_data, seeds_data
 
 if TYPE_CHECKING:
     from collab.report import RecordedRun
@@ -96,6 +96,8 @@ def _cell_data(cell: Cell | None) -> dict[str, Any] | None:
         "success": rate(evaluation.report.planned),
         "by_seed": {str(seed): rate(report.planned) for seed, report in evaluation.by_seed.items()},
         "broken": evaluation.report.broken,
+        "replies": replies_data(evaluation.report.replies),
+        "sampling": sampling_data(evaluation.report.sampling),
         "runs": [str(run.path) for run in evaluation.runs],
         "seeds": [seeds_data(run.seeds) for run in evaluation.runs],
         "difference": None if difference is None else difference_data(difference),

@@ -57,7 +57,7 @@ class Retest:
 
     count: int
     """Cells that were scored both times."""
-    agreement: float
+    same: float
     """Share of them with the same reward."""
     difference: float
     """Mean absolute difference of the scores."""
@@ -131,7 +131,7 @@ def retest(pairs: Iterable[tuple[float | None, float | None]]) -> Retest | None:
         return None
     return Retest(
         count=len(both),
-        agreement=_mean([(one > 0.5) == (other > 0.5) for one, other in both]),
+        same=_mean([(one > 0.5) == (other > 0.5) for one, other in both]),
         difference=_mean([abs(one - other) for one, other in both]),
     )
 

@@ -4,7 +4,7 @@
     calibration.auc
 
     once                    accuracy, auc, reliability picture, calibration error
-    the same again          test-retest agreement
+    the same again          test-retest reliability
     under other names       position bias; all worths stand in all places
     with longer reasons     length bias; in half of the cells, which say nothing more
 

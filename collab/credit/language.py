@@ -25,6 +25,7 @@ from collab.credit.language_prompt import TOO_LONG, CriticPrompts, Per, Proposal
 from collab.credit.language_scores import read_scores
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Model
+from collab.prompts.parse import read_withheld
 from collab.seeds import derive
 from collab.types import CellRef, Prompt, Sampling
 
@@ -147,4 +148,7 @@ class LanguageCritic:
             cost_usd=reply.cost_usd,
             latency_s=time.perf_counter() - started,
         )
+        withheld = read_withheld(reply.finish, reply.aside)
+        if withheld is not None:
+            return call, [Word.none(f"the critic: {withheld.detail}")] * len(proposals)
         return call, read_scores(reply.text, proposals, cut=reply.finish == "length")

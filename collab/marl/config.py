@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from collab.config import Definition, EdgeSampler, RunConfig, validate
+from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition, validate
 from collab.credit.pairing import Recipe
 from collab.credit.pairs import Sources
 from collab.critics import CriticDefinition
@@ -260,7 +260,10 @@ class MarlConfig(Definition):
     run: RunConfig
     """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
     held_out: list[RunConfig]
-    """One evaluation per held-out seed, of the untrained team."""
+    """One evaluation per held-out seed, of the untrained team; sampled as `run` is."""
+    declared: dict[str, SamplingDefinition] = Field(default_factory=dict)
+    """Slot → how its agents file samples, without overrides: the trained team is played so wherever it is named
+    (`RUN@best`), however hot the training was. Slots that are missing are played as in `run`."""
     origin: Origin | None = None
     """Another training that the team comes from; None of agents files."""
     library: str | None = None
@@ -294,6 +297,15 @@ class MarlConfig(Definition):
     def erring(self) -> AdversaryChoice:
         """The adversary."""
         return choice_told(self.adversary)
+
+    @property
+    def as_declared(self) -> RunConfig:
+        """`run`, sampled as the agents files say."""
+        agents = {
+            slot: agent.model_copy(update={"sampling": self.declared.get(slot, agent.sampling)})
+            for slot, agent in self.run.agents.items()
+        }
+        return self.run.model_copy(update={"agents": agents})
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -72,7 +72,7 @@ async def configure(
     own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     method = override(method, [_of_method(one) for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
-    filled = trained_agents(library, agents, graph)
+    filled = trained_agents(library, agents, graph, as_trained=True)
     names: dict[str, Any] = {
         "library": library,
         "env": env,
@@ -84,6 +84,8 @@ async def configure(
         "concurrency": concurrency,
         "settings": own,
     }
+    files = names | {"filled": trained_agents(library, agents, graph), "settings": ()}
+    declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
     run = await resolved(run, once_per_task=method.episodes is None and method.steps is None, split=split)
     run = placed(with_prompts(_planned(run, method), library))
@@ -96,6 +98,7 @@ async def configure(
         run=run,
         origin=origin_of(agents, method),
         held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
+        declared={slot: agent.sampling for slot, agent in declared.items()},
         library=None if library.own is None else str(library.own.resolve()),
         critic=critic,
         critic_texts=critic_texts(library, critic),

@@ -24,7 +24,6 @@ from collab.marl.layout import EpochFolder
 from collab.marl.loop_state import Loop
 from collab.marl.play import (
     evaluate,
-    is_lost,
     measured,
     paid_for,
     rewired,
@@ -128,7 +127,7 @@ def _count_earlier(loop: Loop, folder: EpochFolder) -> None:
 
 def require_played(loop: Loop, report: Report, place: Path) -> Report:
     """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
-    if not is_lost(report):
+    if not report.is_lost:
         return report
     raise _unplayed(loop, report, f"{place}: none of {len(report.results)} episodes could be played")
 

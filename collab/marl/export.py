@@ -143,7 +143,7 @@ def _trained_team(name: PolicyName, base: str | None) -> Team:
     apart = config.method.policies == "per_agent"
     members = {}
     for group, slots in config.groups.items():
-        agents = {slot: config.run.agents[slot] for slot in slots}
+        agents = {slot: config.as_declared.agents[slot] for slot in slots}
         members[group if apart else ""] = Member(
             source=_source(policy, slots, base),
             agents={slot: _alone(agent, config.run.graph.slots.index(slot)) for slot, agent in agents.items()}

@@ -13,6 +13,7 @@ from collab.credit.calibration_record import CalibrationRecord
 from collab.credit.gate import EXEMPT, FOLDER, admit, last_calibration, told
 from collab.critics import Bench
 from collab.errors import RunFormatError, UsageError
+from collab.evaluation import describe_sampling
 from collab.marl.config import MarlConfig
 from collab.marl.heat import lengths_of
 from collab.marl.policy import first_policy, playing
@@ -105,7 +106,7 @@ async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     What is wrong with them is found before anything is written, played or paid for.
 
     Returns:
-        What `worth_knowing` finds.
+        What `worth_knowing` and `collab.runs.check` find, and whether the trained team will be played cooler.
 
     Raises:
         ConfigError: one cannot be built; its key is missing, for example. Or the method cannot train a checkpoint, or a
@@ -120,7 +121,8 @@ async def check_parties(config: MarlConfig, budget: Budget) -> list[str]:
     found = await worth_knowing(config)
     await check_asked(config, budget)
     team = playing(run, first, method.determinism)
-    await check(team.model_copy(update={"budget": budget}))
+    found += _cooler(config)
+    found += await check(team.model_copy(update={"budget": budget}))
     check_suited(config)
     if method.grows_hotter:
         lengths_of(first)
@@ -157,6 +159,17 @@ def _hotter(config: MarlConfig) -> list[str]:
     return [
         f"replies are sampled at temperature {hottest:g} and learned from at {learned:g}, as if they had been surer; "
         f"what is played is trained by --set dpo.temperature={hottest:g}"
+    ]
+
+
+def _cooler(config: MarlConfig) -> list[str]:
+    """That the trained team will be played at other temperatures than its held-out evaluations."""
+    measured, played = describe_sampling(config.run.sampling), describe_sampling(config.as_declared.sampling)
+    if measured == played:
+        return []
+    return [
+        f"rollouts and held-out evaluations are sampled at {measured}; where the trained team is named (RUN@best), it "
+        f"plays as its agents file says, at {played}"
     ]
 
 

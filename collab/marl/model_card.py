@@ -14,6 +14,7 @@ import yaml
 
 import collab
 from collab.errors import ConfigError, UnknownName
+from collab.evaluation import FEW, FEW_TOLD
 from collab.learn.export import Source
 from collab.library import BUILT_IN, LARGEST, checkpoint, load_yaml
 from collab.marl.config import MarlConfig, Method
@@ -209,9 +210,11 @@ def _told_success(success: Success | None, config: MarlConfig) -> str:
     if success is None:
         return "not measured"
     seeds = ", ".join(str(one.seeds) for one in config.held_out)
+    few = f" ({FEW_TOLD})" if success.episodes < FEW else ""
+    sampled = f"; sampled at {success.sampled}" if success.sampled else ""
     return (
         f"{success.value:.1%} of {success.episodes} episodes of the whole team on held-out seeds ({seeds}), by which "
-        f"the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}"
+        f"the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}{few}{sampled}"
     )
 
 

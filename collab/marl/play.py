@@ -100,7 +100,7 @@ async def roll_out(loop: Loop, config: RunConfig, out: Path) -> None:
     clear_unbegun(out, FILE)
     steps = loop.config.method.steps
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
-    if done and not is_lost(rollout_report(out, steps)):
+    if done and not rollout_report(out, steps).is_lost:
         return
     budget, watch = loop.left(), _telling(loop, out, steps)
     follow(out, config, loop.folder.path, loop.folder.resume)
@@ -177,11 +177,6 @@ def settled(runs: Sequence[Path]) -> set[Path]:
     whole = pooled(list(found.values()))
     spoilt = is_spoilt(whole.broken, whole.planned.episodes)
     return {path for path, report in found.items() if not (spoilt and report.broken)}
-
-
-def is_lost(report: Report) -> bool:
-    """Whether not one of the episodes could be played: that measures and teaches nothing."""
-    return bool(report.results) and all(one.error is not None for one in report.results)
 
 
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:

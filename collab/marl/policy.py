@@ -18,6 +18,7 @@ from typing import Any
 
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.errors import ConfigError, GraphError, UnknownName, UsageError
+from collab.evaluation import describe_sampling
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig, Method, read_training
 from collab.marl.layout import MarlFolder
@@ -166,8 +167,11 @@ def parse_policy(text: str) -> PolicyName | None:
     return PolicyName(run=Path(found["run"]), epoch=epoch, last=found["which"] == "last")
 
 
-def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefinition]:
+def agents_of(name: PolicyName, slots: Sequence[str], *, as_trained: bool = False) -> dict[str, AgentDefinition]:
     """Who fills the slots of a graph with a trained policy.
+
+    Args:
+        as_trained: sample as the training did; by default the agents files that it began with decide.
 
     Raises:
         RunFormatError: there is no training in that directory.
@@ -179,7 +183,8 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
     head, config = read_training(folder)
     check_slots(config, slots, str(name.run))
     policy = policy_after(folder, config, epoch_of(name, folder, config, head))
-    agents = dict(playing(config.run, policy, config.method.determinism).agents)
+    run = config.run if as_trained else config.as_declared
+    agents = dict(playing(run, policy, config.method.determinism).agents)
     check_trusted({slot: agent.model_dump(mode="json") for slot, agent in agents.items()}, str(folder.file))
     return agents
 
@@ -208,15 +213,43 @@ def epoch_of(name: PolicyName, folder: MarlFolder, config: MarlConfig, head: Map
     return number
 
 
-def trained_agents(library: Library, agents: str, graph: str) -> dict[str, AgentDefinition] | None:
+def trained_agents(
+    library: Library, agents: str, graph: str, *, as_trained: bool = False
+) -> dict[str, AgentDefinition] | None:
     """Who fills the slots of a graph, where `--agents` names a trained policy; None where it names files.
+
+    Args:
+        as_trained: as of `agents_of`.
 
     Raises:
         UnknownName, ConfigError: there is no such graph, or it cannot be read.
         UsageError: as `parse_policy` and `agents_of`.
     """
     name = parse_policy(agents)
-    return None if name is None else agents_of(name, library.load("graphs", graph, GraphDefinition).slots)
+    if name is None:
+        return None
+    return agents_of(name, library.load("graphs", graph, GraphDefinition).slots, as_trained=as_trained)
+
+
+def note_sampling(agents: str, run: RunConfig) -> str | None:
+    """Say that a trained policy is played at other temperatures than it was trained at; None where it is not.
+
+    Args:
+        agents: as `--agents` names it.
+        run: that it plays.
+    """
+    name = parse_policy(agents)
+    if name is None:
+        return None
+    trained, played = read_training(MarlFolder(name.run))[1].run.sampling, run.sampling
+    if trained == played or trained.keys() != played.keys():
+        return None
+    heat = ",".join(f"{trained[slot].temperature:g}" for slot in run.graph.slots)
+    value = f"[{heat}]" if len(set(heat.split(","))) > 1 else heat.split(",")[0]
+    return (
+        f"{name.run} was trained at {describe_sampling(trained)}, and is played at {describe_sampling(played)}; "
+        f"as it was trained: --set 'agents.*.sampling.temperature={value}'"
+    )
 
 
 def check_slots(config: MarlConfig, slots: Sequence[str], where: str) -> None:

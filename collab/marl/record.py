@@ -23,7 +23,7 @@ from collab.marl.summary import (
     Spending,
     Success,
     Trained,
-    agreement,
+    mean_agreement,
     reward_rate,
     reward_rates,
     spent_on_judging,
@@ -129,7 +129,7 @@ def of_play(run: RunConfig, played: Sequence[Trajectory], rollout: Report) -> di
         "played": Success.of(rollout),
         "tasks": [task for task in run.tasks if task in found],
         "steps": sum(len(one.steps) for one in played),
-        "agreement": agreement(played),
+        "agreement": mean_agreement(played),
     }
 
 

@@ -144,6 +144,7 @@ def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = Fa
         environment=report.environment,
         environment_version=report.environment_version,
         privileged=report.privileged,
+        sampling=report.sampling,
     )
 
 

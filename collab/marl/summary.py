@@ -14,7 +14,7 @@ from collab.config import Definition, validate
 from collab.credit.critic import Judgement, spent_on
 from collab.credit.labels import Failed
 from collab.errors import RunFormatError
-from collab.evaluation import Report
+from collab.evaluation import Report, describe_sampling
 from collab.marl.layout import MarlFolder
 from collab.store.cost import total
 from collab.types import Spent, Trajectory
@@ -30,6 +30,12 @@ class Success(Definition):
     high: float
     """95 % Wilson interval."""
     broken: int
+    replies: int = 0
+    """Replies of the episodes that are over."""
+    without_action: dict[str, int] = Field(default_factory=dict)
+    """Those among them that gave no action, by cause (`ParseFailure.kind`)."""
+    sampled: str = ""
+    """Temperatures of the agents in words, e.g. "temperature 1.5"; empty where they are not known."""
 
     @property
     def value(self) -> float:
@@ -41,7 +47,16 @@ class Success(Definition):
         """Of a report, over all planned episodes."""
         low, high = report.planned.interval
         rate = report.planned
-        return cls(successes=rate.successes, episodes=rate.episodes, low=low, high=high, broken=report.broken)
+        return cls(
+            successes=rate.successes,
+            episodes=rate.episodes,
+            low=low,
+            high=high,
+            broken=report.broken,
+            replies=report.replies.total,
+            without_action=dict(report.replies.causes),
+            sampled=describe_sampling(report.sampling) if report.sampling else "",
+        )
 
 
 class Spending(Definition):
@@ -164,7 +179,7 @@ class Record(Definition):
     unasked: dict[str, int] = Field(default_factory=dict)
     """Steps about which the critic could not be asked, by cause; their cells are in no other count."""
     agreement: float | None = None
-    """Share of parsed cells that proposed what was executed; None without any."""
+    """`Step.agreement`, the mean over the steps that were learned from; None without any."""
     pairs: PairCounts = PairCounts()
     rows: dict[str, RowCounts] = Field(default_factory=dict)
     """By policy."""
@@ -252,15 +267,10 @@ def unasked(failed: Iterable[Failed]) -> dict[str, int]:
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
-def agreement(trajectories: Iterable[Trajectory]) -> float | None:
-    """Share of parsed cells, over all steps, that proposed the executed action; None without any."""
-    alike = parsed = 0
-    for trajectory in trajectories:
-        for step in trajectory.steps:
-            proposed = [cell.action for cell in step.matrix if cell.action is not None]
-            alike += sum(action == step.vote.action for action in proposed)
-            parsed += len(proposed)
-    return alike / parsed if parsed else None
+def mean_agreement(trajectories: Iterable[Trajectory]) -> float | None:
+    """Mean of `Step.agreement` over all steps; None without any."""
+    found = [step.agreement for trajectory in trajectories for step in trajectory.steps if step.agreement is not None]
+    return sum(found) / len(found) if found else None
 
 
 def spent_on_judging(judgements: Iterable[Judgement], seconds: float | None, lost: Iterable[Spent] = ()) -> Spending:

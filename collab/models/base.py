@@ -89,7 +89,10 @@ class Reply:
     text: str
     """As sampled, without the end-of-turn token."""
     finish: str = "stop"
-    """"stop", or "length" when max_tokens cut it."""
+    """"stop"; "length" when max_tokens cut it; "reasoning", "refusal", "tool_call" or "content_filter" when the server
+    says that this came in place of a text."""
+    aside: str = ""
+    """What the server gave in place of a text (the words of a refusal, a tool's name), cut; empty when nothing."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     computed_tokens: int | None = None

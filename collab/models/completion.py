@@ -7,12 +7,21 @@ shape, or the answer counts as broken.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
 
+from collab.envs.text import flat
 from collab.models.base import Capabilities, Reply, Request
+
+_CUT = ("length", "max_tokens")
+"""How servers say that a reply was too long."""
+_FILTERED = ("filter", "safety", "blocklist", "prohibited", "recitation", "spii")
+"""In what servers say where a filter ended a reply."""
+_LONGEST_ASIDE = 200
+"""Characters of what came in place of a text."""
 
 
 class PromptDetails(BaseModel):
@@ -58,9 +67,13 @@ class Counted(BaseModel):
 
 
 class Message(BaseModel):
-    """What was said."""
+    """What was said, and what came in place of it; servers name a thought in two ways."""
 
     content: str | None = None
+    refusal: Any = None
+    tool_calls: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class TokenLogprob(BaseModel):
@@ -210,7 +223,7 @@ def read_completion(
             log-probabilities, so they are those of the behaviour, and the plain policy's are not known.
     """
     choice = completion.choices[0]
-    finish = "length" if choice.finish_reason == "length" else "stop"
+    finish, aside = _ending(choice)
     scored, ids = completion.scored, choice.token_ids
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
@@ -220,6 +233,7 @@ def read_completion(
     return Reply(
         text=completion.text,
         finish=finish,
+        aside=aside,
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=completion.completion_tokens,
         computed_tokens=completion.computed_tokens,
@@ -229,6 +243,28 @@ def read_completion(
         behaviour_logprobs=logprobs if plain else None,
         cost_usd=cost_usd,
     )
+
+
+def _ending(choice: Choice) -> tuple[str, str]:
+    """`Reply.finish` and `Reply.aside` of an answer; a text that is there is read, whatever else came with it."""
+    message, why = choice.message, str(choice.finish_reason or "stop").lower()
+    if any(word in why for word in _FILTERED):
+        return "content_filter", why
+    cut = "length" if why in _CUT else "stop"
+    if (message.content or "").strip():
+        return cut, ""
+    if message.refusal or why == "refusal":
+        return "refusal", _quote(message.refusal)
+    if message.tool_calls or why in ("tool_calls", "function_call"):
+        return "tool_call", _quote(message.tool_calls)
+    thought = message.reasoning_content or message.reasoning
+    return ("reasoning", "cut by max_tokens" if cut == "length" else "") if thought else (cut, "")
+
+
+def _quote(foreign: Any) -> str:
+    """What a server gave, in one short line."""
+    text = flat(foreign if isinstance(foreign, str) else json.dumps(foreign, default=str)) if foreign else ""
+    return text if len(text) <= _LONGEST_ASIDE else f"{text[:_LONGEST_ASIDE]}…"
 
 
 def _is_end(entry: TokenLogprob, text: str) -> bool:

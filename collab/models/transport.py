@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import html
 import json
 import os
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -39,6 +41,13 @@ _NO_KEY = "none"
 """The client insists on a key; servers of one's own take any."""
 _LONGEST_QUOTE = 300
 """Characters of a server's error that a message repeats."""
+_LONGEST_PAGE = 50_000
+"""Characters of an HTML page that are looked at."""
+_PAGE = re.compile(r"<(?:!doctype|html|head|body)\b", re.IGNORECASE)
+_UNSHOWN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]{0,2000}>")
+_WORDS = ("message", "detail", "error", "msg", "errors", "reason", "title")
+"""Fields in which servers write what went wrong, the most telling first."""
 _HINTS = {
     401: "check the key",
     403: "check what the key may do",
@@ -149,7 +158,7 @@ class Transport:
                 again = True
                 try:
                     async with self._translated():
-                        answer = schema.model_validate(await session.client.post(path, cast_to=object, body=body))
+                        answer = self._read(await session.client.post(path, cast_to=object, body=body), schema)
                 except TryAgain as problem:
                     if problem.congested:
                         session.slots.refused(era)
@@ -236,6 +245,17 @@ class Transport:
         except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
             raise TryAgain(f"{self.who} sent a broken answer: not the JSON of a chat-completions server") from None
 
+    def _read(self, given: object, schema: type[Answer]) -> Answer:
+        """An answer in its schema; TryAgain, with what the server wrote instead, where it has another."""
+        try:
+            return schema.model_validate(given)
+        except ValidationError:
+            said = self._clean(find_message(given))
+            told = f"; it says: {said}" if said else ""
+            raise TryAgain(
+                f"{self.who} sent a broken answer: not the JSON of a chat-completions server{told}"
+            ) from None
+
     def _status(self, error: openai.APIStatusError, hints: bool) -> TryAgain | ServerRefusal:
         status = error.status_code
         message = f"{self.who} answered {status}: {self._clean(_said(error))}"
@@ -261,9 +281,35 @@ class Transport:
 
 
 def _said(error: openai.APIStatusError) -> str:
-    """What the server wrote: the message of an OpenAI-style or FastAPI-style error, else whatever there is."""
-    body = error.body if isinstance(error.body, dict) else {}
-    return str(body.get("message") or body.get("detail") or error)
+    """What the server wrote, in whatever form it writes errors; the client's own words where it wrote nothing."""
+    return find_message(error.body) or str(error)
+
+
+def find_message(body: Any, depth: int = 6) -> str:
+    """The words in the body of an error or of a broken answer; empty where there are none.
+
+    Servers write `{"error": {"message": …}}` (OpenAI), a list of those (Gemini), `{"error": "…"}` (TGI, Ollama),
+    `{"detail": [{"msg": …}]}` (FastAPI), a page of HTML (proxies), or what another server said within their own words
+    (OpenRouter's `metadata.raw`).
+    """
+    if depth == 0 or body is None:
+        return ""
+    if isinstance(body, str):
+        return _text_of_page(body) if _PAGE.search(body[:1000]) else body
+    if isinstance(body, list):
+        return "; ".join(filter(None, (find_message(one, depth - 1) for one in body[:3])))
+    if not isinstance(body, dict):
+        return str(body)
+    words = next((found for name in _WORDS if (found := find_message(body.get(name), depth - 1))), "")
+    metadata = body.get("metadata")
+    behind = find_message(metadata.get("raw"), depth - 1) if isinstance(metadata, dict) else ""
+    return ": ".join(filter(None, (words, behind)))
+
+
+def _text_of_page(page: str) -> str:
+    """The text of an HTML page, without its scripts and styles."""
+    text = _UNSHOWN.sub(" ", page[:_LONGEST_PAGE])
+    return html.unescape(_TAG.sub(" ", text))
 
 
 def check_address(base_url: str | None) -> None:

@@ -10,16 +10,36 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from collab.envs.actions import SPACES
 from collab.envs.grammar import ActionSpace
-from collab.types import Action, Observation, ParseFailure
+from collab.types import Action, Cause, Observation, ParseFailure
 
 # Possessive quantifiers (*+) keep these linear on hostile text.
 _MARKER = re.compile(r"^[ \t*#>`-]*+action[\s*]*+:[\s*]*+", re.IGNORECASE | re.MULTILINE)
 """At the start of a line; elsewhere it may stand inside the action itself ("action: …" in a typed text)."""
 _REASON = re.compile(r"[\s*]*+(?:reason|thought)[\s*]*+:[\s*]*+", re.IGNORECASE)
 _CALL = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_]*+\s*+\(")
+_THOUGHT_ENDS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<reason>": "</reason>",
+    "<seed:think>": "</seed:think>",
+    "[think]": "[/THINK]",
+    "<|channel|>analysis": "<|channel|>final",
+}
+"""How models open a thought within their reply → how they close it."""
+_THOUGHT = re.compile(rf"\s*+({'|'.join(map(re.escape, _THOUGHT_ENDS))})", re.IGNORECASE)
+_WITHHELD: dict[str, tuple[Cause, str]] = {
+    "reasoning": ("reasoning", "the reply is all reasoning, and no text follows it"),
+    "refusal": ("refusal", "the model refused"),
+    "tool_call": ("tool_call", "the model called a tool instead of writing"),
+    "content_filter": ("content_filter", "the server's content filter ended the reply"),
+}
+"""`Reply.finish` → cause, and its words."""
 _LONGEST = 100_000
 """Characters of a reply that is read at all."""
 _ATTEMPTS = 20
@@ -38,8 +58,65 @@ class ParsedReply:
     """None exactly when `action` is not None."""
 
 
-def read_reply(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
-    """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action."""
+def read_reply(
+    text: str, space: ActionSpace, observation: Observation, *, finish: str = "stop", aside: str = ""
+) -> ParsedReply:
+    """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action.
+
+    Args:
+        finish: how the reply ended, as the model says (`Reply.finish`); names the cause where there is no action.
+        aside: `Reply.aside`.
+    """
+    parsed = _read(text, space, observation)
+    if parsed.failure is None:
+        return parsed
+    return replace(parsed, failure=_explain(parsed.failure, text, space, finish, aside))
+
+
+def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
+    """The cause behind a reply without an action, where more is known than that it does not parse."""
+    withheld = read_withheld(finish, aside)
+    if withheld is not None:
+        return withheld
+    cut = finish == "length"
+    thought = _THOUGHT.match(text)
+    if thought is not None and failure.kind in ("empty", "no_action", "malformed"):
+        behind = text.rpartition(_THOUGHT_ENDS[thought[1].lower()])
+        if not behind[1] or not behind[2].strip():
+            where = f"{thought[1]} is never closed" if not behind[1] else "nothing follows the thought"
+            ended = ", and max_tokens cut it" if cut else ""
+            return ParseFailure(kind="reasoning", detail=f"the reply is all reasoning: {where}{ended}")
+    if cut and failure.kind in ("empty", "no_action", "malformed"):
+        return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
+    return _of_other_space(text, space) or failure
+
+
+def read_withheld(finish: str, aside: str) -> ParseFailure | None:
+    """What came in place of a text, by `Reply.finish` and `Reply.aside`; None where a text could come."""
+    words = _WITHHELD.get(finish)
+    if words is None:
+        return None
+    return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])
+
+
+def _of_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
+    """The failure of a reply that gives an action in the form of another built-in space; None for all others."""
+    for other in SPACES.values():
+        if other.name == space.name or other.syntax == space.syntax or len(text) > _LONGEST:
+            continue
+        marker = _last_marker(text)
+        for begin, end in list(_candidates(text, marker.end() if marker else 0, other))[:_ATTEMPTS]:
+            if not isinstance(other.parse(text[begin:end]), ParseFailure):
+                detail = f"an action of the space {other.name}, and this environment takes {_form(space)}"
+                return ParseFailure(kind="other_space", detail=detail)
+    return None
+
+
+def _form(space: ActionSpace) -> str:
+    return "a JSON object" if space.syntax == "json" else "a call such as click(id=7)"
+
+
+def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedReply:
     if not text.strip():
         return _failed("", ParseFailure(kind="empty", detail="the reply is empty"))
     if len(text) > _LONGEST:
@@ -49,8 +126,7 @@ def read_reply(text: str, space: ActionSpace, observation: Observation) -> Parse
     start = marker.end() if marker else 0
     found = list(_candidates(text, start, space))
     if not found:
-        form = "a JSON object" if space.syntax == "json" else "a call such as click(id=7)"
-        return _failed(text, ParseFailure(kind="no_action", detail=f"no action found, expected {form}"))
+        return _failed(text, ParseFailure(kind="no_action", detail=f"no action found, expected {_form(space)}"))
     begin, end = found[0] if marker else found[-1]
     reason = text[: marker.start() if marker else begin]
     parsed = space.parse(text[begin:end])

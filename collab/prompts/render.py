@@ -16,12 +16,14 @@ the one it was trained on.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from collab.envs.actions import SPACES
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
 from collab.prompts.templates import Templates, read_texts
@@ -33,6 +35,9 @@ LAYOUT = "1"
 _MESSAGE = "\x00message\x00"
 _QUESTION = "\x00question\x00"
 _FILES = ("system", "shared", "message", "header", "summary", "question")
+_DECLARED = re.compile(r"\{#-?\s*actions:\s*([\w,\s]{1,200}?)\s*-?#\}")
+_LISTED = re.compile(r"\{[{%][^{}]{0,500}\bactions\b")
+"""A template that shows the environment's list of actions."""
 _WORLDS = {"mobile": "a phone", "web": "a web page"}
 
 
@@ -108,6 +113,28 @@ def rebuild(prefix: str, reference: PromptRef) -> Prompt:
 def read_templates(folder: Path) -> dict[str, str]:
     """The texts of a folder in `prompts/`, by template name; ConfigError when one is missing or unreadable."""
     return read_texts(folder, _FILES, "a prompt needs")
+
+
+def spaces_of(texts: Mapping[str, str]) -> frozenset[str]:
+    """Names of the action spaces that a prompt speaks of its own; empty for one that tells the environment's actions.
+
+    A prompt that lists no actions says in a comment which ones its policy knows: `{# actions: mobile #}`. One that
+    says nothing is taken to speak the space whose actions stand written out in it.
+
+    Args:
+        texts: template name → text.
+    """
+    whole = "\n".join(texts.values())
+    declared = frozenset(name for found in _DECLARED.findall(whole) for name in re.split(r"[,\s]+", found) if name)
+    if declared or _LISTED.search(whole):
+        return declared
+    return frozenset(space.name for space in SPACES.values() if _writes_out(whole, space))
+
+
+def _writes_out(text: str, space: ActionSpace) -> bool:
+    if space.syntax == "json":
+        return "action_type" in text
+    return any(re.search(rf"(?<!\w){re.escape(name)}\(", text) for name in space.types)
 
 
 class Template:

@@ -1,4 +1,4 @@
-"""What the recorded calls of a run cost, asked of its index: in all, per round and per layer.
+"""What the recorded calls of a run cost, asked of its index: in all, per round, layer, agent and model.
 
     costs = costs_of(reader)
     costs.whole.hit_rate          # None where no call tells
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
+from collab.store.manifest import Manifest
 from collab.store.reader import RunReader
 from collab.types import Spent
 
@@ -72,6 +73,23 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proposals:
+    """What became of the actions that an agent proposed."""
+
+    agent: str
+    model: str
+    """Weights that spoke for it, see `model_of`."""
+    cells: int
+    """Replies, one for each proposal."""
+    without_action: int
+    """Replies that gave no action."""
+    won: int
+    """Proposals that were the action with the most votes."""
+    first: int
+    """Steps whose winning action it was the first to propose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """What a run cost."""
 
@@ -82,6 +100,12 @@ class Costs:
     """From 0."""
     by_layer: Mapping[int | None, Cost]
     """From 0; None for cells whose recorded graph gives them none."""
+    by_agent: Mapping[str, Cost]
+    """In the order of the graph."""
+    by_model: Mapping[str, Cost]
+    """By the weights that spoke, see `model_of`."""
+    proposals: tuple[Proposals, ...]
+    """One per agent, in the order of `by_agent`."""
     spent: Spent | None
     """By all processes that told, in all: steps that were never finished, summaries and replaced attempts included.
     None when none told."""
@@ -105,6 +129,16 @@ _MEASURES = {
 """Field of `Cost` and what it adds up, over rows of the table `cells`; NULL where a call does not tell."""
 
 
+_PROPOSED = (
+    "SELECT agent, count(*), sum(ballot IS NULL), count(CASE WHEN ballot = 0 THEN 1 END) FROM cells GROUP BY agent"
+)
+"""Ballot 0 is that of the winner; cells without an action have none."""
+_FIRST = """
+SELECT agent, count(*) FROM cells
+JOIN (SELECT key, step, min(position) AS position FROM cells WHERE ballot = 0 GROUP BY key, step)
+    USING (key, step, position)
+GROUP BY agent
+"""
 CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
 """Of a run's index: what its recorded calls took; NULL where none tells."""
 _UNTOLD = f"""
@@ -135,21 +169,63 @@ def costs_of(reader: RunReader) -> Costs:
     whole = Cost()
     by_round: dict[int, Cost] = {}
     by_layer: dict[int | None, Cost] = {}
-    for round, layer, *numbers in reader.query(f"SELECT round, layer, {sums} FROM cells GROUP BY round, layer"):
+    by_agent: dict[str, Cost] = {}
+    by_model: dict[str, Cost] = {}
+    grouped = f"SELECT agent, round, layer, {sums} FROM cells GROUP BY agent, round, layer"
+    for agent, round, layer, *numbers in reader.query(grouped):
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
         cost = Cost(**{name: Told(calls=n, total=total) for name, (n, total) in zip(_MEASURES, pairs, strict=True)})
         whole += cost
         by_round[round] = by_round.get(round, Cost()) + cost
         by_layer[layer] = by_layer.get(layer, Cost()) + cost
+        by_agent[agent] = by_agent.get(agent, Cost()) + cost
+        model = model_of(reader.manifest, agent)
+        by_model[model] = by_model.get(model, Cost()) + cost
     told = reader.spent()
     return Costs(
         whole=whole,
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         by_round=dict(sorted(by_round.items())),
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),
+        by_agent={agent: by_agent[agent] for agent in _in_order(reader.manifest, by_agent)},
+        by_model=by_model,
+        proposals=_proposals(reader, _in_order(reader.manifest, by_agent)),
         spent=total(told) if told else None,
         processes=reader.query("SELECT count(*) FROM events WHERE type IN ('run_started', 'run_resumed')")[0][0],
         told=len(told),
+    )
+
+
+def model_of(manifest: Manifest, agent: str) -> str:
+    """The weights that speak for an agent of a run: "BASE", "BASE with ADAPTER", and "version N" of trained ones."""
+    model = manifest.models.get(agent)
+    policy = model.get("policy") if isinstance(model, Mapping) else None
+    if not isinstance(policy, Mapping) or not policy.get("base"):
+        return "not known"
+    adapter, version = policy.get("adapter"), policy.get("version")
+    over = f" with {adapter}" if adapter else ""
+    return f"{policy['base']}{over}{f', version {version}' if version else ''}"
+
+
+def _in_order(manifest: Manifest, agents: Iterable[str]) -> list[str]:
+    """Agents as the run's head names them, then all others."""
+    places = {slot: place for place, slot in enumerate(manifest.models)}
+    return sorted(agents, key=lambda agent: (places.get(agent, len(places)), agent))
+
+
+def _proposals(reader: RunReader, agents: Iterable[str]) -> tuple[Proposals, ...]:
+    counts = {agent: numbers for agent, *numbers in reader.query(_PROPOSED)}
+    first = dict(reader.query(_FIRST))
+    return tuple(
+        Proposals(
+            agent=agent,
+            model=model_of(reader.manifest, agent),
+            cells=counts[agent][0],
+            without_action=counts[agent][1],
+            won=counts[agent][2],
+            first=first.get(agent, 0),
+        )
+        for agent in agents
     )
 
 

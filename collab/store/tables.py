@@ -191,7 +191,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         _plain(step.history.action),
         _plain(step.history.effect),
         step.no_action,
-        sum(number == 0 for number in ballots.values()) / len(cells) if cells else None,
+        step.agreement,
         step.vote.entropy,
         step.vote.tie,
         len(step.vote.ballots),

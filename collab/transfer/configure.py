@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.api import resolved
+from collab.comparison import check_same_sampling
 from collab.config import RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
@@ -58,6 +59,11 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
             f"--agents {wish.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
             "epoch, or something else with --base"
         )
+    check_same_sampling(
+        untrained[0].sampling,
+        transferred[0].sampling,
+        "sample both alike with --set 'run.agents.*.sampling.temperature=…'",
+    )
     training, first = None, list[RunConfig]()
     if source is not None:
         _check_elsewhere(source, transferred)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from collab.comparison import Comparison, compare
 from collab.config import Definition
-from collab.evaluation import Report
+from collab.evaluation import FEW, FEW_TOLD, Report
 from collab.marl.summary import Success
 from collab.report import RecordedRun
 from collab.tables import Table, markdown, tabulate
@@ -38,7 +38,11 @@ class Difference(Definition):
         return cls(value=comparison.difference, low=low, high=high, pairs=comparison.pairs, tasks=comparison.tasks)
 
     def __str__(self) -> str:
-        return f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}] points"
+        few = f"; {FEW_TOLD}" if self.pairs < FEW else ""
+        return (
+            f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}] points "
+            f"({self.pairs} equal instances{few})"
+        )
 
 
 class Measured(Definition):
@@ -49,6 +53,7 @@ class Measured(Definition):
     split: str | None
     """None for tasks that were chosen freely."""
     success: dict[Arm, Success]
+    """Each names its temperatures."""
 
 
 class Outcome(Definition):

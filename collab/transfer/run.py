@@ -125,14 +125,15 @@ async def _check(config: TransferConfig, budget: Budget) -> list[str]:
     """Open once whatever the parts will open: both environments, base and team, and whom a training asks.
 
     Returns:
-        What `collab.marl.gate.worth_knowing` finds.
+        What is worth knowing of them, a line each; see `collab.runs.check` and `collab.marl.gate.worth_knowing`.
     """
+    found: list[str] = []
     transferred = config.transferred if config.training is None else []
     for run in (*config.base[:1], *transferred[:1], *config.first[:1]):
-        await check(run.model_copy(update={"budget": budget}))
-    if config.training is None:
-        return []
-    return await check_parties(config.training, budget)  # the team where it is transferred to, too
+        found += await check(run.model_copy(update={"budget": budget}))
+    if config.training is not None:
+        found += await check_parties(config.training, budget)  # the team where it is transferred to, too
+    return list(dict.fromkeys(found))
 
 
 def stored_config(folder: TransferFolder) -> TransferConfig:

@@ -62,6 +62,7 @@ def comparison(
         success_a=_rate([one.a for one in over]),
         success_b=_rate([one.b for one in over]),
         difference=_difference(over) if over else None,
+        sampled_alike=a[0].sampling == b[0].sampling,
     )
 
 

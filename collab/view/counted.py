@@ -1,4 +1,4 @@
-"""Which episodes of a run its success, its tasks and its votes are counted over.
+"""Which episodes of a run its success, its tasks and its votes are counted over: as `collab runs show` counts them.
 
 A run answers for all that it planned, as on the command line: episodes that are not over count as not solved, because
 short ones end first and are solved more often. A rollout of a training that ends with so many steps

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from collab.evaluation import FEW, FEW_TOLD
 from collab.view.figures import REHEARSAL, Figure, rewards_of
 from collab.view.shapes.common import Edge, Rate
 from collab.view.shapes.overview import EpochView, Heat, Overview, Spending
@@ -63,6 +64,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
         "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
         "took": f"{run.steps} steps, {run.calls} calls, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
+        "sampled at": run.sampling,
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),
     }
@@ -78,7 +80,10 @@ def _success(view: RunView, overview: Overview) -> Iterator[str]:
     run = overview.run
     yield "## Success"
     yield ""
-    yield f"{_rate(run.success)}: % {_counted(view, overview)} [95 % Wilson interval] (episodes)."
+    few = f"; {FEW_TOLD}" if 0 < run.success.episodes < FEW else ""
+    yield f"{_rate(run.success)}: % {_counted(view, overview)} [95 % Wilson interval] (episodes{few})."
+    yield ""
+    yield f"Replies without an action: {run.without_action} of {run.replies}."
     yield ""
     if overview.tasks:
         if overview.tasks_epoch is not None:
@@ -86,6 +91,9 @@ def _success(view: RunView, overview: Overview) -> Iterator[str]:
             yield ""
         rows = ((safe(one.name), safe(one.difficulty or DASH), _rate(one.success)) for one in overview.tasks)
         yield from table(("task", "difficulty", "success"), rows)
+        if any(0 < one.success.episodes < FEW for one in overview.tasks):
+            yield ""
+            yield f"Where episodes are {FEW_TOLD}."
 
 
 def _counted(view: RunView, overview: Overview) -> str:

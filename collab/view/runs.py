@@ -12,6 +12,7 @@ from typing import Any
 from collab.config import validate
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
+from collab.evaluation import describe_sampling
 from collab.marl.config import MarlConfig
 from collab.marl.layout import FILE, MarlFolder
 from collab.marl.summary import Record, Success, best_of, read_record
@@ -77,6 +78,9 @@ def run_row(root: Root, run: Opened) -> RunRow:
         done=int(over),
         broken=report.broken,
         success=rate(report.planned),
+        replies=report.replies.total,
+        without_action=report.replies.without_action,
+        sampling=short(describe_sampling(report.sampling)) if report.sampling else "",
         steps=reader.query("SELECT count(*) FROM steps")[0][0],
         calls=calls,
         prompt_tokens=prompt_tokens,
@@ -113,6 +117,9 @@ def unreadable_row(root: Root, why: CollabError) -> RunRow:
         done=0,
         broken=0,
         success=NO_RATE,
+        replies=0,
+        without_action=0,
+        sampling="",
         steps=0,
         calls=0,
         prompt_tokens=None,
@@ -131,6 +138,7 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
     """
     rows = [row for _, row in parts if row.unreadable is None]
     rollouts = [row for part, row in parts if part.role == "rollout" and row.unreadable is None]
+    measured = [row for part, row in parts if part.role == "evaluation" and row.unreadable is None]
     head, records = head_of(root.path)[0], records_of(root.path)[0]
     run, method = (_mapping(_mapping(head.get("config")).get(part)) for part in ("run", "method"))
     empty = unreadable_row(root, CollabError())
@@ -151,6 +159,9 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
         done=max((one.epoch for one in records), default=0),
         broken=sum(one.broken for one in rows),
         success=_success(records, rollouts),
+        replies=sum(one.replies for one in rows),
+        without_action=sum(one.without_action for one in rows),
+        sampling=next((row.sampling for row in (*measured, *rollouts)), ""),
         steps=sum(one.steps for one in rows),
         calls=sum(one.calls for one in rows),
         prompt_tokens=told_sum(one.prompt_tokens for one in rows),

@@ -131,7 +131,7 @@ def _messages(step: Step) -> list[Message]:
 
 
 def _vote(step: Step, told: Judged) -> VoteView:
-    vote, cells = step.vote, len(step.matrix.utterances)
+    vote = step.vote
     winners = set(vote.ballots[0].cells) if vote.ballots else set()
     scores = {cell.cell: told.score(cell.cell) for cell in step.matrix}
     scored = [(*cell, cell in winners, score) for cell, score in scores.items() if score is not None]
@@ -149,7 +149,7 @@ def _vote(step: Step, told: Judged) -> VoteView:
         representative=None if vote.representative is None else answer.key(vote.representative),
         entropy=vote.entropy,
         tie=vote.tie,
-        agreement=len(vote.ballots[0].cells) / cells if vote.ballots and cells else (0.0 if cells else None),
+        agreement=step.agreement,
         overruled=answer.key(CellRef(*found.best)) if found is not None and found.overruled else None,
     )
 

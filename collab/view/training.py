@@ -151,7 +151,7 @@ def _epoch(
 def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
     critic = epoch.rewards.critic if epoch.rewards else None
-    agreement = record.agreement if epoch.agreement is None else epoch.agreement  # of all cells
+    agreement = record.agreement if epoch.agreement is None else epoch.agreement
     return replace(
         epoch,
         played=rate_of(record.played),

@@ -46,6 +46,37 @@ def test_json_tells_every_sum_and_who_was_silent(run: Path, capsys: pytest.Captu
     assert found["processes"] == {"worked": 1, "told": 1}
 
 
+def test_agents_and_models_have_rows_and_it_is_told_whose_proposals_won(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(shown(capsys, "--json"))
+    with RunStore.open(run).reader() as reader:
+        steps = [step for one in reader.trajectories() for step in one.steps]
+    agents = ["ada", "ben", "cyd", "dee"]
+    assert [(one["agent"], one["calls"]) for one in found["by_agent"]] == [(name, 3 * len(steps)) for name in agents]
+    assert [(one["model"], one["calls"]) for one in found["by_model"]] == [("rehearsal", found["calls"])]
+    winners = [step.vote.ballots[0].cells if step.vote.ballots else () for step in steps]
+    spoken = [[cell.cell for cell in step.matrix] for step in steps]
+    first = [min(cells, key=said.index).agent for cells, said in zip(winners, spoken, strict=True) if cells]
+    assert found["proposals"] == [
+        {
+            "agent": name,
+            "model": "rehearsal",
+            "cells": 3 * len(steps),
+            "without_action": sum(cell.action is None for step in steps for cell in step.matrix if cell.agent == name),
+            "won": sum(cell.agent == name for cells in winners for cell in cells),
+            "first": first.count(name),
+        }
+        for name in agents
+    ]
+    assert sum(one["won"] for one in found["proposals"]) > 0
+    lines = shown(capsys).splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith("agent ")][:4] == [["agent", one] for one in agents]
+    assert any(line.startswith("model rehearsal") for line in lines)
+    won = next(line.split() for line in lines if line.startswith("ada "))
+    assert won[:4] == ["ada", "rehearsal", str(3 * len(steps)), "0"]
+
+
 def test_people_see_dashes_where_nothing_was_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys).splitlines()
     rows = {line[:7].strip(): line[7:].split() for line in lines if line.startswith(("in all", "round", "layer"))}

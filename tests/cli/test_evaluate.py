@@ -189,6 +189,14 @@ def test_folders_of_several_seeds_are_compared(arms):
     assert found["difference"] == found["second"]["value"] > 0
     assert back["difference"] == -found["difference"]
     assert back["interval"] == [-found["interval"][1], -found["interval"][0]]
+    won = [(one["task"], one["seed"]) for one in found["won"]]
+    assert (found["discordant"], found["lost"], len(won)) == (len(won), [], found["second"]["successes"])
+    assert back["lost"] == found["won"]
+    code, out, _ = arms("eval", "--compare", "still", "first")
+    assert code == 0
+    assert f"discordant  {len(won)} of 12 equal instances: {len(won)} won, 0 lost" in out
+    assert all(f"won         {task}, seed " in out for task, _ in won)
+    assert all(str(seed) in out for _, seed in won)
     same = read(arms("eval", "--compare", "first", "first", "--json"))
     assert (same["difference"], same["interval"]) == (0, [0, 0])
 
@@ -229,7 +237,7 @@ def test_a_table_of_arms(arms):
     assert head == "|  | fake[corridor] | difference |"
     assert waits.startswith("| waits | 0.0 [0.0, 24.2] (12) |  |")
     assert first.startswith("| first | ")
-    assert again.endswith("| +0.0 [+0.0, +0.0] |")
+    assert again.endswith("| +0.0 [+0.0, +0.0] (6) |")
     assert "run seeds 30, 31." in legend
     assert "the line above" in legend
 

@@ -144,7 +144,7 @@ def test_broken_episodes_are_told_apart_from_missed_ones(collab):
     code, out, _ = collab(
         "rollout", "--env", "corridor", "--agents", "rehearsal", "--backend", "broken", "--episodes", "3"
     )
-    assert code == 0
+    assert code == 1, "nothing was played"
     assert "3 broken: EnvironmentFailure: fake environment: broke at step 1" in out
     assert "nan" not in out
 
@@ -229,7 +229,10 @@ def test_two_runs_are_compared_over_equal_instances(collab):
     collab("eval", "--env", "corridor", "--agents", "parrot", "--graph", "single", "--out", "two")
     code, out, _ = collab("eval", "--compare", "one", "two")
     assert code == 0
-    assert "difference  +0.0% [+0.0%, +0.0%] (second minus first, 3 equal instances of 3 tasks)" in out
+    assert (
+        "difference  +0.0 percentage points [+0.0, +0.0] (second minus first, 3 equal instances of 3 tasks; "
+        "fewer than 10: the interval says little)"
+    ) in out
     found = read(collab("eval", "--compare", "one", "two", "--json"))
     assert (found["pairs"], found["difference"], found["first"]["run"]) == (3, 0, "one")
 

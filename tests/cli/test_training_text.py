@@ -75,7 +75,7 @@ TOLD = [
     "held out 38.0% (31.6% - 44.9%), 76 of 200 episodes",
     "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
     "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
-    "agreed   71% of what was proposed was done",
+    "agreed   71% of all replies voted for what was done",
     "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (+0.25 against the reference), "
     "12 steps, 120.0k tokens, 2 examples longer than the context",
     "alarm    shared: the chosen replies fall",

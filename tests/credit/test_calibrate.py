@@ -97,7 +97,7 @@ def test_retest_by_hand() -> None:
     # scored twice: (0.9, 0.7) same, (0.6, 0.5) not the same, (0.1, 0.2) same
     found = retest([(0.9, 0.7), (0.6, 0.5), (None, 0.5), (0.1, 0.2), (0.3, None)])
     assert found is not None
-    assert (found.count, found.agreement) == (3, pytest.approx(2 / 3))
+    assert (found.count, found.same) == (3, pytest.approx(2 / 3))
     assert found.difference == pytest.approx(0.4 / 3)
     assert retest([(None, 0.5)]) is None
 

@@ -99,7 +99,7 @@ def test_the_oracle_is_right_about_everything(known: list[KnownCase]) -> None:
     assert (found.accuracy, found.auc) == (1.0, 1.0)
     assert found.mean_scores == {"good": 1.0, "neutral": 0.5, "bad": 0.0}
     assert found.retest is not None
-    assert (found.retest.agreement, found.retest.difference, found.retest.count) == (1.0, 0.0, found.cells)
+    assert (found.retest.same, found.retest.difference, found.retest.count) == (1.0, 0.0, found.cells)
     assert (found.position_effects, found.position_bias, found.length_bias) == ({}, None, 0.0)
 
 
@@ -146,7 +146,7 @@ def test_one_that_likes_what_stands_first_is_found_out(known: list[KnownCase]) -
     assert found.position_effects == {0: pytest.approx(0.6)} | dict.fromkeys((1, 2, 3), pytest.approx(-0.2))
     assert found.length_bias == 0.0
     assert found.retest is not None
-    assert found.retest.agreement == 1.0  # the same names the second time
+    assert found.retest.same == 1.0  # the same names the second time
 
 
 def test_where_nothing_changes_its_place_nothing_is_said_of_places(known: list[KnownCase]) -> None:
@@ -164,7 +164,7 @@ def test_one_that_changes_its_mind_is_found_out(known: list[KnownCase]) -> None:
     cells, asked = sum(len(one.worth) for one in known), count()
     found = measured(known, lambda place, one: 0.9 if next(asked) // cells == 1 else 0.1)  # otherwise the second time
     assert found.retest is not None
-    assert (found.retest.agreement, found.retest.count) == (0.0, cells)
+    assert (found.retest.same, found.retest.count) == (0.0, cells)
     assert found.retest.difference == pytest.approx(0.8)
 
 

@@ -79,7 +79,7 @@ def front(card: str) -> Mapping[str, Any]:
 
 
 def test_a_shared_policy_is_one_directory_that_tells_its_origin(training: Training, tmp_path: Path) -> None:
-    folder = training("shared", "run.agents.*.sampling.temperature=[0.1,0.9]")
+    folder = training("shared", "declared.*.temperature=[0.1,0.9]", "run.agents.*.sampling.temperature=1.5")
     done = export(find(f"{folder.path}@best"), tmp_path / "deep" / "out", merge=True, dtype=None)
     assert same_weights(done.path, folder.epoch(1).training("shared") / "final")
     assert done.digests == {".": weights_digest(done.path)}
@@ -125,7 +125,7 @@ def test_epochs_are_named_and_the_last_is_the_last_that_is_over(training: Traini
 
 
 def test_policies_of_their_own_are_a_directory_each(training: Training, tmp_path: Path) -> None:
-    folder = training("per_agent", "run.agents.*.sampling.temperature=[0.1,0.9]")
+    folder = training("per_agent", "declared.*.temperature=[0.1,0.9]", "run.agents.*.sampling.temperature=1.5")
     done = export(find(f"{folder.path}@best"), tmp_path / "out", merge=False, dtype=None)
     assert done.agents == f"ada={done.path}/ada/agents.yaml,ben={done.path}/ben/agents.yaml"
     for slot, temperature in (("ada", 0.1), ("ben", 0.9)):

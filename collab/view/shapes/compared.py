@@ -54,6 +54,8 @@ class Comparison:
     """Over equal instances that are over in both."""
     difference: Difference | None
     """None without such an instance."""
+    sampled_alike: bool
+    """Whether both name the same temperatures; else what differs may come from that alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

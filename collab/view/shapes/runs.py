@@ -39,6 +39,13 @@ class RunRow:
     """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
     many steps over those that are learned from. Of a training: held-out success of its best epoch, else of its last
     rollout."""
+    replies: int
+    """Of the episodes that are over and count; of a training, of all its runs."""
+    without_action: int
+    """Replies among them that gave no action."""
+    sampling: str
+    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are not known. Of a training: of
+    its held-out evaluations."""
     steps: int
     calls: int
     prompt_tokens: int | None

@@ -42,6 +42,12 @@ async function runsCompared(a, b) {
         onlyA.length + onlyB.length > 0 && `; ${onlyA.length} only by A, ${onlyB.length} only by B`,
         ". Success is over equal instances that are over in both.",
       ),
+      !found.sampled_alike &&
+        h(
+          "p",
+          { class: "note", role: "alert" },
+          `A and B were sampled differently: ${found.a.sampling || "temperature not known"} against ${found.b.sampling || "temperature not known"}. What differs may come from that alone.`,
+        ),
       found.difference && differenceLine(found.difference),
       found.both.length > 0 && instances(found, choice),
       lonely("A", onlyA),
@@ -116,6 +122,7 @@ function runCard(letter, run, success) {
       " on ",
       said(run.graph),
       ` · seed ${run.seed}`,
+      run.sampling && ` · sampled at ${run.sampling}`,
     ),
     rateView(success),
   );

@@ -5,6 +5,8 @@ import { outcomeOf } from "./filter.js";
 import { percent } from "./figures.js";
 import { intervalBar } from "./bars.js";
 
+/** Episodes below which an interval says little. */
+const FEW = 10;
 const OUTCOMES = { solved: "●", failed: "○", broken: "✕", unfinished: "…" };
 const OUTCOME_WORDS = { solved: "solved", failed: "not solved", broken: "broken", unfinished: "unfinished" };
 /** @type {Record<string, string>} */
@@ -39,6 +41,10 @@ export function rateView(rate) {
     { class: "rate" },
     h("strong", null, percent(rate.value)),
     intervalBar(rate.value, rate.low, rate.high),
-    h("small", null, `${percent(rate.low)} – ${percent(rate.high)}, ${rate.successes}/${rate.episodes}`),
+    h(
+      "small",
+      rate.episodes < FEW ? { title: `fewer than ${FEW} episodes: the interval says little` } : null,
+      `${percent(rate.low)} – ${percent(rate.high)}, ${rate.successes}/${rate.episodes}${rate.episodes < FEW ? ", few" : ""}`,
+    ),
   );
 }

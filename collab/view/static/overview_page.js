@@ -126,6 +126,11 @@ function headlines(run, epochs, best) {
     ],
     ["steps", amount(run.steps), null],
     [
+      "replies without an action",
+      `${amount(run.without_action)} of ${amount(run.replies)}`,
+      run.sampling && `sampled at ${run.sampling}`,
+    ],
+    [
       "agreement",
       percent(last?.agreement),
       isKnown(last?.entropy) &&

@@ -1,0 +1,56 @@
+"""What keeps numbers from misleading: temperatures, replies without an action, and one success for a stopped run."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+
+pytestmark = pytest.mark.browser
+
+
+def reheat(run: Path, temperature: float) -> None:
+    """Let a run say that it was sampled at another temperature."""
+    file = run / "run.json"
+    head = json.loads(file.read_text())
+    for model in head["models"].values():
+        model["sampling"]["temperature"] = temperature
+    file.write_text(json.dumps(head))
+
+
+def test_runs_of_different_temperatures_are_told_apart(recorded, serving, opened, turn, tmp_path):
+    for name, temperature in (("cold", 0.3), ("hot", 1.5)):
+        reheat(Path(shutil.copytree(recorded, tmp_path / "runs" / name)), temperature)
+    address, inspector = serving(tmp_path / "runs")
+    cold, hot = (next(row.id for row in inspector.runs().runs if row.path.endswith(name)) for name in ("cold", "hot"))
+    page = opened(address)
+    turn(page, f"#/compare/{cold}/{hot}")
+    text = page.inner_text("main")
+    assert "sampled differently: temperature 0.3 against temperature 1.5" in text
+    assert "sampled at temperature 0.3" in text
+    assert "sampled at temperature 1.5" in text
+    turn(page, f"#/compare/{cold}/{cold}")
+    assert "sampled differently" not in page.inner_text("main")
+    turn(page, f"#/run/{hot}")
+    assert "sampled at temperature 1.5" in page.inner_text("main")
+
+
+def test_a_stopped_run_has_the_success_that_the_command_line_tells(recorded, serving, opened, turn, tmp_path, capsys):
+    run = Path(shutil.copytree(recorded, tmp_path / "runs" / "run"))
+    (log,) = (run / "events").iterdir()
+    lines = log.read_text().splitlines(keepends=True)
+    ends = [place for place, line in enumerate(lines) if '"type":"episode_finished"' in line]
+    log.write_text("".join(line for place, line in enumerate(lines) if place < ends[-1] or '"type":"text"' in line))
+    (run / "index.sqlite").unlink()
+    assert main(["runs", "show", str(run), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    address, inspector = serving(run)
+    page = opened(address)
+    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    text = page.inner_text("main")
+    success, replies = told["success"], told["replies"]
+    assert f"{success['successes']}/{success['episodes']}, few" in text
+    assert f"of {success['episodes']} planned, 2 over" in text
+    assert f"{replies['without_action']} of {replies['total']}" in text
