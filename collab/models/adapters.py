@@ -16,7 +16,6 @@ import struct
 from pathlib import Path
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.completion import ModelList
 from collab.models.retry import ServerRefusal
 from collab.models.transport import Transport
 from collab.types import PolicyRef
@@ -129,7 +128,7 @@ class AdapterPlace:
         if self._policy.adapter is None:
             return
         if self._folder is None:
-            await self._find(self._policy.adapter)
+            self._name = self._policy.adapter  # a name that the server does not know is refused with the first call
             return
         name = await asyncio.to_thread(served_name, self._folder, self._policy.version)
         try:
@@ -150,15 +149,6 @@ class AdapterPlace:
             await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
         except ModelFailure:
             return
-
-    async def _find(self, adapter: str) -> None:
-        listed = [card.id for card in (await self._transport.look("/models", ModelList)).data if card.parent]
-        if adapter not in listed:
-            raise ModelFailure(
-                f"{self._transport.who}: no directory and no adapter of the server is called {adapter!r}; "
-                f"the server has {', '.join(listed) or 'none'}"
-            )
-        self._name = adapter
 
 
 def _called(folder: Path) -> str:

@@ -4,8 +4,8 @@
     answer = await transport.ask("/chat/completions", body, Completion, seed=7)
 
 The `openai` client carries the bytes and nothing else: its own retries are off, ours are in `collab.models.retry`.
-How many calls are in flight at once is found out by `collab.models.concurrency`. No message that leaves this module
-contains the key.
+How many calls are in flight at once is found out by `collab.models.concurrency`, what an answer holds is read by
+`collab.models.answer`. No message that leaves this module contains the key.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import json
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import httpx2
 import openai
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from collab.envs.text import flat
 from collab.errors import ConfigError
+from collab.models.answer import BoundedClient, Broken, ErrorInAnswer, TooLong, quote_error, read_answer, read_text
 from collab.models.concurrency import Slots, Window
-from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
+from collab.models.retry import NOBODY, Caller, ServerRefusal, TryAgain, retry_after_s, with_retries
 from collab.redact import redact, register
 from collab.seeds import derive
 
 Answer = TypeVar("Answer", bound=BaseModel)
 T = TypeVar("T")
-Begun = Callable[[], None]
-"""Told when a call stops waiting in line."""
 
 _NO_KEY = "none"
 """The client insists on a key; servers of one's own take any."""
@@ -46,10 +45,6 @@ _HINTS = {
 }
 _CONGESTED = (408, 429, 503, 504)
 """Statuses by which a server says that it has too much to do."""
-
-
-def unheard() -> None:
-    """A `Begun` for whoever does not listen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +78,9 @@ class Transport:
         timeout_s: of one attempt.
         retries: attempts beyond the first.
         wait: sleeps for so many seconds between attempts.
-        on_retry: told of every attempt beyond a call's first.
+        on_retry: called for every attempt beyond a call's first.
+        on_lost: called for every attempt that was sent and whose cost is not known: it was cancelled, timed out or cut
+            off.
     """
 
     def __init__(
@@ -97,6 +94,7 @@ class Transport:
         retries: int,
         wait: Callable[[float], Awaitable[object]],
         on_retry: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self.who = f"{model} at {redact(url, key)}"
         """Model and server, for messages."""
@@ -107,11 +105,18 @@ class Transport:
         self._retries = retries
         self._wait = wait
         self._on_retry = on_retry
+        self._on_lost = on_lost
 
-    def sibling(self, *, wait: Callable[[float], Awaitable[object]], on_retry: Callable[[], None]) -> Transport:
+    def sibling(
+        self,
+        *,
+        wait: Callable[[float], Awaitable[object]],
+        on_retry: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> Transport:
         """Another one that shares connections and waiting line: a server has one window, whoever asks it."""
         other = copy.copy(self)
-        other._wait, other._on_retry = wait, on_retry
+        other._wait, other._on_retry, other._on_lost = wait, on_retry, on_lost
         return other
 
     @property
@@ -125,14 +130,17 @@ class Transport:
         body: dict[str, Any],
         schema: type[Answer],
         seed: int,
-        begun: Begun = unheard,
+        caller: Caller = NOBODY,
+        *,
+        retries: int | None = None,
     ) -> Answer:
         """One call of the model, in a slot of its own for every attempt.
 
         Args:
             path: below `url`.
             seed: of the waits between attempts.
-            begun: told when the first attempt has its slot; later waiting counts as part of the call.
+            caller: hears how the call goes; its limit also bounds the waits.
+            retries: attempts beyond the first; None for as many as calls have.
 
         Raises:
             ServerRefusal: the server said no, at once or in the last attempt.
@@ -145,29 +153,35 @@ class Transport:
             nonlocal again
             async with session.slots.one(again=again) as era:
                 if not again:
-                    begun()
+                    caller.begun()
                 again = True
                 try:
                     async with self._translated():
-                        answer = schema.model_validate(await session.client.post(path, cast_to=object, body=body))
+                        response = await session.client.post(path, cast_to=httpx2.Response, body=body)
+                        answer = read_answer(response, schema)
                 except TryAgain as problem:
+                    if problem.unknown_cost:
+                        self._on_lost()
                     if problem.congested:
                         session.slots.refused(era)
+                    raise
+                except asyncio.CancelledError:
+                    self._on_lost()
                     raise
                 session.slots.answered(era)
                 return answer
 
-        return await self._retried(attempt, seed)
+        return await self._retried(attempt, seed, retries, caller)
 
-    async def look(self, path: str, schema: type[Answer]) -> Answer:
+    async def look(self, path: str, schema: type[Answer], *, retries: int | None = None) -> Answer:
         """GET a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> Answer:
             async with self._translated():
-                return schema.model_validate(await client.get(path, cast_to=object))
+                return read_answer(await client.get(path, cast_to=httpx2.Response), schema)
 
-        return await self._retried(attempt, seed=0)
+        return await self._retried(attempt, seed=0, retries=retries)
 
     async def read(self, url: str) -> str:
         """GET the text at a whole address, in one attempt. Raises like `ask`."""
@@ -175,7 +189,7 @@ class Transport:
 
         async def attempt() -> str:
             async with self._translated():
-                return await client.get(url, cast_to=str)
+                return read_text(await client.get(url, cast_to=httpx2.Response))
 
         return await self._retried(attempt, seed=0, retries=0)
 
@@ -191,10 +205,10 @@ class Transport:
         async def attempt() -> None:
             try:
                 async with self._translated(hints=False):
-                    await client.post(path, cast_to=str, body=body)
+                    await client.post(path, cast_to=httpx2.Response, body=body)
             except TryAgain as problem:
                 if problem.status == 500:
-                    raise ServerRefusal(str(problem), 500) from None
+                    raise ServerRefusal(str(problem), 500, problem.words) from None
                 raise
 
         await self._retried(attempt, seed=0, retries=retries)
@@ -211,13 +225,19 @@ class Transport:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None) -> T:
+    async def _retried(
+        self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None, caller: Caller = NOBODY
+    ) -> T:
+        def failed(problem: str) -> None:
+            self._on_retry()
+            caller.failed(problem)
+
         return await with_retries(
             attempt,
             retries=self._retries if retries is None else retries,
             rng=random.Random(derive(seed, "retry")),
             wait=self._wait,
-            on_retry=self._on_retry,
+            caller=replace(caller, failed=failed),
         )
 
     @contextlib.asynccontextmanager
@@ -227,23 +247,35 @@ class Transport:
             async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
                 yield
         except (TimeoutError, openai.APITimeoutError):
-            raise TryAgain(f"{self.who} gave no answer within {self._timeout_s:g} s", congested=True) from None
+            message = f"{self.who} gave no answer within {self._timeout_s:g} s"
+            raise TryAgain(message, congested=True, unknown_cost=True) from None
         except openai.APIConnectionError as error:
-            cause = self._clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
-            raise TryAgain(f"{self.who} cannot be reached: {cause}; start the server or correct base_url") from None
+            raise self._lost(error) from None
         except openai.APIStatusError as error:
-            raise self._status(error, hints) from None
-        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
-            raise TryAgain(f"{self.who} sent a broken answer: not the JSON of a chat-completions server") from None
+            raise self._status(error.status_code, quote_error(error.response), error.response, hints) from None
+        except ErrorInAnswer as error:
+            raise self._status(error.status, error.words, error.response, hints) from None
+        except (Broken, TooLong, openai.APIResponseValidationError) as error:
+            message = f"{self.who} sent a broken answer: {self._clean(str(error))}"
+            raise TryAgain(message, unknown_cost=True) from None
 
-    def _status(self, error: openai.APIStatusError, hints: bool) -> TryAgain | ServerRefusal:
-        status = error.status_code
-        message = f"{self.who} answered {status}: {self._clean(_said(error))}"
-        if status in (408, 429) or status >= 500:
-            after_s = retry_after_s(error.response.headers)
-            return TryAgain(message, status=status, after_s=after_s, congested=status in _CONGESTED)
+    def _lost(self, error: openai.APIConnectionError) -> TryAgain:
+        cause = error.__cause__ or error
+        words = self._clean(str(cause) or type(cause).__name__)
+        if isinstance(cause, httpx2.DecodingError):
+            return TryAgain(f"{self.who} sent a broken answer: not what its Content-Encoding says", unknown_cost=True)
+        if isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol | httpx2.ProxyError):
+            return TryAgain(f"{self.who} cannot be reached: {words}; start the server or correct base_url")
+        return TryAgain(f"{self.who} broke off: {words}; see what the server says", unknown_cost=True)
+
+    def _status(self, status: int, words: str, response: httpx2.Response, hints: bool) -> TryAgain | ServerRefusal:
+        words = self._clean(words)
+        message = f"{self.who} answered {status}: {words or 'nothing'}"
+        if status in (408, 409, 425, 429) or status >= 500:
+            after_s = retry_after_s(response.headers)
+            return TryAgain(message, status=status, words=words, after_s=after_s, congested=status in _CONGESTED)
         hint = f"; {_HINTS[status]}" if hints and status in _HINTS else ""
-        return ServerRefusal(message + hint, status)
+        return ServerRefusal(message + hint, status, words)
 
     def _clean(self, text: str) -> str:
         """Foreign text in one short line without secrets."""
@@ -255,15 +287,15 @@ class Transport:
         loop, line = asyncio.get_running_loop(), self._line
         line.users.add(id(self))
         if line.session is None or line.session.loop is not loop:
-            client = openai.AsyncOpenAI(api_key=self._key, base_url=self._url, max_retries=0, timeout=self._timeout_s)
+            client = openai.AsyncOpenAI(
+                api_key=self._key,
+                base_url=self._url,
+                max_retries=0,
+                timeout=self._timeout_s,
+                http_client=BoundedClient(),
+            )
             line.session = _Session(loop=loop, client=client, slots=Slots(self.window))
         return line.session
-
-
-def _said(error: openai.APIStatusError) -> str:
-    """What the server wrote: the message of an OpenAI-style or FastAPI-style error, else whatever there is."""
-    body = error.body if isinstance(error.body, dict) else {}
-    return str(body.get("message") or body.get("detail") or error)
 
 
 def check_address(base_url: str | None) -> None:
