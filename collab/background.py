@@ -1,5 +1,6 @@
-"""Long work in a thread of its own, which is left behind when nobody waits for it any more.
+"""Long work that ends when it is to stop, and work in a thread of its own, which is left behind then.
 
+    capabilities = await unless_stopped(team.probe(), stop, "the models were asked what they support")
     result = await in_background(train, folder)
 
 Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
@@ -12,14 +13,50 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+
+from collab.errors import RunError
 
 ResultT = TypeVar("ResultT")
 
+GRACE_S = 3.0
+"""How long a question that is on its way is still waited for once work is to stop."""
 _NAME = "collab-background"
 _MOMENT_S = 0.1
 """What a thread that has told its result may take to end."""
+
+
+class Stopped(RunError):
+    """Work was ended on request before it was done."""
+
+
+async def unless_stopped(
+    work: Awaitable[ResultT], stop: asyncio.Event | None, doing: str, *, grace_s: float = 0.0
+) -> ResultT:
+    """Wait for some work, but not longer than until somebody asks to stop; it is cancelled then.
+
+    Args:
+        stop: set from outside; None waits to the end.
+        doing: what the work is, for the message: "the models were asked what they support".
+        grace_s: how long the work is waited for after that.
+
+    Raises:
+        Stopped: it was not done in time.
+    """
+    working = asyncio.ensure_future(work)
+    asked = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    try:
+        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and grace_s:
+            await asyncio.wait({working}, timeout=grace_s)
+        if not working.done():
+            raise Stopped(f"stopped on request while {doing}")
+        return await working
+    finally:
+        for task in (working, asked):
+            task.cancel()
+        await asyncio.gather(working, asked, return_exceptions=True)
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:

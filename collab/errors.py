@@ -145,7 +145,8 @@ class StoreFailure(RunError):
 def boundary(error: type[RunError], what: str) -> Iterator[None]:
     """Relabel whatever escapes the block as `error`, once; a typed error passes unchanged.
 
-    `TimeoutError` becomes "{what} timed out", with its own words behind it. Cancellation and keyboard interrupts are not errors and pass.
+    `TimeoutError` becomes "{what} timed out", with its own words behind it. Cancellation and keyboard interrupts are no
+    errors and pass.
     """
     try:
         yield

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from collab.background import unless_stopped
 from collab.collector import Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate
 from collab.envs.android.action_log import logging_to
@@ -35,6 +36,7 @@ from collab.store.run import RunStore
 from collab.store.writer import RunWriter
 from collab.types import PlannedTask, Step, Trajectory
 
+_PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
 
@@ -78,7 +80,7 @@ async def start(
     """
     config = with_prompts(config, library)
     async with _stage_set(config) as (suite, team):
-        config, capabilities = await _fitting(config, suite, team)
+        config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         manifest = _manifest(config, suite, team, capabilities)
         with RunStore.create(out, manifest).writer() as writer:
             return await _play(config, suite, team, writer, out, [], {}, watch, stop, admit)
@@ -120,7 +122,8 @@ async def resume(
         config = config.model_copy(update={"budget": budget})
     async with _stage_set(config) as (suite, team):
         _check_version(path, suite)
-        capabilities = await team.probe()  # a server that does not answer is found before anything is begun
+        # A server that does not answer is found before anything is begun.
+        capabilities = await unless_stopped(team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
         with RunStore.open(path).writer() as writer:

@@ -8,6 +8,7 @@ always the same adapter, whoever loaded it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -30,6 +31,8 @@ _LAYER = re.compile(r"\.layers\.(\d+)\.")
 """In the name of a weight, the number of its layer; towers that see count their layers apart."""
 _TRAINED = re.compile(r"(?P<run>[^/]+)/epochs/(?P<epoch>\d+)/training(/(?P<agent>[^/]+))?/final$")
 """Where a training leaves what an epoch has trained."""
+_UNLOAD_S = 5.0
+"""How long a server may take to forget an adapter: whoever closes does not wait for one that hangs."""
 _HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
@@ -145,10 +148,9 @@ class AdapterPlace:
         if not self._own or self._name is None:
             return
         self._own = False
-        try:
-            await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
-        except ModelFailure:
-            return
+        with contextlib.suppress(ModelFailure, TimeoutError):
+            async with asyncio.timeout(_UNLOAD_S):
+                await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
 
 
 def _called(folder: Path) -> str:

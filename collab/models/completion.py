@@ -131,7 +131,7 @@ class Message(BaseModel):
         texts = [
             part["text"] for part in parts if part.get("type", "text") in ("text", "output_text") and "text" in part
         ]
-        joined = {"content": "".join(text for text in texts if isinstance(text, str))}
+        joined: dict[str, Any] = {"content": "".join(text for text in texts if isinstance(text, str))}
         if thoughts:
             joined["reasoning"] = thoughts
         if refusals:
