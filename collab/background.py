@@ -44,19 +44,25 @@ async def unless_stopped(
     Raises:
         Stopped: it was not done in time.
     """
-    working = asyncio.ensure_future(work)
-    asked = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    if stop is None:
+        return await work
+    limit = asyncio.timeout(None)
     try:
-        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done() and grace_s:
-            await asyncio.wait({working}, timeout=grace_s)
-        if not working.done():
-            raise Stopped(f"stopped on request while {doing}")
-        return await working
-    finally:
-        for task in (working, asked):
-            task.cancel()
-        await asyncio.gather(working, asked, return_exceptions=True)
+        async with limit:
+            watcher = asyncio.create_task(_end_when(stop, limit, grace_s))
+            try:
+                return await work
+            finally:
+                watcher.cancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Stopped(f"stopped on request while {doing}") from None
+
+
+async def _end_when(stop: asyncio.Event, limit: asyncio.Timeout, grace_s: float) -> None:
+    await stop.wait()
+    limit.reschedule(asyncio.get_running_loop().time() + grace_s)
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:

@@ -85,14 +85,17 @@ async def _serve(launch: Launch, wait_s: float) -> None:
     from collab.models.process import ServerProcess
 
     asked: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    server = ServerProcess(launch.command, launch.environment, told=note)
 
     def ask(name: signal.Signals) -> None:
-        if not asked.done():
+        if asked.done():
+            server.kill()  # the second time, nothing is waited for
+        else:
             asked.set_result(name)
 
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, ask, name)
-    async with ServerProcess(launch.command, launch.environment, told=note) as server:
+    async with server:
         ready = asyncio.create_task(server.healthy(f"{launch.address}/health", wait_s))
         await _first(ready, asked)
         if not asked.done():
@@ -102,7 +105,7 @@ async def _serve(launch: Launch, wait_s: float) -> None:
             await _first(asyncio.create_task(server.ended()), asked)
         if not asked.done():
             raise await server.obituary()
-        note("stopping the server")
+        note("stopping the server; once more to end it at once")
         ready.cancel()
         await server.stop(asked.result())
 

@@ -244,10 +244,12 @@ def test_the_second_ctrl_c_leaves_at_once(somewhere, body: list[str]):
         [
             "import asyncio, collab.cli.rollout as rollout, collab.runs as runs, time",
             "from collab.background import in_background",
+            "from collab.collector import Progress",
             "def step():",
             "    print('ready', flush=True)",
             "    time.sleep(60)",
             "async def start(*_, watch, stop, **__):",
+            "    watch(Progress(planned=1))",
             *body,
             "runs.start = start",
             "from collab.cli.main import run; run()",
