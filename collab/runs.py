@@ -28,6 +28,7 @@ from collab.errors import EnvironmentFailure, RunFormatError, UsageError, bounda
 from collab.evaluation import Report, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
+from collab.models.meter import Metered
 from collab.recorder import RunRecorder
 from collab.resolve import Team, build_suite, build_team, check_sees, plan_episodes, task_names, with_prompts
 from collab.rollout import Admit, Episode, Stage
@@ -322,6 +323,9 @@ async def _play(
             stop=stop,
             admit=admit,
         )
+    progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    for warning, number in progress.warnings.items():
+        writer.note(f"{warning} ({number} calls)")
     writer.spent(progress.spent)
     _close(writer, collection)
     over |= {trajectory.id: trajectory for trajectory in collection.trajectories}

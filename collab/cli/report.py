@@ -68,8 +68,10 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
                 "usd": progress.cost_usd,
+                "lost": progress.lost,
             }
         ),
+        "warnings": dict(progress.warnings),
     }
 
 
@@ -83,6 +85,10 @@ def show_result(result: RunResult, *, details: bool) -> None:
         f"spent    {clock(progress.seconds)}, {short(progress.calls)} calls, {short(progress.tokens)} tokens"
         + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
+    if progress.lost:
+        say(f"         {progress.lost} calls were sent and never answered whole; what they cost is not known")
+    for warning, count in progress.warnings.items():
+        note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")
 
 

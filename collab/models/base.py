@@ -123,6 +123,8 @@ class Reply:
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution sampled from; None when not given."""
     cost_usd: float | None = None
+    warning: str = ""
+    """What is amiss though there is a reply, the same words for the same thing; empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from collab.models.completion import (
 )
 from collab.models.concurrency import Gate, Once, Window
 from collab.models.dialect import Body, Dialect
-from collab.models.estimate import estimate_prompt, estimate_tokens
+from collab.models.estimate import estimate_prompt, estimate_tokens, least_tokens
 from collab.models.guided import reply_pattern
 from collab.models.meter import Meter
 from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cache
@@ -43,6 +43,8 @@ from collab.types import PolicyRef, Sampling
 
 Answer = TypeVar("Answer", bound=Counted)
 
+_LEAST_SHARE = 0.75
+"""A server that counts less than this share of the fewest tokens that a prompt can have has cut it."""
 _DEFAULT_URL = "https://api.openai.com/v1"
 
 
@@ -126,6 +128,8 @@ class OpenAIModel:
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = Gate()
         self._dialect = Dialect()
+        self._cut = ""
+        """The warning about prompts that the server cuts; empty before it has cut one."""
         self._prepared: Once[Findings] = Once()
         self._probed: Once[Findings] = Once()
         self._structured = structured
@@ -268,7 +272,18 @@ class OpenAIModel:
             scoring = await self._score([*prompt, *ids])
             cost = None if reply.cost_usd is None else reply.cost_usd + (self._cost(scoring) or 0.0)
             reply = replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
-        return cut_at_stop(reply, request.sampling.stop)
+        return replace(cut_at_stop(reply, request.sampling.stop), warning=self._note_length(request, completion))
+
+    def _note_length(self, request: Request, completion: Completion) -> str:
+        """Return a warning where a server counts far fewer prompt tokens than were sent: it has cut the prompt."""
+        counted = completion.prompt_tokens
+        if counted is None or counted >= _LEAST_SHARE * least_tokens(request.prompt.system, request.prompt.user):
+            return ""
+        self._cut = self._cut or (
+            f"{self._transport.who} cuts long prompts: of about {estimate_prompt(request.prompt)} tokens it read "
+            f"{counted}; give it a longer context, or lower context_tokens in the agents file"
+        )
+        return self._cut
 
     def _body(self, request: Request, found: Findings) -> dict[str, Any]:
         """The request body: nothing in it that the probe did not find supported."""

@@ -150,3 +150,38 @@ def test_a_wait_beyond_the_calls_limit_is_not_begun(collab) -> None:
     assert time.monotonic() - started < 30
     assert "answered 429: quota used up, come back tomorrow (1 attempt; the next after 60 s, beyond the call's" in out
     assert "it asks to wait 86400 s" in out
+
+
+def test_calls_that_were_sent_and_cancelled_are_told_as_of_unknown_cost(collab) -> None:
+    def refuses(body: object) -> Fault | None:
+        return Fault(broken="hang") if "Task" in str(body) else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
+            _, out, _ = collab(*PLAY[:-1], "served.yaml")
+    assert "1 calls were sent and never answered whole; what they cost is not known" in out
+    _, cost, _ = collab("runs", "show", "run", "--cost", "--json")
+    assert json.loads(cost)["spent"]["lost"] == 1
+
+
+def test_a_server_that_cuts_prompts_is_told(collab) -> None:
+    def cut(answer: dict[str, object]) -> dict[str, object]:
+        return answer | {"usage": {"prompt_tokens": 64, "completion_tokens": 5}}
+
+    with FakeServer(shapes=cut) as server:
+        serve(server)
+        _, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert "cuts long prompts: of about" in err
+    assert "tokens it read 64; give it a longer context, or lower context_tokens in the agents file" in err
+    notes = [
+        line for path in Path("run/events").iterdir() for line in path.read_text().splitlines() if '"note"' in line
+    ]
+    assert any("cuts long prompts" in line for line in notes)
+
+
+def test_a_server_that_counts_all_is_not_suspected(collab) -> None:
+    with FakeServer() as server:
+        serve(server)
+        _, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert "cuts" not in err
