@@ -174,10 +174,8 @@ def test_a_server_that_cuts_prompts_is_told(collab) -> None:
         _, _, err = collab(*PLAY[:-1], "served.yaml")
     assert "cuts long prompts: of about" in err
     assert "tokens it read 64; give it a longer context, or lower context_tokens in the agents file" in err
-    notes = [
-        line for path in Path("run/events").iterdir() for line in path.read_text().splitlines() if '"note"' in line
-    ]
-    assert any("cuts long prompts" in line for line in notes)
+    lines = [line for path in Path("run/events").iterdir() for line in path.read_text().splitlines()]
+    assert any("cuts long prompts" in line for line in lines if '"note"' in line)
 
 
 def test_a_server_that_counts_all_is_not_suspected(collab) -> None:
