@@ -1,5 +1,6 @@
-"""Long work in a thread of its own, which is left behind when nobody waits for it any more.
+"""Long work that ends when it is to stop, and work in a thread of its own, which is left behind then.
 
+    capabilities = await unless_stopped(team.probe(), stop, "the models were asked what they support")
     result = await in_background(train, folder)
 
 Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
@@ -12,14 +13,56 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+
+from collab.errors import RunError
 
 ResultT = TypeVar("ResultT")
 
+GRACE_S = 3.0
+"""How long a question that is on its way is still waited for once work is to stop."""
 _NAME = "collab-background"
 _MOMENT_S = 0.1
 """What a thread that has told its result may take to end."""
+
+
+class Stopped(RunError):
+    """Work was ended on request before it was done."""
+
+
+async def unless_stopped(
+    work: Awaitable[ResultT], stop: asyncio.Event | None, doing: str, *, grace_s: float = 0.0
+) -> ResultT:
+    """Wait for some work, but not longer than until somebody asks to stop; it is cancelled then.
+
+    Args:
+        stop: set from outside; None waits to the end.
+        doing: what the work is, for the message: "the models were asked what they support".
+        grace_s: how long the work is waited for after that.
+
+    Raises:
+        Stopped: it was not done in time.
+    """
+    if stop is None:
+        return await work
+    limit = asyncio.timeout(None)
+    try:
+        async with limit:
+            watcher = asyncio.create_task(_end_when(stop, limit, grace_s))
+            try:
+                return await work
+            finally:
+                watcher.cancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Stopped(f"stopped on request while {doing}") from None
+
+
+async def _end_when(stop: asyncio.Event, limit: asyncio.Timeout, grace_s: float) -> None:
+    await stop.wait()
+    limit.reschedule(asyncio.get_running_loop().time() + grace_s)
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:

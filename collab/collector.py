@@ -71,6 +71,10 @@ class Progress:
     timed_calls: int = 0
     """Calls that tell how long they stood in line and were worked on."""
     cost_usd: float = 0.0
+    lost: int = 0
+    """Attempts that were sent and never answered whole; known when the collection has ended."""
+    warnings: dict[str, int] = field(default_factory=dict)
+    """What was amiss with replies that count all the same → how many."""
     started: float = field(default_factory=time.monotonic)
     earlier: Spent = NOTHING
     """What earlier processes spent on the same run; the counts above are of this one."""
@@ -90,6 +94,7 @@ class Progress:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             cost_usd=self.cost_usd,
+            lost=self.lost,
         )
 
     @property
@@ -142,6 +147,8 @@ class Progress:
         self.prompt_tokens += reply.prompt_tokens or 0
         self.completion_tokens += reply.completion_tokens or 0
         self.cost_usd += reply.cost_usd or 0.0
+        if reply.warning:
+            self.warnings[reply.warning] = self.warnings.get(reply.warning, 0) + 1
         if reply.computed_tokens is not None and reply.prompt_tokens is not None:
             self.computed_tokens += reply.computed_tokens
             self.cacheable_tokens += reply.prompt_tokens

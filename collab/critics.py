@@ -26,7 +26,7 @@ from collab.credit.language_prompt import FOLDER, read_critic_prompts
 from collab.credit.scoring_prompt import read_scoring_prompts
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
-from collab.models.base import Model
+from collab.models.base import AskedAlike, Model
 from collab.models.reward import RewardModel
 from collab.resolve import build, kinds, takes
 
@@ -158,6 +158,8 @@ class Bench:
                 )
             part = validate(Part, definition.options[MODEL], where)
             model = build("models", part if asks else unasked(part), where)
+            if isinstance(model, AskedAlike):
+                model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
         return cls(name=name, definition=definition, texts=texts, model=model)
 
     def critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:

@@ -147,13 +147,14 @@ class StoreFailure(RunError):
 def boundary(error: type[RunError], what: str) -> Iterator[None]:
     """Relabel whatever escapes the block as `error`, once; a typed error passes unchanged.
 
-    `TimeoutError` becomes "{what} timed out". Cancellation and keyboard interrupts are not errors and pass.
+    `TimeoutError` becomes "{what} timed out", with its own words behind it. Cancellation and keyboard interrupts are no
+    errors and pass.
     """
     try:
         yield
     except CollabError:
         raise
     except TimeoutError as cause:
-        raise error(f"{what} timed out") from cause
+        raise error(f"{what} timed out{f'; before that: {cause}' if str(cause) else ''}") from cause
     except Exception as cause:
         raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

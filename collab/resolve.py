@@ -36,7 +36,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
 from collab.library import Library, checkpoint, explain
-from collab.models.base import Adaptable, Capabilities, Model
+from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
 from collab.models.chat import tells_date, today
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
@@ -136,7 +136,7 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
     options = _options(make, leaving=taken)
     try:
         checked = options.model_validate(part.options)
-        return make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
+        made = make(**taken, **{name: getattr(checked, name) for name in checked.model_fields_set})
     except ValidationError as error:
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError as error:
@@ -147,6 +147,9 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+    if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
+        made.sampling = part.sampling.of(0, 1, where)
+    return made
 
 
 def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from collab.background import unless_stopped
 from collab.collector import NOTHING, Collection, Progress, collect
 from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
@@ -27,6 +28,7 @@ from collab.errors import EnvironmentFailure, RunFormatError, UsageError, bounda
 from collab.evaluation import Report, describe_sampling, evaluate
 from collab.library import Library
 from collab.models.base import Capabilities
+from collab.models.meter import Metered
 from collab.prompts.render import spaces_of
 from collab.recorder import RunRecorder
 from collab.redact import HIDDEN
@@ -48,6 +50,7 @@ from collab.store.writer import RunWriter
 from collab.trust import check_trusted
 from collab.types import PlannedTask, Spent, Step, Trajectory
 
+_PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
 
@@ -100,7 +103,7 @@ async def start(
     """
     config = without_secrets(with_prompts(config, library))
     async with _stage_set(config) as (suite, team):
-        config, capabilities = await _fitting(config, suite, team)
+        config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
             tell(line)
         manifest = _manifest(config, suite, team, capabilities)
@@ -166,7 +169,8 @@ async def resume(
         config = config.model_copy(update={"budget": budget})
     async with _stage_set(config) as (suite, team):
         _check_version(path, suite)
-        capabilities = await team.probe()  # a server that does not answer is found before anything is begun
+        # A server that does not answer is found before anything is begun.
+        capabilities = await unless_stopped(team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
         with RunStore.open(path).writer() as writer:
@@ -395,6 +399,9 @@ async def _play(
             stop=stop,
             admit=admit,
         )
+    progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
+    for warning, number in progress.warnings.items():
+        writer.note(f"{warning} ({number} calls)")
     writer.spent(progress.spent)
     _close(writer, collection)
     over |= {trajectory.id: trajectory for trajectory in collection.trajectories}

@@ -503,6 +503,8 @@ class Spent:
     """Over the calls that were counted."""
     cost_usd: float
     """Over the calls whose price is known."""
+    lost: int = 0
+    """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

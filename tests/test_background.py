@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from collab.background import in_background, is_left_behind
+from collab.background import Stopped, in_background, is_left_behind, unless_stopped
 
 NUMBER = contextvars.ContextVar("NUMBER", default=0)
 
@@ -48,3 +48,22 @@ def test_who_is_cancelled_leaves_at_once_and_the_work_goes_on() -> None:
     assert done.wait(10)
     while is_left_behind():  # it finds the loop closed, and ends without a word
         time.sleep(0.01)
+
+
+def test_work_is_waited_for_until_it_is_to_stop_and_a_little_longer() -> None:
+    async def scene() -> None:
+        stop = asyncio.Event()
+        assert await unless_stopped(asyncio.sleep(0, "done"), stop, "it slept") == "done"
+        assert await unless_stopped(asyncio.sleep(0, "done"), None, "it slept") == "done"
+        stop.set()
+        assert await unless_stopped(asyncio.sleep(0.01, "done"), stop, "it slept", grace_s=10) == "done"
+        with pytest.raises(Stopped, match="stopped on request while it slept"):
+            await unless_stopped(asyncio.sleep(60), stop, "it slept")
+
+        async def late() -> None:
+            raise TimeoutError("its own")
+
+        with pytest.raises(TimeoutError, match="its own"):
+            await unless_stopped(late(), stop, "it slept", grace_s=10)
+
+    asyncio.run(scene())

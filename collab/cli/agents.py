@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, data, emit, say, table
+from collab.cli.output import REHEARSAL, data, emit, note, say, table
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition
@@ -19,6 +21,8 @@ app = typer.Typer(help="Agents: who can speak, and critics.", no_args_is_help=Tr
 
 TRY = "Answer with the single word: ready"
 """The tiny prompt of `collab agents check`."""
+_SILENT_S = 1.5
+"""How often it is told what a server is waited for."""
 
 
 @app.command("list")
@@ -51,7 +55,9 @@ def check_agents(
     names: Annotated[list[str], typer.Argument(metavar="NAMES...", help="Agents or YAML files.")],
     *,
     call: Annotated[bool, typer.Option("--call/--no-call", help="Send one tiny prompt to each model.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one answer.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for all questions to one agent's model.")
+    ] = 120.0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,19 +106,23 @@ def check_agents(
 async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
+    from collab.models.base import AskedAlike
     from collab.models.prefix_cache import PrefixCached
     from collab.prompts.render import Template, read_templates
     from collab.resolve import build, check_sees
 
     Template(definition.prompt, read_templates(definitions.path("prompts", definition.prompt)))
     model: Model = build("models", definition, f"agents/{name}")
+    capabilities = reply = cache = None
     try:
-        talks = call and not model.privileged
-        capabilities = await model.probe() if talks else None
-        if capabilities is not None:
-            check_sees(definition, capabilities, f"agents/{name}")
-        reply = await _try(model, definition, name, timeout_s) if talks else None
-        cache = await model.prefix_cache() if talks and isinstance(model, PrefixCached) else None
+        if call and not model.privileged:
+            if not isinstance(model, AskedAlike):
+                await model.probe()  # loads its weights, which takes as long as it takes
+            async with _limit(f"agents/{name}", model, timeout_s):
+                capabilities = await model.probe()
+                check_sees(definition, capabilities, f"agents/{name}")
+                reply = await _try(model, definition, name)
+                cache = await model.prefix_cache() if isinstance(model, PrefixCached) else None
     finally:
         await model.close()
     return {
@@ -126,21 +136,52 @@ async def _check(
     }
 
 
-async def _try(model: Model, definition: AgentDefinition, name: str, timeout_s: float) -> dict[str, Any]:
-    """Send the tiny prompt; ModelFailure when no answer comes in time."""
+@contextlib.asynccontextmanager
+async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None]:
+    """Bound the questions to a model, and say what it waits for.
+
+    Raises:
+        ModelFailure: the time is up; says what the model met last.
+    """
+    from collab.errors import ModelFailure
+
+    told = ""
+
+    async def tell() -> None:
+        nonlocal told
+        while True:
+            await asyncio.sleep(_SILENT_S)
+            problem = getattr(model, "problem", "")
+            if problem != told:
+                told = problem
+                note(f"{who}: {problem}; trying again")
+
+    telling = asyncio.create_task(tell())
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        problem = getattr(model, "problem", "")
+        why = f"; before that: {problem}" if problem else ""
+        raise ModelFailure(f"{who}: not all was answered within {timeout_s:g} s (--timeout){why}") from None
+    finally:
+        telling.cancel()
+
+
+async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str, Any]:
+    """Send the tiny prompt, sampled as the definition says; raises ModelFailure."""
     import time
 
     from collab.errors import ModelFailure, boundary
     from collab.models.base import Request
     from collab.prompts.parse import read_withheld
-    from collab.types import Prompt, Sampling
+    from collab.types import Prompt
 
     prompt = Prompt(system="", shared=TRY, segments=())
-    request = Request(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=16), seed=0)
+    request = Request(prompt=prompt, sampling=definition.sampling.of(0, 1, f"agents/{name}"), seed=0)
     started = time.perf_counter()
-    with boundary(ModelFailure, f"agents/{name} (limit {timeout_s:g} s)"):
-        async with asyncio.timeout(timeout_s):
-            reply: Reply = await model.generate(request)
+    with boundary(ModelFailure, f"agents/{name}"):
+        reply: Reply = await model.generate(request)
     withheld = read_withheld(reply.finish, reply.aside)
     return {
         "text": reply.text,

@@ -61,6 +61,7 @@ def _spent(costs: Costs) -> str:
     spent, more = costs.spent, costs.spent.calls - costs.whole.calls
     amount = f"{spent.calls} calls, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
     amount += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
+    amount += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
     if costs.told < costs.processes:
         return f"{amount} or more: {told}"
     if more <= 0:
@@ -133,6 +134,7 @@ def _data(costs: Costs) -> dict[str, Any]:
             "prompt_tokens": spent.prompt_tokens,
             "completion_tokens": spent.completion_tokens,
             "usd": spent.cost_usd,
+            "lost": spent.lost,
         },
         "processes": {"worked": costs.processes, "told": costs.told},
     }

@@ -88,9 +88,11 @@ def result_data(result: RunResult) -> dict[str, Any]:
                 "prefix_hit_rate": progress.hit_rate,
                 "mean_width": progress.mean_width,
                 "usd": progress.cost_usd,
+                "lost": progress.lost,
             }
         ),
         "spent_in_all": data(progress.spent_in_all),
+        "warnings": dict(progress.warnings),
     }
 
 
@@ -110,6 +112,10 @@ def show_result(result: RunResult, *, details: bool) -> None:
         tokens = short(whole.prompt_tokens + whole.completion_tokens)
         usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
         say(f"in all   {short(whole.calls)} calls, {tokens} tokens{usd}, with what was spent before it was resumed")
+    if progress.lost:
+        say(f"         {progress.lost} calls were sent and never answered whole; what they cost is not known")
+    for warning, count in progress.warnings.items():
+        note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")
 
 

@@ -111,7 +111,7 @@ async def _serve_until(
             await _first(asyncio.create_task(server.ended()), asked)
         if not asked.done():
             raise await server.obituary()
-        note("stopping the server")
+        note("stopping the server; once more to end it at once")
         ready.cancel()
         await server.stop(asked.result())
 

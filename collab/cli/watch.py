@@ -108,11 +108,31 @@ async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Tel
     with _display() as display:
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
-            return await job(watch, stop)
+            return await _begun_or_stopped(job(watch, stop), stop, seen)
         finally:
             ticker.cancel()
             if seen:
                 display.end(seen[-1], tell)
+
+
+async def _begun_or_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
+    """Run a job; one that is asked to stop before it has anything to show is ended at once.
+
+    Raises:
+        RunError: it was ended; nothing was begun.
+    """
+    working, asked = asyncio.ensure_future(job), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and not seen:
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                return await working
+            raise RunError("stopped on request before anything was begun")
+        return await working
+    finally:
+        asked.cancel()
+        working.cancel()
 
 
 class _Display(Protocol):

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from collab.background import GRACE_S, Stopped, unless_stopped
 from collab.collector import USED_UP
 from collab.config import Budget
 from collab.credit.adversary import FREE
@@ -121,7 +122,7 @@ async def label(
         cases: read one by one as they are needed.
         concurrency: cases that are judged at the same time.
         budget: what may be spent; the cases in flight when it is used up are still judged.
-        stop: set from outside to end after the cases in flight.
+        stop: set from outside to end; the cases in flight have a few seconds yet.
         watch: called once, with the live object.
         so_far: counts on in this one, of other labels under the same budget; None begins a new one.
         most_silent: judgements in a row without a single score before it stops; None never stops for that.
@@ -181,8 +182,11 @@ class _Worker:
     async def _judge(self, case: Case) -> None:
         try:
             with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
-                judgement = sound(await self.critic.judge(case))
+                judging = self.critic.judge(case)
+                judgement = sound(await unless_stopped(judging, self.stop, "a step was judged", grace_s=GRACE_S))
                 _require_whole(case, judgement)
+        except Stopped:  # it is not judged, and is the next time
+            self._check()
         except PartlyAnswered as failure:
             self._failed(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:

@@ -179,7 +179,7 @@ async def _label(loop: Loop, run: RunConfig, out: Path, played: Sequence[Traject
 async def asking(loop: Loop, run: RunConfig, out: Path, budget: Budget) -> AsyncIterator[tuple[Critic, LabelWriter]]:
     """The critic of a rollout, and where its words are written; raises as `opened_critic` and `LabelWriter`."""
     choice, call_s = loop.config.judging(NAME, run.seed), run.environment.limits.call_s
-    async with opened_critic(choice, budget, call_s) as (critic, head):
+    async with opened_critic(choice, budget, call_s, loop.stop) as (critic, head):
         with LabelWriter(out, NAME, head) as writer:
             yield critic, writer
 
@@ -212,7 +212,7 @@ async def _pair(
     meter, budget, call_s = Meter(planned=0), loop.left(), run.environment.limits.call_s
     loop.inner(meter)
     with ProposalMemory(out) as memory, RunStore.open(out).reader() as reader:
-        async with opened_adversary(choice, budget, call_s) as adversary:
+        async with opened_adversary(choice, budget, call_s, loop.stop) as adversary:
             allowed = AllowedAdversary(
                 adversary=adversary, budget=budget, meter=meter, stop=loop.stop, at_once=run.concurrency
             )

@@ -8,6 +8,7 @@ always the same adapter, whoever loaded it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,6 @@ import struct
 from pathlib import Path
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.completion import ModelList
 from collab.models.retry import ServerRefusal
 from collab.models.transport import Transport
 from collab.types import PolicyRef
@@ -31,6 +31,8 @@ _LAYER = re.compile(r"\.layers\.(\d+)\.")
 """In the name of a weight, the number of its layer; towers that see count their layers apart."""
 _TRAINED = re.compile(r"(?P<run>[^/]+)/epochs/(?P<epoch>\d+)/training(/(?P<agent>[^/]+))?/final$")
 """Where a training leaves what an epoch has trained."""
+_UNLOAD_S = 5.0
+"""How long a server may take to forget an adapter: whoever closes does not wait for one that hangs."""
 _HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
@@ -129,7 +131,7 @@ class AdapterPlace:
         if self._policy.adapter is None:
             return
         if self._folder is None:
-            await self._find(self._policy.adapter)
+            self._name = self._policy.adapter  # a name that the server does not know is refused with the first call
             return
         name = await asyncio.to_thread(served_name, self._folder, self._policy.version)
         try:
@@ -146,19 +148,9 @@ class AdapterPlace:
         if not self._own or self._name is None:
             return
         self._own = False
-        try:
-            await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
-        except ModelFailure:
-            return
-
-    async def _find(self, adapter: str) -> None:
-        listed = [card.id for card in (await self._transport.look("/models", ModelList)).data if card.parent]
-        if adapter not in listed:
-            raise ModelFailure(
-                f"{self._transport.who}: no directory and no adapter of the server is called {adapter!r}; "
-                f"the server has {', '.join(listed) or 'none'}"
-            )
-        self._name = adapter
+        with contextlib.suppress(ModelFailure, TimeoutError):
+            async with asyncio.timeout(_UNLOAD_S):
+                await self._transport.command("/unload_lora_adapter", {"lora_name": self._name}, retries=0)
 
 
 def _called(folder: Path) -> str:

@@ -45,13 +45,27 @@ class CallClock:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._timeout: asyncio.Timeout | None = None
+        self.problem = ""
+        """What the last failed attempt of the call met; empty before one has failed."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the block under the limit; TimeoutError when it is used up."""
-        async with asyncio.timeout(self._limit_s) as self._timeout:
-            yield
+        """Run the block under the limit; TimeoutError, with the last problem, when it is used up."""
+        try:
+            async with asyncio.timeout(self._limit_s) as self._timeout:
+                yield
+        except TimeoutError:
+            raise TimeoutError(self.problem) from None
         self._timeout = None
+
+    def seconds_left(self) -> float | None:
+        """Return what is left of the limit; None while the clock stands still."""
+        when = None if self._timeout is None else self._timeout.when()
+        return None if when is None else when - asyncio.get_running_loop().time()
+
+    def failed(self, problem: str) -> None:
+        """Keep why an attempt failed after which another follows."""
+        self.problem = problem
 
     def hold(self) -> None:
         """Stop the clock."""
@@ -112,6 +126,8 @@ class Reply:
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution sampled from; None when not given."""
     cost_usd: float | None = None
+    warning: str = ""
+    """What is amiss though there is a reply, the same words for the same thing; empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,3 +194,10 @@ class Adaptable(Protocol):
             ConfigError: the adapter does not fit.
         """
         ...
+
+
+@runtime_checkable
+class AskedAlike(Protocol):
+    """A model that is probed with the sampling that a run will ask it with."""
+
+    sampling: Sampling

@@ -1,20 +1,73 @@
 """What is sent to a chat-completions server and what comes back: plain functions and the schema of the answer.
 
-Servers differ in what they leave out, so everything but the text may be absent; what is there must have the right
-shape, or the answer counts as broken.
+Servers differ in what they leave out, so everything but the message may be absent. What is optional and odd (null, of
+another type, a count below 0) counts as absent; a message that cannot be read makes the answer a broken one.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from collab.envs.text import flat
+from collab.models.answer import replace_halves
 from collab.models.base import Capabilities, Reply, Request
+from collab.types import Sampling
+
+T = TypeVar("T")
+
+MOST_TOKENS = 10**8
+"""A call that is said to have cost more was counted wrongly."""
+SEEDS = 2**31
+"""Servers take seeds below this; some refuse larger ones."""
+
+
+def _absent_if_odd(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        return None
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens; None for what is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value <= MOST_TOKENS and value == int(value) else None
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("is not finite")
+    return value
+
+
+Maybe = Annotated[T | None, WrapValidator(_absent_if_odd)]
+"""An optional part of an answer; None where it is absent or odd."""
+Count = Annotated[int | None, BeforeValidator(_count)]
+Logprob = Annotated[float, AfterValidator(_finite)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Byte = Annotated[int, Field(ge=0, lt=256)]
+
+
+def _first(choices: Any) -> Any:
+    """The first choice alone: others were not asked for."""
+    return choices[:1] if isinstance(choices, list) else choices
+
 
 _CUT = ("length", "max_tokens")
 """How servers say that a reply was too long."""
@@ -27,21 +80,21 @@ _LONGEST_ASIDE = 200
 class PromptDetails(BaseModel):
     """What is told about the tokens of a prompt."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Count = None
 
 
 class Usage(BaseModel):
     """Token counts of one call."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    prompt_tokens_details: Maybe[PromptDetails] = None
 
 
 class Counted(BaseModel):
     """An answer that may say how many tokens it cost."""
 
-    usage: Usage | None = None
+    usage: Maybe[Usage] = None
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -67,7 +120,7 @@ class Counted(BaseModel):
 
 
 class Message(BaseModel):
-    """What was said, and what came in place of it; servers name a thought in two ways."""
+    """A reply, and what came in place of it; servers name a thought in two ways."""
 
     content: str | None = None
     refusal: Any = None
@@ -75,13 +128,37 @@ class Message(BaseModel):
     reasoning_content: Any = None
     reasoning: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _join_parts(cls, message: Any) -> Any:
+        """Join a content of several parts (Mistral, gateways): its text, its thoughts, its refusal."""
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list | dict):
+            return message
+        parts = [part if isinstance(part, dict) else {"text": part} for part in _listed(content)]
+        thoughts = [part["thinking"] for part in parts if part.get("thinking")]
+        refusals = [part["refusal"] for part in parts if part.get("refusal")]
+        texts = [
+            part["text"] for part in parts if part.get("type", "text") in ("text", "output_text") and "text" in part
+        ]
+        joined: dict[str, Any] = {"content": "".join(text for text in texts if isinstance(text, str))}
+        if thoughts:
+            joined["reasoning"] = thoughts
+        if refusals:
+            joined["refusal"] = "; ".join(map(str, refusals))
+        return message | joined
+
+
+def _listed(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content]
+
 
 class TokenLogprob(BaseModel):
     """One sampled token."""
 
     token: str
-    logprob: float
-    utf8: list[int] | None = Field(default=None, alias="bytes")
+    logprob: Logprob
+    utf8: Maybe[list[Byte]] = Field(default=None, alias="bytes")
 
     def spells(self) -> bytes:
         """The token's text in UTF-8; may be a part of a character."""
@@ -91,24 +168,24 @@ class TokenLogprob(BaseModel):
 class Logprobs(BaseModel):
     """Log-probabilities of the sampled tokens."""
 
-    content: list[TokenLogprob] | None = None
+    content: Maybe[list[TokenLogprob]] = None
 
 
 class Choice(BaseModel):
     """One reply."""
 
     message: Message
-    finish_reason: str | None = None
-    logprobs: Logprobs | None = None
-    token_ids: list[int] | None = None
+    finish_reason: Maybe[str] = None
+    logprobs: Maybe[Logprobs] = None
+    token_ids: Maybe[list[TokenId]] = None
     """Some servers (vLLM) return ids when asked."""
 
 
 class Completion(Counted):
     """An answer; the first choice is the one."""
 
-    choices: list[Choice] = Field(min_length=1)
-    prompt_token_ids: list[int] | None = None
+    choices: Annotated[list[Choice], BeforeValidator(_first), Field(min_length=1)]
+    prompt_token_ids: Maybe[list[TokenId]] = None
     """The prompt as the model read it; told together with `Choice.token_ids`."""
 
     @property
@@ -131,19 +208,19 @@ class Completion(Counted):
 class PromptLogprob(BaseModel):
     """One token of a prompt."""
 
-    logprob: float
+    logprob: Logprob
 
 
 class ScoredText(BaseModel):
     """Log-probabilities of a prompt's tokens, by id as text; None for the first, which nothing stands before."""
 
-    prompt_logprobs: list[dict[str, PromptLogprob] | None] | None = None
+    prompt_logprobs: Maybe[list[dict[str, PromptLogprob] | None]] = None
 
 
 class Scoring(Counted):
     """vLLM's answer to a text completion that asks for the log-probabilities of its own prompt."""
 
-    choices: list[ScoredText] = Field(min_length=1)
+    choices: Annotated[list[ScoredText], BeforeValidator(_first), Field(min_length=1)]
 
     def of(self, last: Sequence[int]) -> tuple[float, ...] | None:
         """Those of the last tokens, in nats; None when the server did not give them."""
@@ -157,35 +234,37 @@ class ModelCard(BaseModel):
     """One model that a server offers."""
 
     id: str
-    parent: str | None = None
+    parent: Maybe[str] = None
     """vLLM lists an adapter as a model whose parent is its base."""
-    max_model_len: int | None = None
+    max_model_len: Count = None
     """Longest sequence in tokens; None when the server does not say."""
+    owned_by: Maybe[str] = None
+    """Local servers write their own name."""
 
 
 class ModelList(BaseModel):
-    """What a server offers."""
+    """What a server offers; cards that cannot be read are left out."""
 
     data: list[ModelCard] = []
 
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_readable(cls, answer: Any) -> Any:
+        """Take the cards with a name; Together sends them without a frame."""
+        cards = answer.get("data") if isinstance(answer, dict) else answer
+        listed = cards if isinstance(cards, list) else []
+        return {"data": [card for card in listed if isinstance(card, dict) and isinstance(card.get("id"), str)]}
 
-def request_body(request: Request, able: Capabilities, length_field: str) -> dict[str, Any]:
-    """What is sent: nothing in it that the server was not found to support.
+
+def request_body(request: Request, able: Capabilities, *, explicit: bool) -> dict[str, Any]:
+    """Build what is sent: no field that the server was not found to support.
 
     Args:
-        length_field: how the server calls the limit of the reply's length.
+        explicit: whether to send a temperature and a top_p of 1, too, because the server has defaults of its own.
     """
-    sampling = request.sampling
-    body: dict[str, Any] = {
-        "messages": chat_messages(request),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        length_field: sampling.max_tokens,
-    }
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
+    body = {"messages": chat_messages(request), **sampling_fields(request.sampling, explicit=explicit)}
     if able.seed:
-        body["seed"] = request.seed
+        body["seed"] = request.seed % SEEDS
     if able.logprobs:
         body["logprobs"] = True
     if able.token_ids:
@@ -193,14 +272,27 @@ def request_body(request: Request, able: Capabilities, length_field: str) -> dic
     return body
 
 
+def sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, Any]:
+    """The fields of a request that say how to sample; what is the interface's default is left out unless `explicit`."""
+    fields: dict[str, Any] = {"max_tokens": sampling.max_tokens}
+    if explicit or sampling.temperature != 1:
+        fields["temperature"] = sampling.temperature
+    if explicit or sampling.top_p != 1:
+        fields["top_p"] = sampling.top_p
+    if sampling.stop:
+        fields["stop"] = list(sampling.stop)
+    return fields
+
+
 def chat_messages(request: Request) -> list[dict[str, Any]]:
     """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
     prompt = request.prompt
-    content: str | list[dict[str, Any]] = prompt.user
+    user = replace_halves(prompt.user)  # half a character cannot be sent
+    content: str | list[dict[str, Any]] = user
     if request.images:
         pictures = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in request.images]
-        content = [*pictures, {"type": "text", "text": prompt.user}]
-    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        content = [*pictures, {"type": "text", "text": user}]
+    system = [{"role": "system", "content": replace_halves(prompt.system)}] if prompt.system else []
     return [*system, {"role": "user", "content": content}]
 
 
@@ -271,3 +363,12 @@ def _is_end(entry: TokenLogprob, text: str) -> bool:
     """Whether a last token is an end-of-turn token: it has a probability, but the text does not show it."""
     spelled = entry.spells()
     return not spelled or not text.encode("utf-8", "surrogatepass").endswith(spelled)
+
+
+def cut_at_stop(reply: Reply, stop: Sequence[str]) -> Reply:
+    """End a reply before the first stop string, where a server does not; its tokens are not known then."""
+    places = [place for place in (reply.text.find(one) for one in stop if one) if place >= 0]
+    if not places:
+        return reply
+    text = reply.text[: min(places)]
+    return replace(reply, text=text, finish="stop", tokens=None, tokenizer=None, logprobs=None, behaviour_logprobs=None)

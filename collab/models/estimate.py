@@ -8,6 +8,7 @@ scripts count close to their bytes, which no byte-level tokenizer exceeds.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
@@ -16,6 +17,10 @@ from collab.types import Prompt
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d|\n+|[ \t]{2,}|[^\sA-Za-z\d]")
 """Runs of letters up to a change of case, single digits, line breaks, indentation, and every other character by
 itself; a single space belongs to what follows it."""
+_LEAST_PIECES = re.compile(
+    r"(?P<run>[A-Za-z\d]+)|(?P<dense>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])|(?P<word>[^\W\d_]+)|(?P<mark>[^\w\s]+|_+)"
+)
+"""Runs of ASCII letters and digits, single characters of dense scripts, words of others, and runs of marks."""
 
 
 def estimate_prompt(prompt: Prompt) -> int:
@@ -34,3 +39,24 @@ def _length(piece: str) -> int:
         return -(-len(piece) // 4) if piece.isalpha() else 1
     size = len(piece.encode("utf-8", "surrogatepass"))
     return 1 if size == 2 else size - 1  # a three-byte character is two tokens at worst in most vocabularies
+
+
+def least_tokens(*texts: str) -> int:
+    """Return the fewest tokens that texts can have in a large vocabulary; an estimate that errs downwards.
+
+    A word is at least a token, three digits are one, two characters of a dense script nearly one; a run of marks may
+    half belong to its neighbours.
+    """
+    return math.floor(sum(_least_length(piece) for text in texts for piece in _LEAST_PIECES.finditer(text)))
+
+
+def _least_length(piece: re.Match[str]) -> float:
+    match piece.lastgroup:
+        case "run":
+            return 1 if piece[0].isalpha() else -(-len(piece[0]) // 3)
+        case "dense":
+            return 0.4
+        case "mark":
+            return 0.5
+        case _:
+            return 1

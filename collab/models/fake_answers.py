@@ -68,7 +68,7 @@ def completion(
         choice["logprobs"] = {"content": [{"token": word, "logprob": value} for word, value in words]}
     if gives("token_ids"):
         choice["token_ids"] = tokens
-    seen = len(json.dumps(body["messages"])) if "images" in supports else len(said(body))
+    seen = len(json.dumps(body["messages"])) if "images" in supports else sum(map(len, _texts(body)))
     usage = _usage(seen if cached is None else len(prompt_tokens(body)), len(tokens))
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -100,6 +100,13 @@ def said(body: Mapping[str, Any]) -> str:
     text = content if isinstance(content, str) else str(content[-1]["text"])
     speaker = str(body.get("model", ""))
     return f"{speaker}: {text}" if re.search(r"-v\d+-", speaker) else text
+
+
+def _texts(body: Mapping[str, Any]) -> list[str]:
+    """What a model reads that sees no pictures: the text of every turn."""
+    contents = [message["content"] for message in body["messages"]]
+    parts = [content if isinstance(content, list) else [{"text": content}] for content in contents]
+    return [str(part["text"]) for one in parts for part in one if "text" in part]
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -33,9 +33,12 @@ class Fault:
     """Answer with this HTTP status."""
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = "fault on demand"
-    broken: Literal["hang", "close", "truncate", "shape"] | None = None
+    raw: bytes | None = None
+    """Answer with this body, under `status` (200 where that is None) and `headers`."""
+    broken: Literal["hang", "close", "truncate", "shape", "drip", "flood"] | None = None
     """"hang": no answer until the server stops; "close": the connection ends without one; "truncate": half the
-    JSON; "shape": valid JSON that is no completion."""
+    JSON; "shape": valid JSON that is no completion; "drip": a byte now and then, without an end; "flood": as many bytes
+    as the client takes."""
 
 
 class FakeServer:
@@ -49,6 +52,9 @@ class FakeServer:
         delay_s: seconds that every answer takes.
         capacity: answers that can be worked on at the same time; more are refused with 429. None for any number.
         largest_rank: of the adapters that can be loaded.
+        refuses: what happens to a request's body instead of an answer; None answers it.
+        shapes: gives the answer to a request another shape.
+        models: the whole list of models, as it is sent; a `Fault` for none; None for an ordinary one.
     """
 
     def __init__(
@@ -60,6 +66,9 @@ class FakeServer:
         delay_s: float = 0.0,
         capacity: int | None = None,
         largest_rank: int = 16,
+        refuses: Callable[[Mapping[str, Any]], Fault | None] | None = None,
+        shapes: Callable[[dict[str, Any]], Any] | None = None,
+        models: Any = None,
     ) -> None:
         self.faults: deque[Fault] = deque()
         """Taken by the next requests, one each, in order of arrival."""
@@ -82,6 +91,9 @@ class FakeServer:
         self._delay_s = delay_s
         self._capacity = capacity
         self._largest_rank = largest_rank
+        self._refuses = refuses
+        self._shapes = shapes
+        self._models = models
         self._lock = threading.Lock()
         self._active = 0
         self._cached: list[bytes] = []
@@ -111,7 +123,7 @@ class FakeServer:
 
     # ---------------------------------------------------------------------------------------------- what it says
 
-    def answer(self, body: dict[str, Any], headers: dict[str, str], life: _Life) -> tuple[Fault | None, dict[str, Any]]:
+    def answer(self, body: dict[str, Any], headers: dict[str, str], life: _Life) -> tuple[Fault | None, Any]:
         """What to say to one chat: a fault, or the completion."""
         with self._lock:
             self.requests.append(body)
@@ -123,15 +135,16 @@ class FakeServer:
                 self.refusals += 1
                 fault = Fault(status=429, message="too many at once")
         try:
+            fault = fault or self._refusal(body)
             if fault is not None and fault.broken == "hang":
                 life.ended.wait()
-            if fault is None or fault.status is None:
+            if fault is None or (fault.status is None and fault.raw is None):
                 life.ended.wait(self._delay_s)
-            fault = fault or self._refusal(body)
-            if fault is not None and fault.status is not None:
+            if fault is not None and (fault.status is not None or fault.raw is not None):
                 return fault, {}
             text = self._says(body) if self._says else None
-            return fault, completion(body, self._supports, self._look_up(body), text)
+            answer = completion(body, self._supports, self._look_up(body), text)
+            return fault, self._shapes(answer) if self._shapes else answer
         finally:
             with self._lock:
                 self._active -= 1
@@ -161,8 +174,10 @@ class FakeServer:
             self.adapters[name] = body["lora_path"]
         return 200, "Success"
 
-    def page(self, path: str) -> tuple[int, str]:
+    def page(self, path: str) -> tuple[int, str] | Fault:
         """Status and text of what can be read: the list of models, health and metrics."""
+        if path == "/v1/models" and self._models is not None:
+            return self._models if isinstance(self._models, Fault) else (200, json.dumps(self._models))
         if path == "/v1/models":
             cards: list[dict[str, Any]] = [{"id": "fake", "max_model_len": 4096}]
             if "adapters" in self._supports:
@@ -175,6 +190,9 @@ class FakeServer:
         return (200, "") if path == "/health" else (404, _error(_MISSING))
 
     def _refusal(self, body: dict[str, Any]) -> Fault | None:
+        refused = self._refuses(body) if self._refuses else None
+        if refused is not None:
+            return refused
         known = {"fake", "fake-adapter", *self.adapters}
         if "adapters" in self._supports and body["model"] not in known:
             return Fault(status=404, message=f"The model `{body['model']}` does not exist.")
@@ -252,7 +270,11 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def do_GET(self) -> None:
-        self._send(*self.fake.page(self.path))
+        page = self.fake.page(self.path)
+        if isinstance(page, Fault):
+            self._misbehave(page, {})
+        else:
+            self._send(*page)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -265,9 +287,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _chat(self, body: dict[str, Any]) -> None:
         fault, answer = self.fake.answer(body, dict(self.headers), self.life)
-        if fault is None:
-            if self._send(200, json.dumps(answer)):
-                self.fake.delivered.append(body)
+        if fault is not None:
+            self._misbehave(fault, answer)
+        elif self._send(200, json.dumps(answer)):
+            self.fake.delivered.append(body)
+
+    def _misbehave(self, fault: Fault, answer: Any) -> None:
+        if fault.raw is not None:
+            self._send(fault.status or 200, fault.raw, fault.headers)
         elif fault.status is not None:
             self._send(fault.status, _error(fault.message), fault.headers)
         elif fault.broken == "truncate":
@@ -275,14 +302,28 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, text[: len(text) // 2])
         elif fault.broken == "shape":
             self._send(200, json.dumps({"choices": []}))
+        elif fault.broken in ("drip", "flood"):
+            self._pour(b" " if fault.broken == "drip" else b" " * 2**16, 0.02 if fault.broken == "drip" else 0.0)
         else:
+            self.life.ended.wait(None if fault.broken == "hang" else 0)
             self.close_connection = True
 
-    def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> bool:
+    def _pour(self, piece: bytes, pause_s: float) -> None:
+        """Send a body that never ends."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        with contextlib.suppress(OSError):  # the client has had enough
+            self.end_headers()
+            while not self.life.ended.wait(pause_s):
+                self.wfile.write(piece)
+
+    def _send(self, status: int, text: str | bytes, headers: Mapping[str, str] | None = None) -> bool:
         """Whether it went out whole: the client may have given up meanwhile, or the server have died."""
-        data = text.encode()
+        data = text.encode() if isinstance(text, str) else text
         self.send_response(status)
-        kind = "application/json" if text.startswith("{") else "text/plain"
+        kind = "application/json" if data[:1] in (b"{", b"[") else "text/plain"
         for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
             self.send_header(name, value)
         try:

@@ -20,6 +20,8 @@ class Reading:
     """Calls that failed for good."""
     retries: int = 0
     """Attempts beyond each call's first."""
+    lost: int = 0
+    """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     computed_tokens: int = 0
@@ -85,6 +87,10 @@ class Meter:
     def retried(self) -> None:
         """Count one attempt beyond the first."""
         self._add(retries=1)
+
+    def lose(self) -> None:
+        """Count one attempt that was sent and never answered whole."""
+        self._add(lost=1)
 
     def snapshot(self) -> Reading:
         """All counts as of now, consistent with one another."""

@@ -2,7 +2,8 @@
 
 model = OpenAIModel(model="Qwen/Qwen2-7B-Instruct", base_url="http://127.0.0.1:8000/v1")
 
-What the server supports is found out once (`collab.models.probe`); a field that it does not support is never sent.
+What the server supports is found out once (`collab.models.probe`); a field that it does not support is never sent, and
+one that it refuses is left out from then on (`collab.models.dialect`).
 How requests travel, wait and are tried again is in `collab.models.transport`, LoRA adapters in
 `collab.models.adapters`. The key comes from the environment, and no message that leaves this module contains it.
 """
@@ -19,20 +20,31 @@ from typing import Any, TypeVar
 from collab.errors import ConfigError, ModelFailure
 from collab.models.adapters import AdapterPlace
 from collab.models.base import Capabilities, Reply, Request
-from collab.models.completion import Completion, Counted, ModelList, Scoring, read_completion, request_body
+from collab.models.completion import (
+    Completion,
+    Counted,
+    ModelList,
+    Scoring,
+    cut_at_stop,
+    read_completion,
+    request_body,
+)
 from collab.models.concurrency import Gate, Once, Window
-from collab.models.estimate import estimate_prompt, estimate_tokens
+from collab.models.dialect import Body, Dialect
+from collab.models.estimate import estimate_prompt, estimate_tokens, least_tokens
 from collab.models.guided import reply_pattern
 from collab.models.meter import Meter
 from collab.models.prefix_cache import PrefixCache, metrics_url, read_prefix_cache
 from collab.models.probe import Findings, probe_server
-from collab.models.retry import ServerRefusal
-from collab.models.transport import Begun, Transport, check_address, find_key, unheard
+from collab.models.retry import NOBODY, Caller, ServerRefusal
+from collab.models.transport import Transport, check_address, find_key
 from collab.redact import misplaced_key
-from collab.types import PolicyRef
+from collab.types import PolicyRef, Sampling
 
 Answer = TypeVar("Answer", bound=Counted)
 
+_LEAST_SHARE = 0.75
+"""A server that counts less than this share of the fewest tokens that a prompt can have has cut it."""
 _DEFAULT_URL = "https://api.openai.com/v1"
 
 
@@ -97,6 +109,10 @@ class OpenAIModel:
         self.meter = Meter()
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         """Sleeps between attempts; tests replace it."""
+        self.sampling = Sampling()
+        """With which the server is probed: how it will be asked. Whoever knows the definition sets it."""
+        self.problem = ""
+        """What the last attempt met that was followed by another; empty before the first."""
         self._url = (base_url or _DEFAULT_URL).rstrip("/")
         self._transport = Transport(
             model=model,
@@ -107,9 +123,13 @@ class OpenAIModel:
             retries=retries,
             wait=lambda seconds: self.wait(seconds),
             on_retry=self.meter.retried,
+            on_lost=self.meter.lose,
         )
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = Gate()
+        self._dialect = Dialect()
+        self._cut = ""
+        """The warning about prompts that the server cuts; empty before it has cut one."""
         self._prepared: Once[Findings] = Once()
         self._probed: Once[Findings] = Once()
         self._structured = structured
@@ -127,21 +147,34 @@ class OpenAIModel:
                 server takes no pictures.
         """
         started, clock = time.perf_counter(), request.clock
-        queue_s = 0.0
+        queue_s: float | None = None
 
         def begun() -> None:
             nonlocal queue_s
+            if queue_s is not None:  # asked again in another way: the call goes on
+                return
             queue_s = time.perf_counter() - started
             if clock is not None:
                 clock.go()
+
+        def failed(problem: str) -> None:
+            self._failed(problem)
+            if clock is not None:
+                clock.failed(problem)
 
         try:
             if clock is not None:
                 clock.hold()  # until a slot is free
             async with self._gate.shared():
-                reply = await self._answer(request, begun)
-            self.meter.queued(queue_s)
-            return replace(reply, queue_s=queue_s, work_s=time.perf_counter() - started - queue_s)
+                caller = Caller(
+                    begun=begun,
+                    failed=failed,
+                    seconds_left=NOBODY.seconds_left if clock is None else clock.seconds_left,
+                )
+                reply = await self._answer(request, caller)
+            waited = queue_s or 0.0
+            self.meter.queued(waited)
+            return replace(reply, queue_s=waited, work_s=time.perf_counter() - started - waited)
         except ModelFailure:
             self.meter.failed(latency_s=time.perf_counter() - started)
             raise
@@ -182,7 +215,9 @@ class OpenAIModel:
         other = copy.copy(self)
         other.policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
         other.meter = Meter()
-        other._transport = self._transport.sibling(wait=lambda s: other.wait(s), on_retry=other.meter.retried)
+        other._transport = self._transport.sibling(
+            wait=lambda s: other.wait(s), on_retry=other.meter.retried, on_lost=other.meter.lose
+        )
         other._place = AdapterPlace(other._transport, other.policy)
         other._gate, other._prepared = Gate(), Once()
         return other
@@ -217,22 +252,38 @@ class OpenAIModel:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _answer(self, request: Request, begun: Begun) -> Reply:
+    async def _answer(self, request: Request, caller: Caller) -> Reply:
         found = await self._findings()
         cell = bool(request.prompt.segments)  # what has none is no cell's: it need not hold an action
         pattern = reply_pattern(request.prompt.system) if self._structured and found.patterns and cell else None
         body = self._body(request, found)
         if pattern is not None:
             body["structured_outputs"] = {"regex": pattern}
-        completion = await self._ask(body, request.seed, begun)
+
+        async def send(adapted: Body) -> Completion:
+            return await self._send(adapted, request.seed, caller)
+
+        completion = await self._dialect.ask(send, body)
+        masked = pattern is not None and "structured_outputs" not in self._dialect.steps
         tokenizer = f"{self._url}#{self.policy.base}"
-        reply = read_completion(completion, request, tokenizer, self._cost(completion), masked=pattern is not None)
+        reply = read_completion(completion, request, tokenizer, self._cost(completion), masked=masked)
         prompt, ids = completion.prompt_token_ids, reply.tokens
-        if pattern is None or not found.scores or request.images or not prompt or not ids:
-            return reply
-        scoring = await self._score([*prompt, *ids])
-        cost = None if reply.cost_usd is None else reply.cost_usd + (self._cost(scoring) or 0.0)
-        return replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
+        if masked and found.scores and not request.images and prompt and ids:
+            scoring = await self._score([*prompt, *ids])
+            cost = None if reply.cost_usd is None else reply.cost_usd + (self._cost(scoring) or 0.0)
+            reply = replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
+        return replace(cut_at_stop(reply, request.sampling.stop), warning=self._note_length(request, completion))
+
+    def _note_length(self, request: Request, completion: Completion) -> str:
+        """Return a warning where a server counts far fewer prompt tokens than were sent: it has cut the prompt."""
+        counted = completion.prompt_tokens
+        if counted is None or counted >= _LEAST_SHARE * least_tokens(request.prompt.system, request.prompt.user):
+            return ""
+        self._cut = self._cut or (
+            f"{self._transport.who} cuts long prompts: of about {estimate_prompt(request.prompt)} tokens it read "
+            f"{counted}; give it a longer context, or lower context_tokens in the agents file"
+        )
+        return self._cut
 
     def _body(self, request: Request, found: Findings) -> dict[str, Any]:
         """The request body: nothing in it that the probe did not find supported."""
@@ -246,21 +297,47 @@ class OpenAIModel:
                     f"{self._transport.who}: prompt and reply need about {needed} tokens, max_context is "
                     f"{self._max_context}; lower context_tokens or max_tokens"
                 )
-        return request_body(request, able, found.length_field)
+        return request_body(request, able, explicit=found.explicit)
 
     async def _findings(self) -> Findings:
         return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
         await self._place.load()
-        score = self._score if self._structured else None
-        return await self._probed.get(lambda: probe_server(self.policy.base, self._ask, self._offers, score))
+        try:
+            return await self._probed.get(self._probe)
+        except ServerRefusal as refusal:
+            adapter = self.policy.adapter
+            if refusal.status != 404 or adapter is None or not self._place.lasting:
+                raise
+            known = [card.id for card in (await self._offers()).data if card.parent]
+            raise ModelFailure(
+                f"{self._transport.who}: no directory and no adapter of the server is called {adapter!r}; "
+                f"the server has {', '.join(known) or 'none'}"
+            ) from None
+
+    async def _probe(self) -> Findings:
+        return await probe_server(
+            self.policy.base,
+            self._url,
+            self._send,
+            self._offers,
+            sampling=self.sampling,
+            dialect=self._dialect,
+            score=self._score if self._structured else None,
+        )
 
     async def _offers(self) -> ModelList:
-        return await self._transport.look("/models", ModelList)
+        return await self._transport.look("/models", ModelList, retries=1)
 
-    async def _ask(self, body: dict[str, Any], seed: int = 0, begun: Begun = unheard) -> Completion:
-        return await self._counted("/chat/completions", body | self._extra, Completion, seed, begun)
+    async def _send(self, body: Body, seed: int = 0, caller: Caller = NOBODY) -> Completion:
+        """Send a body as it is, with the user's own fields, which win over ours."""
+        if "max_completion_tokens" in self._extra:
+            body = {name: value for name, value in body.items() if name != "max_tokens"}
+        return await self._counted("/chat/completions", body | self._extra, Completion, seed, caller)
+
+    def _failed(self, problem: str) -> None:
+        self.problem = problem
 
     async def _score(self, ids: Sequence[int]) -> Scoring:
         """Log-probabilities of token ids under the plain policy; the one token sampled on top is thrown away."""
@@ -268,20 +345,23 @@ class OpenAIModel:
         return await self._counted("/completions", body, Scoring, seed=0)
 
     async def _counted(
-        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, begun: Begun = unheard
+        self, path: str, body: dict[str, Any], schema: type[Answer], seed: int, caller: Caller = NOBODY
     ) -> Answer:
         """One call with its retries; its answer is counted, the probe's too, since they cost as much.
 
         A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
         """
+        if caller is NOBODY:
+            caller = replace(NOBODY, failed=self._failed)
         started = time.perf_counter()
         try:
-            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, begun)
+            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
         except ServerRefusal as refusal:
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
-            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed)
+            again = replace(caller, begun=lambda: None)
+            answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.answered(
             latency_s=time.perf_counter() - started,
             prompt_tokens=answer.prompt_tokens,

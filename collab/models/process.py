@@ -16,12 +16,11 @@ import os
 import re
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 from collab.errors import ModelFailure
 from collab.redact import redact
@@ -29,6 +28,8 @@ from collab.redact import redact
 _PATIENCE_S = 30.0
 """How long it has to end after it was asked to."""
 _POLL_S = 0.1
+_ANSWER_S = 2.0
+"""How long the first line of an answer is waited for."""
 _LAST_LINES = 4
 _LONGEST_QUOTE = 300
 """Characters of one line in a message."""
@@ -84,7 +85,7 @@ class ServerProcess:
             ModelFailure: it ended first, or did not answer in time.
         """
         deadline = time.monotonic() + limit_s
-        while not await asyncio.to_thread(_answers, url):
+        while not await _answers(url):
             if self._running.returncode is not None:
                 raise await self.obituary()
             if time.monotonic() > deadline:
@@ -146,10 +147,18 @@ class ServerProcess:
         return " | ".join(lines) or "nothing"
 
 
-def _answers(url: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is nobody's proxy's business
+async def _answers(url: str) -> bool:
+    """Whether something answers with 200 there; no thread is left waiting for an answer that never ends."""
+    parts = urlsplit(url)
+    question = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"
     try:
-        with direct.open(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+        async with asyncio.timeout(_ANSWER_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+            try:
+                writer.write(question.encode())
+                status = await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError):  # ValueError: a line without an end
         return False
+    return status.split()[1:2] == [b"200"]

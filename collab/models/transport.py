@@ -4,8 +4,8 @@
     answer = await transport.ask("/chat/completions", body, Completion, seed=7)
 
 The `openai` client carries the bytes and nothing else: its own retries are off, ours are in `collab.models.retry`.
-How many calls are in flight at once is found out by `collab.models.concurrency`. No message that leaves this module
-contains the key.
+How many calls are in flight at once is found out by `collab.models.concurrency`, what an answer holds is read by
+`collab.models.answer`. No message that leaves this module contains the key.
 """
 
 from __future__ import annotations
@@ -13,41 +13,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import html
-import json
 import os
 import random
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import httpx2
 import openai
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from collab.envs.text import flat
 from collab.errors import ConfigError
+from collab.models.answer import BoundedClient, Broken, ErrorInAnswer, TooLong, quote_error, read_answer, read_text
 from collab.models.concurrency import Slots, Window
-from collab.models.retry import ServerRefusal, TryAgain, retry_after_s, with_retries
+from collab.models.retry import NOBODY, Caller, ServerRefusal, TryAgain, retry_after_s, with_retries
 from collab.redact import redact, register
 from collab.seeds import derive
 
 Answer = TypeVar("Answer", bound=BaseModel)
 T = TypeVar("T")
-Begun = Callable[[], None]
-"""Told when a call stops waiting in line."""
 
 _NO_KEY = "none"
 """The client insists on a key; servers of one's own take any."""
 _LONGEST_QUOTE = 300
 """Characters of a server's error that a message repeats."""
-_LONGEST_PAGE = 50_000
-"""Characters of an HTML page that are looked at."""
-_PAGE = re.compile(r"<(?:!doctype|html|head|body)\b", re.IGNORECASE)
-_UNSHOWN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^<>]{0,2000}>")
-_WORDS = ("message", "detail", "error", "msg", "errors", "reason", "title")
-"""Fields in which servers write what went wrong, the most telling first."""
 _HINTS = {
     401: "check the key",
     403: "check what the key may do",
@@ -55,10 +45,6 @@ _HINTS = {
 }
 _CONGESTED = (408, 429, 503, 504)
 """Statuses by which a server says that it has too much to do."""
-
-
-def unheard() -> None:
-    """A `Begun` for whoever does not listen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +78,9 @@ class Transport:
         timeout_s: of one attempt.
         retries: attempts beyond the first.
         wait: sleeps for so many seconds between attempts.
-        on_retry: told of every attempt beyond a call's first.
+        on_retry: called for every attempt beyond a call's first.
+        on_lost: called for every attempt that was sent and whose cost is not known: it was cancelled, timed out or cut
+            off.
     """
 
     def __init__(
@@ -106,6 +94,7 @@ class Transport:
         retries: int,
         wait: Callable[[float], Awaitable[object]],
         on_retry: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self.who = f"{model} at {redact(url, key)}"
         """Model and server, for messages."""
@@ -116,11 +105,18 @@ class Transport:
         self._retries = retries
         self._wait = wait
         self._on_retry = on_retry
+        self._on_lost = on_lost
 
-    def sibling(self, *, wait: Callable[[float], Awaitable[object]], on_retry: Callable[[], None]) -> Transport:
+    def sibling(
+        self,
+        *,
+        wait: Callable[[float], Awaitable[object]],
+        on_retry: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> Transport:
         """Another one that shares connections and waiting line: a server has one window, whoever asks it."""
         other = copy.copy(self)
-        other._wait, other._on_retry = wait, on_retry
+        other._wait, other._on_retry, other._on_lost = wait, on_retry, on_lost
         return other
 
     @property
@@ -134,14 +130,17 @@ class Transport:
         body: dict[str, Any],
         schema: type[Answer],
         seed: int,
-        begun: Begun = unheard,
+        caller: Caller = NOBODY,
+        *,
+        retries: int | None = None,
     ) -> Answer:
         """One call of the model, in a slot of its own for every attempt.
 
         Args:
             path: below `url`.
             seed: of the waits between attempts.
-            begun: told when the first attempt has its slot; later waiting counts as part of the call.
+            caller: hears how the call goes; its limit also bounds the waits.
+            retries: attempts beyond the first; None for as many as calls have.
 
         Raises:
             ServerRefusal: the server said no, at once or in the last attempt.
@@ -154,29 +153,35 @@ class Transport:
             nonlocal again
             async with session.slots.one(again=again) as era:
                 if not again:
-                    begun()
+                    caller.begun()
                 again = True
                 try:
                     async with self._translated():
-                        answer = self._read(await session.client.post(path, cast_to=object, body=body), schema)
+                        response = await session.client.post(path, cast_to=httpx2.Response, body=body)
+                        answer = read_answer(response, schema)
                 except TryAgain as problem:
+                    if problem.unknown_cost:
+                        self._on_lost()
                     if problem.congested:
                         session.slots.refused(era)
+                    raise
+                except asyncio.CancelledError:
+                    self._on_lost()
                     raise
                 session.slots.answered(era)
                 return answer
 
-        return await self._retried(attempt, seed)
+        return await self._retried(attempt, seed, retries, caller)
 
-    async def look(self, path: str, schema: type[Answer]) -> Answer:
+    async def look(self, path: str, schema: type[Answer], *, retries: int | None = None) -> Answer:
         """GET a JSON document, outside the waiting line. Raises like `ask`."""
         client = self._open().client
 
         async def attempt() -> Answer:
             async with self._translated():
-                return schema.model_validate(await client.get(path, cast_to=object))
+                return read_answer(await client.get(path, cast_to=httpx2.Response), schema)
 
-        return await self._retried(attempt, seed=0)
+        return await self._retried(attempt, seed=0, retries=retries)
 
     async def read(self, url: str) -> str:
         """GET the text at a whole address, in one attempt. Raises like `ask`."""
@@ -184,7 +189,7 @@ class Transport:
 
         async def attempt() -> str:
             async with self._translated():
-                return await client.get(url, cast_to=str)
+                return read_text(await client.get(url, cast_to=httpx2.Response))
 
         return await self._retried(attempt, seed=0, retries=0)
 
@@ -200,10 +205,10 @@ class Transport:
         async def attempt() -> None:
             try:
                 async with self._translated(hints=False):
-                    await client.post(path, cast_to=str, body=body)
+                    await client.post(path, cast_to=httpx2.Response, body=body)
             except TryAgain as problem:
                 if problem.status == 500:
-                    raise ServerRefusal(str(problem), 500) from None
+                    raise ServerRefusal(str(problem), 500, problem.words) from None
                 raise
 
         await self._retried(attempt, seed=0, retries=retries)
@@ -220,13 +225,19 @@ class Transport:
 
     # ---------------------------------------------------------------------------------------------------- parts
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None) -> T:
+    async def _retried(
+        self, attempt: Callable[[], Awaitable[T]], seed: int, retries: int | None = None, caller: Caller = NOBODY
+    ) -> T:
+        def failed(problem: str) -> None:
+            self._on_retry()
+            caller.failed(problem)
+
         return await with_retries(
             attempt,
             retries=self._retries if retries is None else retries,
             rng=random.Random(derive(seed, "retry")),
             wait=self._wait,
-            on_retry=self._on_retry,
+            caller=replace(caller, failed=failed),
         )
 
     @contextlib.asynccontextmanager
@@ -236,34 +247,35 @@ class Transport:
             async with asyncio.timeout(self._timeout_s):  # the client's own limits one read, not the whole answer
                 yield
         except (TimeoutError, openai.APITimeoutError):
-            raise TryAgain(f"{self.who} gave no answer within {self._timeout_s:g} s", congested=True) from None
+            message = f"{self.who} gave no answer within {self._timeout_s:g} s"
+            raise TryAgain(message, congested=True, unknown_cost=True) from None
         except openai.APIConnectionError as error:
-            cause = self._clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
-            raise TryAgain(f"{self.who} cannot be reached: {cause}; start the server or correct base_url") from None
+            raise self._lost(error) from None
         except openai.APIStatusError as error:
-            raise self._status(error, hints) from None
-        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
-            raise TryAgain(f"{self.who} sent a broken answer: not the JSON of a chat-completions server") from None
+            raise self._status(error.status_code, quote_error(error.response), error.response, hints) from None
+        except ErrorInAnswer as error:
+            raise self._status(error.status, error.words, error.response, hints) from None
+        except (Broken, TooLong, openai.APIResponseValidationError) as error:
+            message = f"{self.who} sent a broken answer: {self._clean(str(error))}"
+            raise TryAgain(message, unknown_cost=True) from None
 
-    def _read(self, given: object, schema: type[Answer]) -> Answer:
-        """An answer in its schema; TryAgain, with what the server wrote instead, where it has another."""
-        try:
-            return schema.model_validate(given)
-        except ValidationError:
-            said = self._clean(find_message(given))
-            told = f"; it says: {said}" if said else ""
-            raise TryAgain(
-                f"{self.who} sent a broken answer: not the JSON of a chat-completions server{told}"
-            ) from None
+    def _lost(self, error: openai.APIConnectionError) -> TryAgain:
+        cause = error.__cause__ or error
+        words = self._clean(str(cause) or type(cause).__name__)
+        if isinstance(cause, httpx2.DecodingError):
+            return TryAgain(f"{self.who} sent a broken answer: not what its Content-Encoding says", unknown_cost=True)
+        if isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol | httpx2.ProxyError):
+            return TryAgain(f"{self.who} cannot be reached: {words}; start the server or correct base_url")
+        return TryAgain(f"{self.who} broke off: {words}; see what the server says", unknown_cost=True)
 
-    def _status(self, error: openai.APIStatusError, hints: bool) -> TryAgain | ServerRefusal:
-        status = error.status_code
-        message = f"{self.who} answered {status}: {self._clean(_said(error))}"
-        if status in (408, 429) or status >= 500:
-            after_s = retry_after_s(error.response.headers)
-            return TryAgain(message, status=status, after_s=after_s, congested=status in _CONGESTED)
+    def _status(self, status: int, words: str, response: httpx2.Response, hints: bool) -> TryAgain | ServerRefusal:
+        words = self._clean(words)
+        message = f"{self.who} answered {status}: {words or 'nothing'}"
+        if status in (408, 409, 425, 429) or status >= 500:
+            after_s = retry_after_s(response.headers)
+            return TryAgain(message, status=status, words=words, after_s=after_s, congested=status in _CONGESTED)
         hint = f"; {_HINTS[status]}" if hints and status in _HINTS else ""
-        return ServerRefusal(message + hint, status)
+        return ServerRefusal(message + hint, status, words)
 
     def _clean(self, text: str) -> str:
         """Foreign text in one short line without secrets."""
@@ -275,41 +287,15 @@ class Transport:
         loop, line = asyncio.get_running_loop(), self._line
         line.users.add(id(self))
         if line.session is None or line.session.loop is not loop:
-            client = openai.AsyncOpenAI(api_key=self._key, base_url=self._url, max_retries=0, timeout=self._timeout_s)
+            client = openai.AsyncOpenAI(
+                api_key=self._key,
+                base_url=self._url,
+                max_retries=0,
+                timeout=self._timeout_s,
+                http_client=BoundedClient(),
+            )
             line.session = _Session(loop=loop, client=client, slots=Slots(self.window))
         return line.session
-
-
-def _said(error: openai.APIStatusError) -> str:
-    """What the server wrote, in whatever form it writes errors; the client's own words where it wrote nothing."""
-    return find_message(error.body) or str(error)
-
-
-def find_message(body: Any, depth: int = 6) -> str:
-    """The words in the body of an error or of a broken answer; empty where there are none.
-
-    Servers write `{"error": {"message": …}}` (OpenAI), a list of those (Gemini), `{"error": "…"}` (TGI, Ollama),
-    `{"detail": [{"msg": …}]}` (FastAPI), a page of HTML (proxies), or what another server said within their own words
-    (OpenRouter's `metadata.raw`).
-    """
-    if depth == 0 or body is None:
-        return ""
-    if isinstance(body, str):
-        return _text_of_page(body) if _PAGE.search(body[:1000]) else body
-    if isinstance(body, list):
-        return "; ".join(filter(None, (find_message(one, depth - 1) for one in body[:3])))
-    if not isinstance(body, dict):
-        return str(body)
-    words = next((found for name in _WORDS if (found := find_message(body.get(name), depth - 1))), "")
-    metadata = body.get("metadata")
-    behind = find_message(metadata.get("raw"), depth - 1) if isinstance(metadata, dict) else ""
-    return ": ".join(filter(None, (words, behind)))
-
-
-def _text_of_page(page: str) -> str:
-    """The text of an HTML page, without its scripts and styles."""
-    text = _UNSHOWN.sub(" ", page[:_LONGEST_PAGE])
-    return html.unescape(_TAG.sub(" ", text))
 
 
 def check_address(base_url: str | None) -> None:

@@ -12,6 +12,7 @@ and where that is not said by `collab.credit.adversary_language.SAMPLING`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -194,7 +195,9 @@ def adversary_of(head: PairHead) -> AdversaryChoice:
 
 
 @contextlib.asynccontextmanager
-async def opened_adversary(choice: AdversaryChoice, budget: Budget, call_s: float) -> AsyncIterator[Adversary]:
+async def opened_adversary(
+    choice: AdversaryChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
+) -> AsyncIterator[Adversary]:
     """The adversary; its models are closed in the end.
 
     Args:
@@ -206,21 +209,25 @@ async def opened_adversary(choice: AdversaryChoice, budget: Budget, call_s: floa
         ModelFailure: its server does not answer.
     """
     async with contextlib.AsyncExitStack() as stack:
-        yield await _opened(choice, budget, call_s, stack)
+        yield await _opened(choice, budget, call_s, stack, stop)
 
 
 async def _opened(
-    choice: AdversaryChoice, budget: Budget, call_s: float, stack: contextlib.AsyncExitStack
+    choice: AdversaryChoice,
+    budget: Budget,
+    call_s: float,
+    stack: contextlib.AsyncExitStack,
+    stop: asyncio.Event | None,
 ) -> Adversary:
     if choice.turns:
         taking = [(one, weight) for one, weight in choice.turns if weight]
-        return MixtureAdversary([(await _opened(one, budget, call_s, stack), weight) for one, weight in taking])
+        return MixtureAdversary([(await _opened(one, budget, call_s, stack, stop), weight) for one, weight in taking])
     where, given = f"adversary {choice.part.kind}", dict[str, Any]()
     if choice.agent is not None:
         where = "agents file of the adversary"
         model: Model = build("models", choice.agent, where)
         stack.push_async_callback(model.close)
-        await check_counted(model, budget, where)
+        await check_counted(model, budget, where, stop)
         sampling = choice.agent.sampling.of(0, 1, where)
         given = {
             "model": model,

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from collab.background import GRACE_S, Stopped, unless_stopped
 from collab.collector import Progress as Meter
 from collab.config import Budget
 from collab.credit.adversary import Adversary, Occasion, Proposal, reads_rewarded
@@ -73,7 +74,10 @@ class AllowedAdversary:
         self._flying += 1
         self._idle.clear()
         try:
-            proposal = await self.adversary.propose(occasion)
+            asking = self.adversary.propose(occasion)
+            proposal = await unless_stopped(asking, self.stop, "an adversary was asked", grace_s=GRACE_S)
+        except Stopped:
+            raise Exhausted("stopped on request") from None
         finally:
             self._flying -= 1
             if not self._flying:
@@ -98,7 +102,7 @@ class Probed(Protocol):
         ...
 
 
-async def check_counted(model: Probed, budget: Budget, where: str) -> Capabilities:
+async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio.Event | None = None) -> Capabilities:
     """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
 
     Returns:
@@ -107,8 +111,9 @@ async def check_counted(model: Probed, budget: Budget, where: str) -> Capabiliti
     Raises:
         UsageError: a limit is on something that the model does not count.
         ModelFailure: its server does not answer.
+        Stopped: somebody asked to stop first.
     """
-    able = await model.probe()
+    able = await unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
     if budget.usd is not None and not able.knows_price:
         raise UsageError(
             f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"

@@ -6,6 +6,7 @@ of the run. A labelling is one critic's: another one of the same name is refused
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -137,7 +138,9 @@ def _judges(library: Library, name: str, run: Path) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> AsyncIterator[tuple[Critic, LabelHead]]:
+async def opened_critic(
+    choice: CriticChoice, budget: Budget, call_s: float, stop: asyncio.Event | None = None
+) -> AsyncIterator[tuple[Critic, LabelHead]]:
     """The critic, and the head of its labels, with the digest of its weights; its model is closed in the end.
 
     Args:
@@ -158,7 +161,7 @@ async def opened_critic(choice: CriticChoice, budget: Budget, call_s: float) -> 
     try:
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
         if bench.model is not None:
-            able = await check_counted(bench.model, budget, f"agents/{choice.name}")
+            able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)
             options |= {} if able.weights is None else {WEIGHTS: able.weights}
         critic = bench.critic(seed=choice.seed, call_s=call_s)
         yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)

@@ -195,7 +195,7 @@ class _Work:
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._cases())
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
             return None  # what whoever is not known here left out is counted among the pairs
-        async with opened_critic(choice, limits, self.call_s) as (critic, head):
+        async with opened_critic(choice, limits, self.call_s, self.stop) as (critic, head):
             if known is not None:
                 self._check_same(known, head)
             with LabelWriter(run, choice.labels, head) as writer:
@@ -233,7 +233,7 @@ class _Work:
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
             return await self._paired(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
-        async with opened_adversary(choice, limits, self.call_s) as adversary:
+        async with opened_adversary(choice, limits, self.call_s, self.stop) as adversary:
             asked = AllowedAdversary(
                 adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
             )

@@ -237,4 +237,5 @@ def total(spent: Iterable[Spent]) -> Spent:
         prompt_tokens=sum(one.prompt_tokens for one in each),
         completion_tokens=sum(one.completion_tokens for one in each),
         cost_usd=sum(one.cost_usd for one in each),
+        lost=sum(one.lost for one in each),
     )

@@ -83,7 +83,10 @@ class Index:
         known = self._known()
         count = 0
         for segment in log.segments(directory):
-            for line in log.scan(directory, segment, *known.get(segment, (0, 0))):
+            consumed, lines = known.get(segment, (0, 0))
+            if segment in known and log.size(directory, segment) == consumed:
+                continue  # most segments of a long run have ended
+            for line in log.scan(directory, segment, consumed, lines):
                 try:
                     self.add(decode(line.content), line.place, line.number)
                 except (BadLine, OverflowError) as error:  # a number that SQLite cannot hold was never written by us

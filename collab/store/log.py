@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from collab.errors import StoreFailure
 from collab.store.files import sync_directory
@@ -51,6 +52,11 @@ def segments(directory: Path) -> list[str]:
     return sorted(names, key=lambda name: (_number(name), name))
 
 
+def is_segment(name: str) -> bool:
+    """Whether a file in `events/` of this name is a part of the log."""
+    return _NAME.fullmatch(name) is not None
+
+
 def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[Line]:
     """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
     with (directory / FOLDER / segment).open("rb") as file:
@@ -74,8 +80,11 @@ def read(directory: Path, place: Place) -> bytes:
 
 def size(directory: Path, segment: str) -> int:
     """Bytes of a segment; -1 when there is none."""
-    path = directory / FOLDER / segment
-    return path.stat().st_size if path.is_file() else -1
+    try:
+        found = os.stat(directory / FOLDER / segment)
+    except OSError:
+        return -1
+    return found.st_size if S_ISREG(found.st_mode) else -1
 
 
 class Appender:

@@ -10,7 +10,7 @@ from typing import Any
 from collab.config import AgentDefinition
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
-from collab.models.base import Capabilities, Model
+from collab.models.base import AskedAlike, Capabilities, Model
 from collab.prompts.render import Template
 from collab.resolve import build, splits_in
 from collab.splits.overlap import kept_by
@@ -85,6 +85,8 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
 
 def _model(config: SynthConfig, definition: AgentDefinition) -> Model:
     model: Model = build("models", definition, f"agents/{config.teacher_name}")
+    if isinstance(model, AskedAlike):
+        model.sampling = config.sampling.of(0, 1, "sampling")
     if model.privileged:
         raise UsageError(
             f"agents/{config.teacher_name} is no language model and looks at solutions; use --teacher {ORACLE} for them"

@@ -37,10 +37,22 @@ def first_trouble(directory: Path, paths: Iterable[Path]) -> tuple[Path, str] | 
 
 
 def check(directory: Path) -> None:
-    """RunFormatError where the head, the log or the index of a run lies outside of it."""
+    """Check that head, log and index of a run lie in it; RunFormatError where one does not."""
     found = first_trouble(directory, _parts(directory))
     if found is not None:
         raise RunFormatError(f"{found[0]}: {found[1]}")
+
+
+def stamp_folders(directory: Path) -> tuple[int, ...]:
+    """Return when a run's folders were changed last: as long as that is equal, no file in them was exchanged."""
+    return tuple(_changed_ns(folder) for folder in (directory, directory / log.FOLDER))
+
+
+def _changed_ns(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return -1
 
 
 def troubles(training: Path) -> list[tuple[Path, str]]:
@@ -52,4 +64,14 @@ def troubles(training: Path) -> list[tuple[Path, str]]:
 def _parts(directory: Path) -> Iterator[Path]:
     yield from (directory / name for name in (manifest.FILE, index.FILE, lock.FILE, log.FOLDER))
     if trouble(directory, directory / log.FOLDER) is None:
-        yield from (directory / log.FOLDER / name for name in log.segments(directory))
+        yield from _odd_segments(directory / log.FOLDER)
+
+
+def _odd_segments(folder: Path) -> Iterator[Path]:
+    """Segments that are no plain files: only those can lead anywhere. A run of many writers has thousands."""
+    try:
+        with os.scandir(folder) as entries:
+            odd = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
+    except OSError:
+        return  # not there: whoever reads it says so
+    yield from (folder / name for name in sorted(odd) if log.is_segment(name))

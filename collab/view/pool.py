@@ -47,6 +47,7 @@ class Opened:
     """
 
     def __init__(self, directory: Path, spare: Path) -> None:
+        self._folders = links.stamp_folders(directory)
         links.check(directory)
         self._head = _stamp(directory / manifest.FILE)
         self.reader = _sound(RunReader(directory, spare=spare), spare)
@@ -69,7 +70,10 @@ class Opened:
 
     def fits(self) -> bool:
         """Whether head and log still begin as they were read, and lie in the run."""
-        links.check(self.reader.directory)
+        folders = links.stamp_folders(self.reader.directory)
+        if folders != self._folders:  # else nothing was exchanged since it was checked
+            links.check(self.reader.directory)
+            self._folders = folders
         if self._head != _stamp(self.reader.directory / manifest.FILE):
             return False
         known = self.reader.query("SELECT name, consumed FROM segments")

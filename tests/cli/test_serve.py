@@ -43,7 +43,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def told(number, frame):
     print("INFO told " + signal.Signals(number).name, flush=True)
-    os._exit(0)
+    if arguments[1] != "deaf":
+        os._exit(0)
 
 signal.signal(signal.SIGINT, told)
 signal.signal(signal.SIGTERM, told)
@@ -139,6 +140,18 @@ def test_serves_until_it_is_told_to_stop(vllm: Path, serving: list[subprocess.Po
     options = yaml.safe_load(out)["options"]
     assert options["base_url"] == f"http://127.0.0.1:{port}/v1"
     assert "# adapter: path/to/adapter" in out
+
+
+def test_a_second_signal_ends_a_server_that_does_not_stop(vllm: Path, serving: list[subprocess.Popen[str]]) -> None:
+    process = start(serving, "deaf", "--vllm", str(vllm), "--port", "0")
+    assert process.stderr is not None
+    until(process.stderr, "healthy at http://127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    until(process.stderr, "told SIGTERM")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    pid, *_ = json.loads((vllm.parent / "log").read_text())
+    assert gone(pid)
 
 
 def test_a_server_that_dies_while_starting_is_told_with_its_last_lines(vllm: Path, capsys) -> None:

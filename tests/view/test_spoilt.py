@@ -22,7 +22,7 @@ from collab.store import index
 from collab.store.lock import FILE, RunLock
 from collab.store.run import RunStore
 from collab.types import Label
-from collab.view import overview, pool
+from collab.view import links, overview, pool
 from collab.view.inspector import Inspector
 from collab.view.labelled import Labelling
 from collab.view.paired import PairSet
@@ -295,3 +295,20 @@ def test_parts_of_a_training_that_are_links_are_not_read(recorded: Path, tmp_pat
     assert "spy" not in epoch.graph.agents
     told = {one.file for one in inspector.problems(id).problems if "out of the run" in one.reason}
     assert told == {"epochs/2/rollout", "epochs/1/graph.json", "epochs/1/epoch.json"}
+
+
+def test_files_of_a_run_are_checked_once_and_again_when_one_was_exchanged(
+    recorded: Path, run: Path, opened: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2, 202):
+        (run / "events" / f"{number:04}-{number:08x}.jsonl").touch()
+    asked: list[Path] = []
+    trouble = links.trouble
+    monkeypatch.setattr(links, "trouble", lambda root, path: (asked.append(path), trouble(root, path))[1])
+    for _ in range(20):
+        with opened.opened(run) as one:
+            one.reader.episodes()
+    assert len(asked) < 20, "neither for every segment nor at every question"
+    (run / "events" / "0300-0000ffff.jsonl").symlink_to(next((recorded / "events").iterdir()))
+    with pytest.raises(RunFormatError, match="out of the run"), opened.opened(run):
+        pass

@@ -1,0 +1,206 @@
+"""What comes back from a server, read within bounds: bytes → JSON → schema, and what is said instead of an answer.
+
+    client = openai.AsyncOpenAI(…, http_client=BoundedClient())
+    completion = read_answer(await client.post(path, cast_to=httpx2.Response, body=body), Completion)
+
+No answer takes more memory than `LARGEST` bytes once it is decompressed, an error's body no more than `LARGEST_ERROR`.
+An answer is JSON whatever its content type says. Half a character, which JSON can spell as a lone surrogate, becomes
+U+FFFD.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any, TypeVar
+
+import httpx2
+import openai
+from pydantic import BaseModel, ValidationError
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+LARGEST = 2**24
+"""Bytes of an answer: a long prompt's token ids with their log-probabilities are about 13 MB."""
+LARGEST_ERROR = 2**16
+"""Bytes of an error's body; the rest is not read."""
+_REDIRECTS = 5
+_CODING = (b"content-encoding", b"content-length", b"transfer-encoding")
+"""Headers that are true of the bytes on the wire only."""
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""May be half a character; most answers have none."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_READ_OF_A_PAGE = 8192
+"""Characters of an error's page in which words are looked for."""
+_WORDS = ("message", "detail", "error_description", "error", "errors", "msg", "reason", "title")
+"""Fields in which servers say what is wrong, the one that tells most first."""
+_DEEPEST = 4
+"""Levels of a body in which its words are looked for."""
+
+
+class TooLong(Exception):
+    """An answer has more bytes than are read."""
+
+
+class Broken(Exception):
+    """An answer is not what was asked for."""
+
+
+class ErrorInAnswer(Exception):
+    """An answer with status 200 says that there is none.
+
+    Args:
+        status: the HTTP status that it tells; 502 where it tells none.
+        words: what it says.
+        response: it.
+    """
+
+    def __init__(self, status: int, words: str, response: httpx2.Response) -> None:
+        super().__init__(words)
+        self.status, self.words, self.response = status, words, response
+
+
+class BoundedClient(openai.DefaultAsyncHttpxClient):
+    """An HTTP client that reads every answer whole, within bounds.
+
+    Redirects are followed, and their bodies are not read.
+    """
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its answer; raises TooLong and what httpx2 raises."""
+        options |= {"stream": True, "follow_redirects": False}
+        for _ in range(_REDIRECTS):
+            response = await super().send(request, **options)
+            if response.next_request is None:
+                break
+            await response.aclose()
+            request = response.next_request
+        try:
+            content = await _read_bounded(response)
+        finally:
+            await response.aclose()
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _CODING]
+        return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+
+async def _read_bounded(response: httpx2.Response) -> bytes:
+    """Read a body, decompressed; of an error's body only the beginning."""
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if response.is_error and len(content) >= LARGEST_ERROR:
+            return bytes(content[:LARGEST_ERROR])
+        if len(content) > LARGEST:
+            raise TooLong(f"it has more than {LARGEST // 2**20} MiB")
+    return bytes(content)
+
+
+def read_answer(response: httpx2.Response, schema: type[Answer]) -> Answer:
+    """Read a JSON document.
+
+    Raises:
+        Broken: it is no JSON, or of another shape; says which.
+        ErrorInAnswer: it holds an error and not what was asked for.
+    """
+    document = _parse(response)
+    try:
+        return schema.model_validate(document)
+    except ValidationError as error:
+        words = find_words(document) if isinstance(document, dict) and document.get("error") else ""
+        if words:
+            raise ErrorInAnswer(_status_in(document), words, response) from None
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "its whole"
+        raise Broken(f"not the JSON of a chat-completions server ({place}: {first['msg']})") from None
+
+
+def read_text(response: httpx2.Response) -> str:
+    """Read plain text; raises Broken where it is none."""
+    try:
+        return response.content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Broken("not UTF-8") from None
+
+
+def quote_error(response: httpx2.Response) -> str:
+    """Return what a server wrote beside an error status: the words in its JSON, the text of its page, or its reason."""
+    text = response.content.decode("utf-8", "replace")
+    try:
+        words = find_words(json.loads(text))
+    except (ValueError, RecursionError):
+        words = _words_of_page(text)
+    place = response.headers.get("location")
+    moved = f"it redirects to {place}; correct base_url" if response.is_redirect and place else ""
+    return replace_halves(moved or words or response.reason_phrase)
+
+
+def _words_of_page(text: str) -> str:
+    """Return what is read on an HTML page, or the text itself where it is none."""
+    return " ".join(html.unescape(_TAG.sub(" ", text[:_READ_OF_A_PAGE])).split())
+
+
+def find_words(body: Any, depth: int = 0) -> str:
+    """Return what an error's JSON says, in whichever of the usual fields it stands; empty where it says nothing.
+
+    OpenAI: {"error": {"message": …}}, Gemini: [{"error": {"message": …}}], FastAPI: {"detail": [{"msg": …}]}, Ollama
+    and TGI: {"error": "…"}.
+    """
+    if isinstance(body, str):
+        return body
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(body, list):
+        return "; ".join(filter(None, (find_words(one, depth + 1) for one in body[:3])))
+    if not isinstance(body, dict):
+        return ""
+    found = next(filter(None, (find_words(body.get(name), depth + 1) for name in _WORDS)), "")
+    metadata = body.get("metadata")  # OpenRouter: what the provider behind it said
+    raw = find_words(metadata.get("raw"), depth + 1) if isinstance(metadata, dict) else ""
+    place = body.get("loc")  # FastAPI: the field that is wrong
+    if isinstance(place, list) and place:
+        found = f"{'.'.join(str(one) for one in place[:4])}: {found}"
+    param = body.get("param")
+    named = f" (param: {param})" if isinstance(param, str) and param and param not in found else ""
+    return found + named + (f": {raw}" if raw and raw not in found else "")
+
+
+def replace_halves(text: str) -> str:
+    """Join the two halves of a character where they stand side by side, and replace those that stand alone."""
+    if not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _parse(response: httpx2.Response) -> Any:
+    try:
+        text = response.content.decode("utf-8-sig")
+        document = json.loads(text)
+        return _whole(document) if _HALF.search(text) else document
+    except UnicodeDecodeError:
+        raise Broken("not UTF-8") from None
+    except (ValueError, RecursionError):
+        text = response.content.decode("utf-8", "replace").strip()
+        if text.startswith("<") and (words := _words_of_page(text)):
+            raise Broken(f"a page, not JSON; it says: {words[:200]}") from None
+        beginning = " ".join(text[:80].split())
+        raise Broken(f"no JSON; it begins with {beginning!r}") from None
+
+
+def _whole(value: Any) -> Any:
+    """The same JSON without half characters."""
+    if isinstance(value, str):
+        return replace_halves(value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, dict):
+        return {replace_halves(name): _whole(one) for name, one in value.items()}
+    return value
+
+
+def _status_in(document: dict[str, Any]) -> int:
+    """The HTTP status that an error in an answer tells; 502 where it tells none."""
+    error = document.get("error")
+    code = error.get("code") if isinstance(error, dict) else document.get("code")
+    return code if isinstance(code, int) and 400 <= code < 600 else 502

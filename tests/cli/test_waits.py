@@ -1,0 +1,185 @@
+"""Waits on a model server as a person meets them: bounded, told, and ended by one signal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.models.fake_server import FakeServer, Fault
+
+LIBRARY = str(Path(__file__).parent / "library")
+TOMORROW = Fault(status=429, headers={"Retry-After": "86400"}, message="quota used up, come back tomorrow")
+FAULTS = [TOMORROW, Fault(broken="hang"), Fault(broken="drip")]
+PLAY = ("rollout", "--env", "corridor", "--graph", "single", "--episodes", "1", "--out", "run", "--agents", "served")
+
+Result = tuple[int, str, str]
+
+
+@pytest.fixture
+def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Runs a command in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        code = main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Handlers of signals as they were before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def serve(server: FakeServer, name: str = "served.yaml", kind: str = "openai", **options: object) -> None:
+    settings = {"model": "fake", "base_url": server.url, "api_key_env": "", **options}
+    Path(name).write_text(json.dumps({"kind": kind, "options": settings}))
+
+
+@contextlib.contextmanager
+def terminated_when(ready: Callable[[], bool]) -> Iterator[None]:
+    """Send this process one SIGTERM, a moment after something has come about in the block."""
+    over = threading.Event()
+
+    def wait() -> None:
+        while not ready():
+            if over.wait(0.02):
+                return
+        if not over.wait(0.1):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["retry-after", "hang", "drip"])
+def test_a_check_ends_in_time_with_the_servers_words(collab, fault: Fault) -> None:
+    with FakeServer(refuses=lambda body: fault) as server:
+        serve(server)
+        started = time.monotonic()
+        code, _, err = collab("agents", "check", "served.yaml", "--timeout", "1")
+    assert code == 1
+    assert time.monotonic() - started < 20
+    assert "not all was answered within 1 s (--timeout)" in err
+    assert ("answered 429: quota used up, come back tomorrow" in err) == (fault is TOMORROW)
+
+
+def test_a_list_of_models_that_never_comes_stops_nobody(collab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collab.models.probe._LIST_S", 0.2)
+    with FakeServer(models=Fault(broken="drip")) as server:
+        serve(server)
+        code, out, err = collab("agents", "check", "served.yaml")
+    assert code == 0, err
+    assert "list of models: none within 0.2 s" in out
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["retry-after", "hang", "drip"])
+def test_one_signal_ends_a_rollout_that_waits_before_it_begins(collab, fault: Fault) -> None:
+    with FakeServer(refuses=lambda body: fault) as server:
+        serve(server)
+        with terminated_when(lambda: bool(server.requests)):
+            code, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert code == 1
+    assert "stopped on request before anything was begun" in err
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["retry-after", "hang", "drip"])
+def test_one_signal_ends_a_rollout_that_waits_in_the_middle(collab, fault: Fault) -> None:
+    def refuses(body: object) -> Fault | None:
+        return fault if "Task" in str(body) else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
+            code, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert code == 1
+    assert "go on with: collab runs resume run" in err
+
+
+@pytest.mark.parametrize("fault", [TOMORROW, Fault(broken="hang")], ids=["retry-after", "hang"])
+@pytest.mark.parametrize("when", ["before", "in the middle"])
+def test_one_signal_ends_a_calibration(collab, fault: Fault, when: str) -> None:
+    def refuses(body: object) -> Fault | None:
+        return (
+            fault if when == "before" or ("Say hello" not in str(body) and "random letters" not in str(body)) else None
+        )
+
+    with FakeServer(refuses=refuses) as server:
+        options = {"model": "fake", "base_url": server.url, "api_key_env": ""}
+        critic = {"kind": "llm", "options": {"model": {"kind": "openai", "options": options}}, "prompt": "critic"}
+        Path("judge.yaml").write_text(json.dumps(critic))
+        started = time.monotonic()
+        with terminated_when(lambda: bool(server.requests) and refuses(server.requests[-1]) is not None):
+            code, _, err = collab("critic", "calibrate", "--env", "corridor", "--critic", "judge.yaml", "--cases", "2")
+    assert code == 1, err
+    assert "stopped" in err
+    assert time.monotonic() - started < 40
+
+
+def test_a_wait_beyond_the_calls_limit_is_not_begun(collab) -> None:
+    def refuses(body: object) -> Fault | None:
+        return TOMORROW if "Task" in str(body) else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        started = time.monotonic()
+        collab(*PLAY[:-1], "served.yaml", "--set", "environment.limits.call_s=5")
+        _, out, _ = collab("runs", "show", "run")
+    assert time.monotonic() - started < 30
+    assert "answered 429: quota used up, come back tomorrow (1 attempt; the next after 60 s, beyond the call's" in out
+    assert "it asks to wait 86400 s" in out
+
+
+def test_calls_that_were_sent_and_cancelled_are_told_as_of_unknown_cost(collab) -> None:
+    def refuses(body: object) -> Fault | None:
+        return Fault(broken="hang") if "Task" in str(body) else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
+            _, out, _ = collab(*PLAY[:-1], "served.yaml")
+    assert "1 calls were sent and never answered whole; what they cost is not known" in out
+    _, cost, _ = collab("runs", "show", "run", "--cost", "--json")
+    assert json.loads(cost)["spent"]["lost"] == 1
+
+
+def test_a_server_that_cuts_prompts_is_told(collab) -> None:
+    def cut(answer: dict[str, object]) -> dict[str, object]:
+        return answer | {"usage": {"prompt_tokens": 64, "completion_tokens": 5}}
+
+    with FakeServer(shapes=cut) as server:
+        serve(server)
+        _, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert "cuts long prompts: of about" in err
+    assert "tokens it read 64; give it a longer context, or lower context_tokens in the agents file" in err
+    lines = [line for path in Path("run/events").iterdir() for line in path.read_text().splitlines()]
+    assert any("cuts long prompts" in line for line in lines if '"note"' in line)
+
+
+def test_a_server_that_counts_all_is_not_suspected(collab) -> None:
+    with FakeServer() as server:
+        serve(server)
+        _, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert "cuts" not in err

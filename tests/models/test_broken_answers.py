@@ -1,0 +1,284 @@
+"""Answers that are broken, endless or enormous, and optional parts that are odd: read within bounds, or tried again."""
+
+import asyncio
+import gzip
+import json
+import resource
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from collab.errors import ModelFailure
+from collab.models.answer import find_words
+from collab.models.base import Reply, Request
+from collab.models.fake_server import FakeServer, Fault
+from collab.models.openai import OpenAIModel
+from collab.types import Prompt, Sampling, Segment
+
+
+def model_of(server: FakeServer, waits: list[float] | None = None, **options: Any) -> OpenAIModel:
+    model = OpenAIModel(model="fake", base_url=server.url, api_key_env="", **options)
+
+    async def note(seconds: float) -> None:
+        if waits is not None:
+            waits.append(seconds)
+
+    model.wait = note
+    return model
+
+
+def request(text: str = "Task: greet.", **sampling: Any) -> Request:
+    return Request(
+        prompt=Prompt(system="Rules.", shared=text, segments=(Segment(text=" Go."),)),
+        sampling=Sampling(**sampling),
+        seed=5,
+    )
+
+
+def play(model: OpenAIModel, scene: Callable[[], Awaitable[Any]]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(60):
+            try:
+                return await scene()
+            finally:
+                await model.close()
+
+    return asyncio.run(limited())
+
+
+def ask_with(fault: Fault, times: int = 1, **options: Any) -> tuple[Reply, OpenAIModel]:
+    """The reply after so many faults, and the model that was asked."""
+    with FakeServer() as server:
+        model = model_of(server, **options)
+
+        async def scene() -> Reply:
+            await model.probe()
+            server.faults.extend([fault] * times)
+            return await model.generate(request())
+
+        return play(model, scene), model
+
+
+def answered(**parts: Any) -> Reply:
+    """The reply to an answer with other parts than usual."""
+
+    def shape(answer: dict[str, Any]) -> Any:
+        choice = answer["choices"][0]
+        choice |= {name: value for name, value in parts.items() if name in ("message", "finish_reason", "logprobs")}
+        choice |= {"token_ids": parts["token_ids"]} if "token_ids" in parts else {}
+        return answer | {name: value for name, value in parts.items() if name in ("usage", "id", "choices", "created")}
+
+    with FakeServer({"logprobs", "token_ids"}) as server:
+        model = model_of(server, retries=1)
+
+        async def scene() -> Reply:
+            await model.probe()
+            server._shapes = shape
+            return await model.generate(request(temperature=1.0))
+
+        reply: Reply = play(model, scene)
+        return reply
+
+
+BOMB = b" " * (900 * 2**20 // 1000)
+OK = json.dumps({"choices": [{"message": {"content": "Task: greet. Go."}}]}).encode()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(raw=OK[:40]),
+        Fault(raw=b""),
+        Fault(raw=b"null"),
+        Fault(raw=b"[]"),
+        Fault(raw=b'{"choices": null}'),
+        Fault(raw=b'{"choices": [null]}'),
+        Fault(raw=b'{"choices": [{"message": null}]}'),
+        Fault(raw=b'{"choices": [{"message": {"content": 7}}]}'),
+        Fault(raw=b"[" * 100_000),
+        Fault(raw=b"<html><body>Bad gateway</body></html>", headers={"Content-Type": "text/html"}),
+        Fault(raw=OK.replace(b"greet", b"\xff\xfe")),
+        Fault(raw=b'data: {"choices": []}\n\ndata: [DONE]\n\n', headers={"Content-Type": "text/event-stream"}),
+        Fault(raw=b"no gzip at all", headers={"Content-Encoding": "gzip"}),
+        Fault(raw=gzip.compress(OK)[:20], headers={"Content-Encoding": "gzip"}),
+        Fault(raw=b"no brotli", headers={"Content-Encoding": "br"}),
+        Fault(raw=b'{"error": {"message": "busy", "code": 503}}'),
+        Fault(raw=b'{"error": "the engine is gone"}'),
+        Fault(broken="close"),
+        Fault(broken="flood"),
+        Fault(raw=OK[:40], headers={"Content-Length": "4000", "Connection": "close"}),
+    ],
+    ids=lambda fault: str(fault.broken or fault.raw[:30]),
+)
+def test_whatever_is_broken_in_an_answer_is_tried_again_alike(fault: Fault) -> None:
+    waits: list[float] = []
+    if fault.headers.get("Content-Length"):
+        with FakeServer() as server:
+            model = model_of(server, waits, timeout_s=1.0)
+
+            async def scene() -> Reply:
+                await model.probe()
+                server.faults.append(fault)
+                return await model.generate(request())
+
+            assert play(model, scene).text == "Task: greet. Go."
+        return
+    reply, model = ask_with(fault, times=2, waits=waits)
+    assert reply.text == "Task: greet. Go."
+    assert len(waits) == 2
+    assert model.meter.snapshot().retries == 2
+
+
+def test_json_is_read_whatever_its_content_type_says() -> None:
+    odd = Fault(raw=b"\xef\xbb\xbf" + OK, headers={"Content-Type": "text/html; charset=utf-16"})
+    waits: list[float] = []
+    assert ask_with(odd, waits=waits)[0].text == "Task: greet. Go."
+    assert waits == []
+
+
+def squeezed(encoding: str) -> bytes:
+    """About 0.4 MB that unfold into 400 MB."""
+    compressor = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
+    block = b" " * 2**20
+    return b"".join(compressor.compress(block) for _ in range(400)) + compressor.flush()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_small_body_that_unfolds_into_a_huge_one_takes_no_memory(encoding: str, status: int) -> None:
+    bomb = squeezed(encoding)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fault = Fault(status=status, raw=bomb, headers={"Content-Encoding": encoding})
+    if status == 200:
+        assert ask_with(fault)[0].text == "Task: greet. Go."
+    else:
+        with pytest.raises(ModelFailure, match="answered 400"):
+            ask_with(fault)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 150_000, "kB"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "much",
+        [],
+        {"prompt_tokens": -5, "completion_tokens": -1},
+        {"prompt_tokens": 2**70, "completion_tokens": 2**70},
+        {"prompt_tokens": None, "completion_tokens": "3"},
+        {"prompt_tokens": 1.5, "completion_tokens": True},
+        {"prompt_tokens": float("nan"), "completion_tokens": float("inf"), "prompt_tokens_details": 4},
+        {"prompt_tokens": {}, "completion_tokens": [3], "prompt_tokens_details": {"cached_tokens": -2}},
+    ],
+    ids=str,
+)
+def test_odd_counts_are_absent(usage: Any) -> None:
+    reply = answered(usage=usage)
+    assert reply.text == "Task: greet. Go."
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.computed_tokens) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"id": None, "created": "today"},
+        {"finish_reason": None},
+        {"finish_reason": 7},
+        {"finish_reason": {"type": "stop"}},
+        {"logprobs": []},
+        {"logprobs": {"content": "none"}},
+        {"logprobs": {"content": [{"token": "T", "logprob": None}]}},
+        {"logprobs": {"content": [{"token": "T", "logprob": float("nan")}]}},
+        {"logprobs": {"content": [{"token": 7, "logprob": -1.0}]}},
+        {"token_ids": "none"},
+        {"token_ids": [-1, 2**80]},
+        {"token_ids": [None]},
+    ],
+    ids=str,
+)
+def test_odd_optional_parts_are_absent(parts: dict[str, Any]) -> None:
+    reply = answered(**parts)
+    assert (reply.text, reply.finish) == ("Task: greet. Go.", "stop")
+    if "logprobs" in parts:
+        assert reply.logprobs is None
+    if "token_ids" in parts:
+        assert reply.tokens is None
+
+
+def test_odd_bytes_of_a_token_are_absent() -> None:
+    reply = answered(logprobs={"content": [{"token": "Task: greet. Go.", "logprob": -0.5, "bytes": [300, -1]}]})
+    assert reply.logprobs == (-0.5,)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Go \ud83d\ude00", "Go \U0001f600"),
+        ("half \ud83d here", "half \ufffd here"),
+        ("\udc00\ud800", "\ufffd\ufffd"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b\ud83d"}], "ab\ufffd"),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "c"}], "c"),
+        (["d", None, 7, {"type": "image_url"}, {"type": "output_text", "text": "e"}], "de"),
+        ({"type": "text", "text": "f"}, "f"),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_a_text_is_read_whole_in_parts_and_without_half_characters(content: Any, text: str) -> None:
+    reply = answered(message={"role": "assistant", "content": content})
+    assert reply.text == text
+    reply.text.encode()
+
+
+def test_half_a_character_in_a_prompt_can_be_sent() -> None:
+    with FakeServer() as server:
+        model = model_of(server)
+        assert play(model, lambda: model.generate(request("Page \ud83d."))).text == "Page \ufffd. Go."
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "no"}}, "no"),
+        ([{"error": {"code": 400, "message": "Logprobs is not enabled", "status": "INVALID_ARGUMENT"}}], "Logprobs is"),
+        ({"error": "model 'x' not found"}, "model 'x' not found"),
+        ({"error": "Input validation error", "error_type": "validation"}, "Input validation error"),
+        ({"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}, "body.seed: Extra inputs"),
+        ({"object": "error", "message": "too long", "code": 400}, "too long"),
+        ({"error": {"message": "Provider error", "metadata": {"raw": '{"error": "quota"}'}}}, "quota"),
+        ({"error": {"message": "Unsupported", "param": "stop"}}, "param: stop"),
+        ({"a": {"b": 1}}, ""),
+    ],
+)
+def test_what_a_server_says_is_found_wherever_it_stands(body: Any, words: str) -> None:
+    assert words in find_words(body)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'[{"error": {"code": 400, "message": "API key not valid"}}]', "answered 422: API key not valid"),
+        (b'{"error": "model is loading"}', "answered 422: model is loading"),
+        (b"<html><head><style>b {}</style></head><h1>Forbidden</h1> by proxy</html>", "422: Forbidden by proxy"),
+        (b"plain words", "answered 422: plain words"),
+        (b"", "answered 422: Unprocessable"),
+    ],
+)
+def test_what_a_server_says_reaches_the_user(raw: bytes, words: str) -> None:
+    with pytest.raises(ModelFailure, match=words):
+        ask_with(Fault(status=422, raw=raw))
+
+
+def test_an_error_with_status_200_is_told() -> None:
+    with pytest.raises(ModelFailure, match=r"answered 502: the engine is gone \(2 attempts\)"):
+        ask_with(Fault(raw=b'{"error": "the engine is gone"}'), times=2, retries=1)
+    with pytest.raises(ModelFailure, match="answered 402: no credits"):
+        ask_with(Fault(raw=b'{"error": {"message": "no credits", "code": 402}}'))
+
+
+def test_a_redirect_says_where_to() -> None:
+    with pytest.raises(ModelFailure, match=r"answered 30\d|redirects to"):
+        ask_with(Fault(status=301, raw=b"", headers={}))
