@@ -21,6 +21,7 @@ import typer
 
 from collab.cli.interrupt import asking
 from collab.cli.output import amount, note
+from collab.errors import RunError
 
 if TYPE_CHECKING:
     from collab.collector import Progress
