@@ -203,7 +203,7 @@ SAID: dict[str, tuple[int, str, Any, str]] = {
     "proxy": (502, "text/html", PROXY, "answered 502: 502 Bad Gateway nginx is & down"),
     "openrouter": (429, JSON, BEHIND, "answered 429: Provider returned error: quota is over"),
     "plain": (500, "text/plain", "out of memory\n" * 500, "answered 500: out of memory"),
-    "error with 200": (200, JSON, {"error": {"message": "overloaded"}}, "it says: overloaded"),
+    "error with 200": (200, JSON, {"error": {"message": "overloaded"}}, "answered 502: overloaded"),
     "page with 200": (200, "text/html", "<html><body>Please log in</body></html>", "it says: Please log in"),
 }
 
