@@ -223,6 +223,8 @@ class RunConfig(Definition):
     sampling_seed: int | None = None
     """Draws, together with `seed`, what agents say, and neither instances nor graphs. None: `seed` alone does; 0 is
     another draw."""
+    series: list[int] = []
+    """Run seeds that are evaluated together, this one among them; empty for a run that stands alone."""
     split: SplitChoice | None = None
     """None when the tasks and the seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)
@@ -265,6 +267,10 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
     return filled
 
 
+RUN = "run."
+"""May stand in front of a setting of a run; among settings of a training it tells `run.episodes` from its own."""
+
+
 def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
     """`model.model_validate` with a ConfigError of one line."""
     try:
@@ -276,7 +282,8 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
-    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'.
+    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'. What a training calls `run.graph.rounds` is
+    `graph.rounds` here, and may be written either way.
 
     Raises:
         ConfigError: a path leads nowhere, or the result does not fit.
@@ -286,8 +293,13 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set {setting!r}: write it as a.b=value")
-        _assign(data, path.split("."), _value(text, setting), setting)
+        _assign(data, bare(path).split("."), _value(text, setting), setting)
     return validate(type(config), data, "--set")
+
+
+def bare(setting: str) -> str:
+    """Return a setting without the `run.` that may stand in front."""
+    return setting.removeprefix(RUN)
 
 
 def _value(text: str, setting: str) -> Any:

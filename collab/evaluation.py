@@ -114,7 +114,7 @@ class Group:
     broken: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """How well a team did."""
 
@@ -132,6 +132,9 @@ class Report:
     mean_steps: float
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
+
+    def __repr__(self) -> str:
+        return f"<Report {self.environment}: success {self.planned}, {len(self.by_task)} tasks>"
 
 
 def evaluate(trajectories: Sequence[Trajectory], planned: Sequence[PlannedTask] = ()) -> Report:

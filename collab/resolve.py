@@ -27,6 +27,7 @@ from collab.config import (
     GraphDefinition,
     Part,
     RunConfig,
+    bare,
 )
 from collab.envs.base import Suite
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError
@@ -38,8 +39,9 @@ from collab.models.base import Adaptable, Capabilities, Model
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds
-from collab.splits.choose import whole
-from collab.splits.split import Split, splits_of
+from collab.splits.choose import check_plan, whole, within
+from collab.splits.overlap import Instance
+from collab.splits.split import Split, named, splits_of
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
 
@@ -390,3 +392,31 @@ def plan_episodes(config: RunConfig) -> list[Episode]:
         Episode(task=task, number=number, seed=seeds.task(task, number))
         for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
     ]
+
+
+def counted(episodes: int | None, settings: Sequence[str]) -> bool:
+    """Whether a number of episodes was asked for; every task is played once where none was."""
+    return episodes is not None or any(bare(setting).startswith("episodes=") for setting in settings)
+
+
+async def resolved(config: RunConfig, *, once_per_task: bool, split: str | None = None) -> RunConfig:
+    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+
+    Raises:
+        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
+        OverlapError: a training episode would play an instance that is kept for evaluation.
+    """
+    suite = build_suite(config)
+    try:
+        config = config.model_copy(update={"tasks": task_names(suite, config.tasks, config.environment_name)})
+    finally:
+        await suite.close()
+    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
+    if split is not None:
+        config = within(config, named(splits, split))
+    if once_per_task:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    if split is not None:
+        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
+        check_plan(splits[split], splits.values(), plan)
+    return config

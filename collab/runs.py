@@ -39,7 +39,7 @@ Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult:
     """How a run went."""
 
@@ -54,6 +54,11 @@ class RunResult:
     stopped: str | None
     """Why it ended early; None when every planned episode is over."""
     privileged: bool
+
+    def __repr__(self) -> str:
+        mark = ", rehearsal" if self.privileged else ""
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
 
 
 async def start(
@@ -76,7 +81,7 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    config = with_prompts(config, library)
+    config = config if config.prompts else with_prompts(config, library)
     async with _stage_set(config) as (suite, team):
         config, capabilities = await _fitting(config, suite, team)
         manifest = _manifest(config, suite, team, capabilities)

@@ -441,7 +441,7 @@ class HistoryEntry:
     """What the screen did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Step:
     """One environment step: what was seen, said, decided and done."""
 
@@ -464,6 +464,9 @@ class Step:
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Step {self.index}: {self.history.action}, {len(self.matrix.utterances)} cells>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,7 +493,7 @@ class EpisodeError:
     """The step during which it broke."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trajectory:
     """One episode."""
 
@@ -516,6 +519,10 @@ class Trajectory:
     def success(self) -> bool:
         """Whether the task was solved; a broken episode was not."""
         return self.outcome is not None and self.outcome.success
+
+    def __repr__(self) -> str:
+        ended = "broken" if self.error else "unfinished" if self.outcome is None else "solved" * self.success
+        return f"<Trajectory {self.id}: {ended or 'not solved'}, {len(self.steps)} steps>"
 
 
 # ------------------------------------------------------------------------------------------------------ labels

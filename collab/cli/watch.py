@@ -96,6 +96,25 @@ class _Telling(NamedTuple):
 
 async def _work(job: Job[ResultT], opening: str, tell: _Telling) -> ResultT:
     stop = asyncio.Event()
+    with _interruptible(stop):
+        return await _shown(job, stop, opening, tell)
+
+
+async def show_work(
+    job: Job[ResultT],
+    *,
+    opening: str = "",
+    tell: Callable[[Any], str] | None = None,
+    news: Lines = lambda progress: (),
+) -> ResultT:
+    """Await a job with progress shown, in a loop of events that is there already; arguments as of `work`.
+
+    Signals are left to whoever runs that loop.
+    """
+    return await _shown(job, asyncio.Event(), opening, _Telling(tell or describe, lambda progress: (), news))
+
+
+async def _shown(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Telling) -> ResultT:
     seen: list[Any] = []
 
     def watch(progress: Any) -> None:
@@ -103,7 +122,7 @@ async def _work(job: Job[ResultT], opening: str, tell: _Telling) -> ResultT:
         if opening:
             note(opening)
 
-    with _interruptible(stop), _display() as display:
+    with _display() as display:
         ticker = asyncio.create_task(_tick(seen, display, tell))
         try:
             return await job(watch, stop)

@@ -327,3 +327,18 @@ def test_export_writes_tables(collab):
     assert found["note"] == REHEARSAL
     assert [Path(file).name for file in found["files"]] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
     assert all(Path(file).stat().st_size for file in found["files"])
+
+
+def test_settings_mean_the_same_with_and_without_run_in_front(collab):
+    command = ("rollout", "--env", "corridor", "--agents", "rehearsal", "--out")
+    assert collab(*command, "plain", "--set", "graph.rounds=1", "--set", "episodes=2")[0] == 0
+    assert collab(*command, "run", "--set", "run.graph.rounds=1", "--set", "run.episodes=2")[0] == 0
+    plain, run = (json.loads(Path(name, "run.json").read_text())["config"] for name in ("plain", "run"))
+    assert plain == run
+    assert (run["episodes"], run["graph"]["rounds"]) == (2, 1)
+    code, _, err = collab("eval", "--env", "corridor", "--seeds", "30,31", "--set", "run.seed=3")
+    assert (code, "both say which" in err) == (2, True)
+    for setting in ("run.agents.*.history=2", "agents.*.history=2"):
+        assert collab("agents", "check", "rehearsal", "--no-call", "--set", setting)[0] == 0
+    for setting in ("run.environment.limits.max_steps=9", "environment.limits.max_steps=9"):
+        assert collab("env", "check", "corridor", "--quick", "--tasks", "TypeWord", "--set", setting)[0] == 0
