@@ -1,6 +1,7 @@
 """Playing, measuring, comparing, looking at what was recorded and going on with it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,22 @@ def test_settings_mean_the_same_with_and_without_run_in_front(collab):
         assert collab("agents", "check", "rehearsal", "--no-call", "--set", setting)[0] == 0
     for setting in ("run.environment.limits.max_steps=9", "environment.limits.max_steps=9"):
         assert collab("env", "check", "corridor", "--quick", "--tasks", "TypeWord", "--set", setting)[0] == 0
+
+
+def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothing_begun(collab, tmp_path, monkeypatch):
+    library = shutil.copytree(LIBRARY, tmp_path / "library")
+    (library / "agents/brief.yaml").write_text(
+        "kind: scripted\nprompt: brief\noptions: {replies: ['Action: {\"action_type\": \"wait\"}']}\n"
+    )
+    (library / "prompts/brief").mkdir(parents=True)
+    (library / "prompts/brief/header.jinja").write_text("You are {{ agent }}. Be brief.\n")
+    monkeypatch.setenv("COLLAB_LIBRARY", str(library))
+    command = ("rollout", "--env", "corridor", "--agents", "brief", "--graph", "single", "--episodes", "1", "--out")
+    assert collab(*command, "run")[0] == 0
+    assert set(json.loads(Path("run/run.json").read_text())["config"]["prompts"]["brief"]) > {"system", "header"}
+    (library / "prompts/brief/header.jinja").write_text("You are {{ agnet }}.\n")
+    code, _, err = collab(*command, "other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "prompts/brief/header.jinja: 'agnet' is undefined; it may ask for agent, round, rounds" in err
+    assert "collab agents check" in err
+    assert not Path("other").exists()

@@ -22,7 +22,20 @@ options:
     - 'Reason: the first. Action: {"action_type": "click", "index": 1}'
     - 'Reason: done. Action: {"action_type": "status", "goal_status": "complete"}'
 """
-ALONE = ("--env", "corridor", "--graph", "single", "--agents", "first", "--episodes", "6", "--concurrency", "1")
+ALONE = (
+    "--env",
+    "corridor",
+    "--seed",
+    "30",
+    "--graph",
+    "single",
+    "--agents",
+    "first",
+    "--episodes",
+    "6",
+    "--concurrency",
+    "1",
+)
 PLAY = ("--env", "corridor", "--graph", "chain4", "--set", "graph.rounds=1")
 
 
