@@ -1,6 +1,7 @@
-"""Long work in a thread of its own, which is left behind when nobody waits for it any more.
+"""Long work in a thread of its own, which is left behind when nobody waits for it any more; and what takes long.
 
     result = await in_background(train, folder)
+    with doing("loading the model"): ...                # the command line says so where it takes long
 
 Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
 optimizer step would have to sit it out. What works here must bear to be killed.
@@ -12,7 +13,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -20,6 +22,34 @@ ResultT = TypeVar("ResultT")
 _NAME = "collab-background"
 _MOMENT_S = 0.1
 """What a thread that has told its result may take to end."""
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Doing:
+    """Something that may take long."""
+
+    what: str
+    """As a person is told, e.g. "starting a browser"."""
+
+
+_DOING: list[Doing] = []
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Note what is being done while the block runs, so that whoever waits can be told."""
+    one = Doing(what)
+    _DOING.append(one)
+    try:
+        yield
+    finally:
+        _DOING.remove(one)
+
+
+def latest_doing() -> Doing | None:
+    """Return what was begun last and goes on; None where nothing that was noted does."""
+    known = list(_DOING)
+    return known[-1] if known else None
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:

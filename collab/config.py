@@ -387,7 +387,7 @@ def run_config(
     environment = load_environment(library, env)
     if backend is not None:
         if backend not in environment.backends:
-            raise UnknownName.of(f"backend of {env}", backend, environment.backends)
+            raise UnknownName.of(f"backend of {env}", backend, environment.backends, "see them with: collab env list")
         environment = environment.model_copy(update={"backend": backend})
     graph_definition = library.load("graphs", graph, GraphDefinition)
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)

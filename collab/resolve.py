@@ -120,12 +120,18 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError as error:
         if type(error) is ConfigError and not str(error).startswith(where):
-            raise ConfigError(f"{where}: {error}") from None
+            raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+
+
+def _try_again(where: str, said: str) -> str:
+    """What to type to find out whether an agents file is mended; empty for other definitions, or where it was said."""
+    name = where.removeprefix("agents/")
+    return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
 
 
 def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
@@ -360,7 +366,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
             chosen |= known
         elif item.startswith("tag:"):
             if tag not in tags:
-                raise UnknownName.of(f"tag of {env}", tag, tags - {""})
+                raise UnknownName.of(f"tag of {env}", tag, tags - {""}, f"see them with: collab env tasks {env}")
             chosen |= {
                 info.name
                 for info in infos

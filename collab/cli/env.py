@@ -282,7 +282,7 @@ def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDef
     if backend is None:
         return definition
     if backend not in definition.backends:
-        raise UnknownName.of(f"backend of {name}", backend, definition.backends)
+        raise UnknownName.of(f"backend of {name}", backend, definition.backends, "see them with: collab env list")
     return definition.model_copy(update={"backend": backend})
 
 

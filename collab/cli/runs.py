@@ -48,7 +48,7 @@ def list_runs(
     from collab.report import runs_in
 
     if not folder.is_dir() and folder != RUNS:
-        raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise")
+        raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
     rows = list(rows_beneath(folder))
     for path in runs_in(folder):
         try:

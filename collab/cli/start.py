@@ -8,6 +8,9 @@ import sys
 def run() -> None:
     """Entry point of the console script."""
     try:
+        from collab.cli.herald import begin
+
+        begin()
         from collab.cli.main import run as command
     except KeyboardInterrupt:
         sys.exit("error: interrupted")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import typer
 
+from collab.cli.herald import paused
 from collab.cli.output import note
 from collab.errors import RunError
 
@@ -196,7 +197,7 @@ def _display() -> Iterator[_Display]:
     from rich.text import Text
 
     spinner = Spinner("line", "starting")
-    with Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with paused(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def update(text: str, below: Sequence[str]) -> None:
             spinner.update(text=Text(text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from collab.background import doing
 from collab.errors import ConfigError
 from collab.learn.adapter import Adapter, check_modules, open_adapter
 from collab.learn.base import check_base
@@ -35,7 +36,9 @@ def check_suited(config: MarlConfig) -> None:
 
 def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None:
     from collab.learn.packed import obstacle
-    from collab.learn.trainer import adapter_of
+
+    with doing("loading torch and TRL"):
+        from collab.learn.trainer import adapter_of
 
     model = _empty(base)
     fresh = adapter_of(model, recipe)
@@ -48,8 +51,9 @@ def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None
 
 def _empty(base: str) -> Any:
     """A model of this shape without weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    with doing("loading torch and transformers"):
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
         config = AutoConfig.from_pretrained(checkpoint(base), local_files_only=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 import jinja2
 
+from collab.background import doing
 from collab.errors import ConfigError, MissingExtra
 from collab.types import Prompt, Segment
 
@@ -72,7 +73,8 @@ class ChatTokenizer:
 
     def __init__(self, path: str, download: bool = False) -> None:
         MissingExtra.unless("transformers", extra="train", purpose="a local model")
-        from transformers import AutoTokenizer
+        with doing("loading transformers"):
+            from transformers import AutoTokenizer
 
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=not download)
@@ -80,7 +82,8 @@ class ChatTokenizer:
             if not download and not Path(path).is_dir():
                 raise ConfigError(
                     f"{path}: no such directory, and no model of that name in this machine's cache; "
-                    "check path, or set download: true to fetch it from the model hub"
+                    "name yours with --set 'agents.*.options.path=DIR', or set download: true to fetch it from the "
+                    "model hub"
                 ) from None
             raise ConfigError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from None
         if not self._tokenizer.chat_template:

@@ -230,7 +230,8 @@ class Transport:
             raise TryAgain(f"{self.who} gave no answer within {self._timeout_s:g} s", congested=True) from None
         except openai.APIConnectionError as error:
             cause = self._clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
-            raise TryAgain(f"{self.who} cannot be reached: {cause}; start the server or correct base_url") from None
+            next_move = "start the server or correct base_url, then try: collab agents check NAME"
+            raise TryAgain(f"{self.who} cannot be reached: {cause}; {next_move}; vLLM's own: collab serve") from None
         except openai.APIStatusError as error:
             raise self._status(error, hints) from None
         except (ValidationError, json.JSONDecodeError, UnicodeDecodeError, openai.APIResponseValidationError):
@@ -286,7 +287,8 @@ def find_key(variable: str, base_url: str | None) -> str:
     if not key and base_url is None:
         raise ConfigError(
             f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
-            "export your key in it, or give base_url for a server of your own"
+            "export your key in it, or give base_url for a server of your own: "
+            f"export {variable or 'OPENAI_API_KEY'}=…"
         )
     if key:
         register(key)

@@ -348,7 +348,7 @@ def test_settings_mean_the_same_with_and_without_run_in_front(collab):
 def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothing_begun(collab, tmp_path, monkeypatch):
     library = shutil.copytree(LIBRARY, tmp_path / "library")
     (library / "agents/brief.yaml").write_text(
-        "kind: scripted\nprompt: brief\noptions: {replies: ['Action: {\"action_type\": \"wait\"}']}\n"
+        'kind: scripted\nprompt: brief\noptions: {replies: [\'Action: {"action_type": "wait"}\']}\n'
     )
     (library / "prompts/brief").mkdir(parents=True)
     (library / "prompts/brief/header.jinja").write_text("You are {{ agent }}. Be brief.\n")
