@@ -1,10 +1,10 @@
 # On a fresh machine with Python 3.11 or newer:
 #
 #   make demo      a team of agents on a phone and on web pages, and what it did
-#   make test      fast tests and one real episode per environment, in a real browser
-#   make check     style, types, fast tests
+#   make test      fast tests and one real episode per environment, in a real browser (about six minutes on two cores)
+#   make check     style, types, fast tests (about five minutes)
 #   make style     style and types alone
-#   make test-all  the slow tests too
+#   make test-all  the slow tests too (most of an hour)
 #   make clean     remove .venv and everything that can be made again; never runs/
 #
 # Each makes .venv first, once. Another interpreter: make PYTHON=python3.12 demo. Tests run in two processes; in more:
@@ -27,9 +27,11 @@ demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
 
 test: $(INSTALLED) browser
+	@echo "fast tests, and one real episode per environment: about six minutes on two cores; the last line tells the time"
 	$(PYTEST) -m 'not slow and not network and not gpu and not android'
 
 check: style
+	@echo "fast tests: about five minutes on two cores; the last line tells the time"
 	$(PYTEST)
 
 style: $(INSTALLED)
@@ -38,6 +40,7 @@ style: $(INSTALLED)
 	$(BIN)/mypy
 
 test-all: $(INSTALLED) browser
+	@echo "all tests: most of an hour on two cores; the last line tells the time"
 	$(PYTEST) -m 'not network and not gpu and not android'
 
 browser: $(INSTALLED)

@@ -4,7 +4,7 @@ An epoch is rewire → play → judge → pair → train; every room of this pac
 
     import asyncio, collab
 
-    result = asyncio.run(collab.collect(env="androidworld", graph="team", agents="rehearsal", episodes=20))
+    result = asyncio.run(collab.collect(agents="rehearsal", episodes=20))      # in a notebook: await collab.collect(…)
     print(result.report.planned)
 
 Nothing heavy is imported before it is used.
@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collab.api import collect, evaluate
+    from collab.api import collect, evaluate, open_run, train
     from collab.errors import CollabError
     from collab.library import Library
     from collab.runs import RunResult
@@ -29,9 +29,11 @@ _HOMES = {
     "RunResult": "collab.runs",
     "collect": "collab.api",
     "evaluate": "collab.api",
+    "open_run": "collab.api",
+    "train": "collab.api",
 }
 
-__all__ = ["CollabError", "Library", "RunResult", "collect", "evaluate"]
+__all__ = ["CollabError", "Library", "RunResult", "collect", "evaluate", "open_run", "train"]
 
 
 def __getattr__(name: str) -> Any:

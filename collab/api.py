@@ -1,8 +1,8 @@
-"""The Python face of `collab rollout` and `collab eval`.
+"""The Python face of `collab rollout`, `eval`, `train-marl` and `runs show`; what commands take, these take, too.
 
     import asyncio, collab
 
-    result = asyncio.run(collab.collect(env="androidworld", graph="team", agents="rehearsal", episodes=20))
+    result = asyncio.run(collab.collect(agents="rehearsal", episodes=20))       # in a notebook: await collab.collect(…)
     print(result.report.planned)                    # 85.0% [64.0%, 94.8%] (17/20)
     for trajectory in result.trajectories:
         print(trajectory.id, trajectory.success, len(trajectory.steps))
@@ -12,152 +12,335 @@ Names are looked up as on the command line: a path, the user's `library`, the bu
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from collab.config import Budget, RunConfig, run_config
+from collab.cli import options
+from collab.cli import training_text as training
+from collab.cli.evaluate import chosen_seeds
+from collab.cli.output import note
+from collab.cli.recorded import commands_instead, find_recorded
+from collab.cli.rollout import configured, opening_of
+from collab.cli.watch import Job, ResultT, show_work
+from collab.config import Budget, RunConfig
+from collab.credit.gate import FOLDER as CALIBRATIONS
+from collab.errors import UsageError
+from collab.evaluation import Report
 from collab.library import Library
-from collab.resolve import build_suite, order_tasks, plan_episodes, splits_in, task_names
+from collab.marl.config import load_method
+from collab.marl.configure import configure as configure_training
+from collab.marl.loop import MarlResult
+from collab.marl.loop import start as start_training
+from collab.report import report_of
 from collab.runs import RunResult, default_out, start
-from collab.splits.choose import check_plan, within
-from collab.splits.overlap import Instance
-from collab.splits.split import named
+from collab.series import SeriesResult, plan_series, play_missing, result_of
+from collab.splits.split import TRAIN
+from collab.store.reader import RunReader
 
-EVALUATION_SEED = 30
-"""Suite seed of evaluations (AndroidWorld's)."""
+Names: TypeAlias = str | Sequence[str]
+"""Names with commas, or one by one."""
+Agents: TypeAlias = str | os.PathLike[str] | Mapping[str, str]
+"""A name for all slots, "ada=x,ben=y", "runs/marl@best", or slot → name."""
+Settings: TypeAlias = str | Sequence[str] | Mapping[str, Any]
+"""As of --set: "graph.rounds=2", several of them, or {"graph.rounds": 2}."""
 
 
 async def collect(
     *,
-    env: str,
-    agents: str,
-    graph: str = "team",
+    env: str | os.PathLike[str] = "androidworld",
+    agents: Agents = "pocket",
+    graph: str | os.PathLike[str] = "team",
     backend: str | None = None,
-    tasks: Sequence[str] = (),
+    tasks: Names = (),
     split: str | None = None,
     episodes: int | None = None,
     seed: int = 0,
+    serial: str | None = None,
+    allow_apps: Names = (),
+    allow_effects: bool = False,
     concurrency: int = 4,
-    budget: Budget | None = None,
-    settings: Sequence[str] = (),
+    budget: Budget | str | None = None,
+    settings: Settings = (),
     out: Path | str | None = None,
     library: Path | str | None = None,
+    progress: bool = True,
 ) -> RunResult:
     """Roll out a team and record it.
 
     Args:
-        env: environment, e.g. "androidworld"; a name or a path to a YAML file. So are `graph` and `agents`.
-        agents: one name for all slots, or "ada=x,ben=y".
-        tasks: task names, "tag:word" or "all"; empty takes what the environment's file says.
-        split: keep to one of the environment's splits (`collab.splits.split`), e.g. "train"; None keeps to none.
+        env: environment, e.g. "androidworld"; a name or a path to a YAML file. So is `graph`.
+        agents: who speaks: a name for all slots, "ada=x,ben=y", {"ada": "x"}, or a trained team: "runs/marl@best".
+        tasks: names, "tag:word" or "all", with commas or one by one; empty takes what the environment's file says.
+        split: keep to one of the environment's splits (`collab env splits`), e.g. "train"; None keeps to none.
         episodes: in all; None plays every chosen task once.
-        settings: overrides as on the command line, e.g. "graph.rounds=2".
+        serial: of the device, like `allow_apps` and `allow_effects`; see `collab rollout --help`.
+        budget: e.g. "usd=2,minutes=30".
+        settings: overrides as of --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
         out: run directory to make; None chooses one under `runs/`.
-        library: folder with definitions of your own.
+        library: folder with definitions of your own; None takes the one that COLLAB_LIBRARY names, if any.
+        progress: whether how far it is is told on stderr.
 
     Raises:
         UsageError: something does not fit; nothing was started.
         StoreFailure: the run cannot be written.
     """
     definitions = _library(library)
-    config = run_config(
-        purpose="rollout",
-        library=definitions,
-        env=env,
-        graph=graph,
-        agents=agents,
+    named = _listed("tasks", tasks)
+    config = await configured(
+        definitions,
+        "rollout",
+        env=os.fspath(env),
+        agents=_agents(agents),
+        graph=os.fspath(graph),
         backend=backend,
-        tasks=tasks,
+        tasks=named,
+        split=split,
         episodes=episodes,
         seed=seed,
+        device=_device(serial, allow_apps, allow_effects),
         concurrency=concurrency,
         budget=budget,
-        settings=settings,
+        settings=_settings(settings),
     )
-    config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
-    return await start(config, definitions, Path(out) if out is not None else default_out(config), tell=_warn)
+    return await _play(config, definitions, named, out, progress=progress)
 
 
 async def evaluate(
     *,
-    env: str,
-    agents: str,
-    graph: str = "team",
+    env: str | os.PathLike[str] = "androidworld",
+    agents: Agents = "pocket",
+    graph: str | os.PathLike[str] = "team",
     backend: str | None = None,
-    tasks: Sequence[str] = (),
+    tasks: Names = (),
     split: str | None = None,
     episodes: int | None = None,
-    seed: int = EVALUATION_SEED,
+    seed: int | None = None,
+    seeds: str | Sequence[int] | None = None,
+    serial: str | None = None,
+    allow_apps: Names = (),
+    allow_effects: bool = False,
     concurrency: int = 4,
-    budget: Budget | None = None,
-    settings: Sequence[str] = (),
+    budget: Budget | str | None = None,
+    settings: Settings = (),
     out: Path | str | None = None,
     library: Path | str | None = None,
-) -> RunResult:
-    """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team."""
+    progress: bool = True,
+) -> RunResult | SeriesResult:
+    """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team.
+
+    Args:
+        seed: None for 30.
+        seeds: several, e.g. [30, 31] or "30,31": a run for each in `out`, and their results together. `episodes` counts
+            per seed, `budget` is for all. The same call again goes on with what is missing.
+
+    Returns:
+        A `RunResult`; of several seeds a `collab.series.SeriesResult`, with `report` and `by_seed`.
+
+    Raises:
+        UsageError, StoreFailure: as `collect`.
+    """
     definitions = _library(library)
-    config = run_config(
-        purpose="eval",
-        library=definitions,
-        env=env,
-        graph=graph,
-        agents=agents,
+    named, overrides = _listed("tasks", tasks), _settings(settings)
+    several = seeds if seeds is None or isinstance(seeds, str) else ",".join(map(str, seeds))
+    chosen = chosen_seeds(seed, None if several is None else [several], overrides)
+    configs = [
+        await configured(
+            definitions,
+            "eval",
+            env=os.fspath(env),
+            agents=_agents(agents),
+            graph=os.fspath(graph),
+            backend=backend,
+            tasks=named,
+            split=split,
+            episodes=episodes,
+            seed=one,
+            device=_device(serial, allow_apps, allow_effects),
+            concurrency=concurrency,
+            budget=budget,
+            settings=overrides,
+        )
+        for one in chosen
+    ]
+    if seeds is None:
+        return await _play(configs[0], definitions, named, out, progress=progress)
+    return await _play_series(configs, definitions, named, out, progress=progress)
+
+
+async def train(
+    *,
+    agents: Agents,
+    out: Path | str,
+    env: str | os.PathLike[str] = "androidworld",
+    graph: str | os.PathLike[str] = "team",
+    preset: str = "collab",
+    ablation: str | None = None,
+    backend: str | None = None,
+    tasks: Names = (),
+    split: str | None = TRAIN,
+    seed: int = 0,
+    calibrations: Path | str | None = None,
+    anyway: bool = False,
+    device: str = "auto",
+    concurrency: int = 4,
+    budget: Budget | str | None = None,
+    settings: Settings = (),
+    library: Path | str | None = None,
+    progress: bool = True,
+) -> MarlResult:
+    """Train a team, epoch by epoch, as `collab train-marl` does; one that was stopped goes on with `--resume` there.
+
+    Args:
+        agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
+        out: directory to make.
+        preset: the method: a name, or a YAML file.
+        ablation: what to change of it; see `collab train-marl --help`, like `calibrations`, `anyway` and `device`.
+        split: "train" keeps to the training split and measures on new seeds; None keeps to none.
+        settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
+
+    Raises:
+        UsageError: something does not fit; nothing was started.
+        RunError: something failed while working; what is there stays.
+    """
+    named = _listed("tasks", tasks)
+    config = await configure_training(
+        _library(library),
+        preset=preset,
+        method=load_method(preset),
+        ablation=ablation,
+        env=os.fspath(env),
+        graph=os.fspath(graph),
+        agents=_agents(agents),
         backend=backend,
-        tasks=tasks,
-        episodes=episodes,
+        tasks=named,
+        split=split,
         seed=seed,
         concurrency=concurrency,
-        budget=budget,
-        settings=settings,
+        settings=_settings(settings),
     )
-    config = await resolved(config, once_per_task=not counted(episodes, settings), split=split)
-    return await start(config, definitions, Path(out) if out is not None else default_out(config), tell=_warn)
+    begin = partial(
+        start_training,
+        config,
+        Path(out),
+        calibrations=CALIBRATIONS if calibrations is None else Path(calibrations),
+        anyway=anyway,
+        budget=Budget.parse(budget) if isinstance(budget, str) else budget,
+        device=device,
+        tell=note if progress else _say_nothing,
+    )
+    return await _shown(
+        lambda watch, stop: begin(watch=watch, stop=stop),
+        progress,
+        opening=f"training by {config.called}, in {out}",
+        tell=training.describe,
+        news=training.news,
+    )
+
+
+def open_run(path: Path | str) -> Run:
+    """Read a recorded run, also while it is being written.
+
+        with collab.open_run("runs/first") as run:
+            print(run.report.planned)
+            for trajectory in run.trajectories():
+                print(trajectory.id, trajectory.success)
+
+    Raises:
+        RunFormatError: there is no run, or it cannot be read.
+        UsageError: several runs lie there: a training, a transfer, an evaluation over several seeds.
+    """
+    found = find_recorded(Path(path))
+    if found.kind != "run":
+        raise UsageError(commands_instead(found, 'collab.open_run("{}")'))
+    return Run(found.path)
+
+
+class Run(RunReader):
+    """A recorded run: its `report`, `episodes()`, each `trajectory(id)`, all `trajectories()`, `status`, `manifest`."""
+
+    @property
+    def report(self) -> Report:
+        """How the team did, over all planned episodes."""
+        return report_of(self)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.directory}: {self.status}, {self.manifest.environment}, success {self.report.planned}>"
+
+
+# ---------------------------------------------------------------------------------------------- what was given
+
+
+def _library(folder: Path | str | None) -> Library:
+    own = folder or os.environ.get("COLLAB_LIBRARY")
+    return Library(own=Path(own) if own else None)
+
+
+def _agents(given: Agents) -> str:
+    if isinstance(given, Mapping):
+        return ",".join(f"{slot}={name}" for slot, name in given.items())
+    return os.fspath(given)
+
+
+def _settings(given: Settings) -> list[str]:
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, Mapping):
+        return [f"{name}={json.dumps(value)}" for name, value in given.items()]
+    return list(given)
+
+
+def _listed(name: str, given: Names) -> list[str]:
+    return options.listed(name, [given] if isinstance(given, str) else list(given) or None)
+
+
+def _device(serial: str | None, allow_apps: Names, allow_effects: bool) -> dict[str, Any]:
+    return options.device(serial, _listed("allow_apps", allow_apps) or None, allow_effects)
+
+
+# ------------------------------------------------------------------------------------------------ what is done
+
+
+async def _play(
+    config: RunConfig, library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
+) -> RunResult:
+    path = default_out(config) if out is None else Path(out)
+    if progress:
+        options.tell_outside(named, config.split, config.tasks)
+    return await _shown(
+        lambda watch, stop: start(config, library, path, tell=_warn, watch=watch, stop=stop),
+        progress,
+        opening=opening_of(config, path),
+    )
+
+
+async def _play_series(
+    configs: Sequence[RunConfig], library: Library, named: Sequence[str], out: Path | str | None, *, progress: bool
+) -> SeriesResult:
+    folder = default_out(configs[0]) if out is None else Path(out)
+    if progress:
+        options.tell_outside(named, configs[0].split, configs[0].tasks)
+    runs = await plan_series(configs, library, folder)
+    play = partial(play_missing, runs, library, budget=configs[0].budget, tell=note if progress else _say_nothing)
+    stopped = await _shown(lambda watch, stop: play(watch=watch, stop=stop), progress)
+    return result_of(folder, runs, stopped)
+
+
+async def _shown(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
+    """Await a job, with progress told on stderr if asked for."""
+    if progress:
+        return await show_work(job, **shown)
+    return await job(_say_nothing, asyncio.Event())
 
 
 def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-def _library(folder: Path | str | None) -> Library:
-    return Library(own=Path(folder) if folder is not None else None)
-
-
-def counted(episodes: int | None, settings: Sequence[str]) -> bool:
-    """Whether a number of episodes was asked for; every task is played once where none was."""
-    return episodes is not None or any(setting.startswith("episodes=") for setting in settings)
-
-
-async def resolved(
-    config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
-) -> RunConfig:
-    """The same run with its task names written out and, if asked for, one episode per task, within a split.
-
-    Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
-    fewer episodes than tasks are a sample of them.
-
-    Args:
-        redraw: draw the order of all tasks, because another run's seed decided the one that they have.
-
-    Raises:
-        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
-        OverlapError: a training episode would play an instance that is kept for evaluation.
-    """
-    wanted = config.tasks
-    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
-    suite = build_suite(config)
-    try:
-        config = config.model_copy(update={"tasks": task_names(suite, wanted, config.environment_name)})
-        if split is not None:
-            config = within(config, named(splits, split))
-        config = config.model_copy(
-            update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
-        )
-    finally:
-        await suite.close()
-    if once_per_task:
-        config = config.model_copy(update={"episodes": len(config.tasks)})
-    if split is not None:
-        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
-        check_plan(splits[split], splits.values(), plan)
-    return config
+def _say_nothing(_: object) -> None:
+    """Take what is not to be told."""

@@ -1,7 +1,8 @@
-"""Long work that ends when it is to stop, and work in a thread of its own, which is left behind then.
+"""Long work that ends when it is to stop, work in a thread of its own, which is left behind then, and what takes long.
 
     capabilities = await unless_stopped(team.probe(), stop, "the models were asked what they support")
     result = await in_background(train, folder)
+    with doing("loading the model"): ...                # the command line says so where it takes long
 
 Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
 optimizer step would have to sit it out. What works here must bear to be killed.
@@ -13,7 +14,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from collab.errors import RunError
@@ -63,6 +65,34 @@ async def unless_stopped(
 async def _end_when(stop: asyncio.Event, limit: asyncio.Timeout, grace_s: float) -> None:
     await stop.wait()
     limit.reschedule(asyncio.get_running_loop().time() + grace_s)
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Doing:
+    """Something that may take long."""
+
+    what: str
+    """As a person is told, e.g. "starting a browser"."""
+
+
+_DOING: list[Doing] = []
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Note what is being done while the block runs, so that whoever waits can be told."""
+    one = Doing(what)
+    _DOING.append(one)
+    try:
+        yield
+    finally:
+        _DOING.remove(one)
+
+
+def latest_doing() -> Doing | None:
+    """Return what was begun last and goes on; None where nothing that was noted does."""
+    known = list(_DOING)
+    return known[-1] if known else None
 
 
 async def in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:

@@ -242,6 +242,8 @@ class RunConfig(Definition):
     sampling_seed: int | None = None
     """Draws, together with `seed`, what agents say, and neither instances nor graphs. None: `seed` alone does; 0 is
     another draw."""
+    series: list[int] = []
+    """Run seeds that are evaluated together, this one among them; empty for a run that stands alone."""
     split: SplitChoice | None = None
     """None when the tasks and the seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)
@@ -293,6 +295,10 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
     return filled
 
 
+RUN = "run."
+"""May stand in front of a setting of a run; among settings of a training it tells `run.episodes` from its own."""
+
+
 def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
     """`model.model_validate` with a ConfigError of one line."""
     try:
@@ -322,7 +328,8 @@ def without_secrets(config: DefinitionT) -> DefinitionT:
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
-    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'.
+    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'. What a training calls `run.graph.rounds` is
+    `graph.rounds` here, and may be written either way.
 
     Raises:
         ConfigError: a path leads nowhere, or the result does not fit.
@@ -332,7 +339,7 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set {_shown(setting)!r}: write it as a.b=value")
-        _assign(data, path.split("."), _value(text, setting), setting)
+        _assign(data, bare(path).split("."), _value(text, setting), setting)
     vouch(data, before)
     return validate(type(config), data, "--set")
 
@@ -341,6 +348,11 @@ def _shown(setting: str) -> str:
     """A setting as messages repeat it: without a key."""
     path, _, _ = setting.partition("=")
     return f"{path}=…" if any(map(is_secret_name, path.split("."))) or "api_key_env" in path else redact(setting)
+
+
+def bare(setting: str) -> str:
+    """Return a setting without the `run.` that may stand in front."""
+    return setting.removeprefix(RUN)
 
 
 def _value(text: str, setting: str) -> Any:
@@ -428,7 +440,7 @@ def run_config(
     environment = load_environment(library, env)
     if backend is not None:
         if backend not in environment.backends:
-            raise UnknownName.of(f"backend of {env}", backend, environment.backends)
+            raise UnknownName.of(f"backend of {env}", backend, environment.backends, "see them with: collab env list")
         environment = environment.model_copy(update={"backend": backend})
     graph_definition = library.load("graphs", graph, GraphDefinition)
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)

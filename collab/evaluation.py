@@ -188,7 +188,7 @@ class Group:
     broken: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """How well a team did."""
 
@@ -218,6 +218,9 @@ class Report:
     def is_lost(self) -> bool:
         """Whether episodes are over and not one of them could be played: that measures and teaches nothing."""
         return bool(self.results) and all(one.error is not None for one in self.results)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.environment}: success {self.planned}, {len(self.by_task)} tasks>"
 
 
 def evaluate(

@@ -80,7 +80,10 @@ class Library:
 
     def __post_init__(self) -> None:
         if self.own is not None and not self.own.is_dir():
-            raise ConfigError(f"--library {self.own}: no such folder; give one that holds agents/, graphs/ or envs/")
+            raise ConfigError(
+                f"--library {self.own}: no such folder; give one that holds agents/, graphs/ or envs/, or see what is "
+                "built in with: collab agents list"
+            )
 
     @classmethod
     def recorded(cls, own: str | None) -> Library:
@@ -334,7 +337,7 @@ def read_preset(name: str, known: Mapping[str, Path], model: type[ModelT]) -> Mo
     if name.endswith((".yaml", ".yml")):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise ConfigError(f"--preset {name}: no such file")
+            raise ConfigError(f"--preset {name}: no such file; presets by name: {', '.join(known)}")
         return read(path, model)
     if name not in known:
         raise UnknownName.of("preset", name, known, "or give the path of a YAML file")

@@ -29,6 +29,7 @@ from collab.config import (
     GraphDefinition,
     Part,
     RunConfig,
+    bare,
 )
 from collab.envs.base import Suite, TaskInfo
 from collab.errors import CollabError, ConfigError, UnknownName, UsageError
@@ -41,8 +42,9 @@ from collab.models.chat import tells_date, today
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds, derive, generator
-from collab.splits.choose import whole
-from collab.splits.split import Split, splits_of
+from collab.splits.choose import check_plan, whole, within
+from collab.splits.overlap import Instance
+from collab.splits.split import Split, named, splits_of
 from collab.trust import know_built_in
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
@@ -141,7 +143,7 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise ConfigError(explain(error, f"{where}: options of {part.kind}", None, options)) from None
     except CollabError as error:
         if type(error) is ConfigError and not str(error).startswith(where):
-            raise ConfigError(f"{where}: {error}") from None
+            raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
@@ -150,6 +152,12 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
     return made
+
+
+def _try_again(where: str, said: str) -> str:
+    """What to type to find out whether an agents file is mended; empty for other definitions, or where it was said."""
+    name = where.removeprefix("agents/")
+    return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
 
 
 def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
@@ -426,7 +434,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
             chosen |= known
         elif item.startswith("tag:"):
             if tag not in tags:
-                raise UnknownName.of(f"tag of {env}", tag, tags - {""})
+                raise UnknownName.of(f"tag of {env}", tag, tags - {""}, f"see them with: collab env tasks {env}")
             chosen |= {
                 info.name
                 for info in infos
@@ -506,3 +514,43 @@ def plan_episodes(config: RunConfig) -> list[Episode]:
         Episode(task=task, number=number, seed=seeds.task(task, number))
         for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
     ]
+
+
+def counted(episodes: int | None, settings: Sequence[str]) -> bool:
+    """Whether a number of episodes was asked for; every task is played once where none was."""
+    return episodes is not None or any(bare(setting).startswith("episodes=") for setting in settings)
+
+
+async def resolved(
+    config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
+) -> RunConfig:
+    """The same run with its task names written out and, if asked for, one episode per task, within a split.
+
+    Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
+    fewer episodes than tasks are a sample of them.
+
+    Args:
+        redraw: draw the order of all tasks, because another run's seed decided the one that they have.
+
+    Raises:
+        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
+        OverlapError: a training episode would play an instance that is kept for evaluation.
+    """
+    wanted = config.tasks
+    splits = {} if split is None else await splits_in(config.environment_name, config.environment)
+    suite = build_suite(config)
+    try:
+        config = config.model_copy(update={"tasks": task_names(suite, wanted, config.environment_name)})
+        if split is not None:
+            config = within(config, named(splits, split))
+        config = config.model_copy(
+            update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
+        )
+    finally:
+        await suite.close()
+    if once_per_task:
+        config = config.model_copy(update={"episodes": len(config.tasks)})
+    if split is not None:
+        plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
+        check_plan(splits[split], splits.values(), plan)
+    return config

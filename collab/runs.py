@@ -55,7 +55,7 @@ Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the run goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult:
     """How a run went."""
 
@@ -77,6 +77,11 @@ class RunResult:
             told.append(f"{self.report.broken} broken")
         told += [f"replies without an action: {self.report.replies}", describe_sampling(self.report.sampling)]
         return f"{self.label}: {'; '.join(told)}; {self.path}"
+
+    def __repr__(self) -> str:
+        mark = ", rehearsal" if self.privileged else ""
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
 
 
 async def start(
@@ -101,7 +106,7 @@ async def start(
         UsageError: something does not fit, or `out` already holds something; nothing was started.
         StoreFailure: the run cannot be written; what was recorded stays.
     """
-    config = without_secrets(with_prompts(config, library))
+    config = without_secrets(config if config.prompts else with_prompts(config, library))
     async with _stage_set(config) as (suite, team):
         config, capabilities = await unless_stopped(_fitting(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):

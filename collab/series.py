@@ -5,27 +5,30 @@
         if not run.over:
             await play(run, library, budget=Budget())
 
-A second call with the same settings finds what is over and goes on with the rest.
+A second call with the same settings finds what is over and goes on with the rest. Every run knows the seeds of all, so
+that `stored_series` finds what is missing without the settings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collab.collector import Progress
+from collab.collector import USED_UP, Progress
 from collab.config import Budget, RunConfig
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation import Report
 from collab.library import Library
-from collab.resolve import build_suite, with_dates_of, with_prompts
+from collab.report import Evaluation, evaluation_of, recorded_run, runs_in
+from collab.resolve import build_suite, resolved, with_dates_of, with_prompts
 from collab.runs import RunResult, Watch, recorded_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
 
-FREE = frozenset({"budget", "concurrency"})
+FREE = frozenset({"budget", "concurrency", "series"})
 """Settings that may change when a run is gone on with: they decide no episode."""
 
 
@@ -39,6 +42,32 @@ class SeedRun:
     """Whether something of it is recorded."""
     over: bool
     """Whether every planned episode has an outcome; broken ones have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SeriesResult:
+    """How an evaluation over several seeds went."""
+
+    path: Path
+    evaluation: Evaluation
+    """Of all that is recorded."""
+    stopped: str | None
+    """Why it ended early; None when every planned episode is over."""
+
+    @property
+    def report(self) -> Report:
+        """Of all seeds together."""
+        return self.evaluation.report
+
+    @property
+    def by_seed(self) -> Mapping[int, Report]:
+        """Run seed → report, in ascending order."""
+        return self.evaluation.by_seed
+
+    def __repr__(self) -> str:
+        seeds = ", ".join(map(str, self.by_seed))
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<SeriesResult {self.path}: seeds {seeds}, success {self.report.planned}{stopped}>"
 
 
 async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path) -> tuple[SeedRun, ...]:
@@ -59,7 +88,75 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
         raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
-    return tuple([await _found(config, library, out / f"seed-{config.seed}") for config in configs])
+    series = tuple(seeds)
+    return tuple(
+        [
+            await _found(config.model_copy(update={"series": series}), library, out / f"seed-{config.seed}")
+            for config in configs
+        ]
+    )
+
+
+async def stored_series(folder: Path, library: Library) -> tuple[SeedRun, ...]:
+    """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
+
+    Raises:
+        RunFormatError: there is no run, or one cannot be read.
+        UsageError: a run in it is being played now, or was recorded with another version of its environment.
+    """
+    recorded = {
+        config.seed: config for path in runs_in(folder) if path.parent == folder and (config := recorded_config(path))
+    }
+    if not recorded:
+        raise RunFormatError(f"{folder}: no run of several seeds lies in it")
+    first = next(iter(recorded.values()))
+    seeds = dict.fromkeys([*first.series, *recorded])
+    configs = [recorded[seed] if seed in recorded else await _reseeded(first, seed) for seed in seeds]
+    return tuple([await _found(config, library, folder / f"seed-{config.seed}") for config in configs])
+
+
+async def _reseeded(config: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed, within its split."""
+    other = config.model_copy(update={"seed": seed, "split": None})
+    return await resolved(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
+
+
+async def play_missing(
+    runs: Sequence[SeedRun],
+    library: Library,
+    *,
+    budget: Budget,
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> str | None:
+    """Play what is missing of each seed, one after the other; why that ended early, None when all are over.
+
+    Args:
+        budget: for all of them together.
+        tell: takes a line before each.
+    """
+    for run in runs:
+        if run.over:
+            tell(f"{run.path} is over")
+            continue
+        episodes = f"{run.config.episodes} episode{'s' * (run.config.episodes != 1)}"
+        doing = "going on with" if run.begun else "playing"
+        tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
+        result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
+        if result.stopped is not None:
+            return result.stopped
+        left = left_of(budget, result.progress)
+        if left is None and run is not runs[-1]:
+            return USED_UP
+        budget = left or budget
+    return None
+
+
+def result_of(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
+    """Return what is recorded of a series; at least one of its runs must have begun."""
+    recorded = [recorded_run(run.path) for run in runs if (run.path / FILE).exists()]
+    return SeriesResult(path=folder, evaluation=evaluation_of(recorded), stopped=stopped)
 
 
 async def play(

@@ -461,7 +461,7 @@ class HistoryEntry:
     """What the screen did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Step:
     """One environment step: what was seen, said, decided and done."""
 
@@ -491,6 +491,9 @@ class Step:
         cells, ballots = len(self.matrix.utterances), self.vote.ballots
         return (len(ballots[0].cells) if ballots else 0) / cells if cells else None
 
+    def __repr__(self) -> str:
+        return f"<Step {self.index}: {self.history.action}, {len(self.matrix.utterances)} cells>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
@@ -518,7 +521,7 @@ class EpisodeError:
     """The step during which it broke."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trajectory:
     """One episode."""
 
@@ -544,6 +547,10 @@ class Trajectory:
     def success(self) -> bool:
         """Whether the task was solved; a broken episode was not."""
         return self.outcome is not None and self.outcome.success
+
+    def __repr__(self) -> str:
+        ended = "broken" if self.error else "unfinished" if self.outcome is None else "solved" * self.success
+        return f"<Trajectory {self.id}: {ended or 'not solved'}, {len(self.steps)} steps>"
 
 
 # ------------------------------------------------------------------------------------------------------ labels

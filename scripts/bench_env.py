@@ -39,7 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collab.api import collect
+from collab import collect
 from collab.envs.actions import MOBILE
 from collab.envs.phone.render import render, render_png
 from collab.envs.phone.suite import PhoneEnvironment, SimPhoneSuite

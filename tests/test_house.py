@@ -45,8 +45,8 @@ ORDER = (
     ),
     *("vote", "recorder", "rollout", "workload", "collector"),
     *("credit", "synth", "learn", "loop", "evaluation", "comparison", "report", "tables"),
-    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series", "api"),
-    *("marl", "transfer", "view", "cli"),
+    *("resolve", "critics", "calibrating", "synthesis", "runs", "preferences", "series"),
+    *("marl", "transfer", "view", "cli", "api"),
 )
 """A room imports only rooms that stand before it."""
 
@@ -55,7 +55,7 @@ NEIGHBOURS = ("collab.envs.phone", "collab.envs.web", "collab.envs.android")
 
 HEAVY = {"torch", "transformers", "playwright", "ray", "openai", "PIL", "pyarrow", "uiautomator2"}
 
-PUBLIC = ["CollabError", "Library", "RunResult", "collect", "evaluate"]
+PUBLIC = ["CollabError", "Library", "RunResult", "collect", "evaluate", "open_run", "train"]
 
 
 @functools.cache

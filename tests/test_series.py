@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.api import resolved
 from collab.collector import Progress
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.report import recorded_evaluation
+from collab.resolve import resolved
 from collab.series import SeedRun, left_of, plan_series, play
 from collab.store.digest import run_hash
 from collab.store.run import RunStore

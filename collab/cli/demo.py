@@ -116,8 +116,8 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
     Raises:
         typer.Exit: it was interrupted.
     """
-    from collab.api import resolved
     from collab.config import run_config
+    from collab.resolve import resolved
     from collab.runs import start
 
     definitions = options.library(library)

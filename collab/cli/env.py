@@ -190,9 +190,10 @@ class _Effort:
 
 def _overridden(definition: EnvironmentDefinition, settings: list[str]) -> EnvironmentDefinition:
     """The definition with settings written as for a run; UsageError for one that is not the environment's."""
-    from collab.config import override
+    from collab.config import bare, override
     from collab.errors import UsageError
 
+    settings = [bare(setting) for setting in settings]
     for setting in settings:
         if not setting.startswith("environment."):
             raise UsageError(f"--set {setting!r}: only settings of the environment matter here, environment.a.b=value")
@@ -282,7 +283,7 @@ def load(definitions: Library, name: str, backend: str | None) -> EnvironmentDef
     if backend is None:
         return definition
     if backend not in definition.backends:
-        raise UnknownName.of(f"backend of {name}", backend, definition.backends)
+        raise UnknownName.of(f"backend of {name}", backend, definition.backends, "see them with: collab env list")
     return definition.model_copy(update={"backend": backend})
 
 

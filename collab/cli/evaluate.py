@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit, note
+from collab.cli.output import emit, note
 from collab.cli.report import comparison_data, end_unplayed, evaluation_data, show_comparison, show_evaluation
 from collab.cli.rollout import configure, finish, play
-from collab.cli.watch import Watch, work
+from collab.cli.watch import resume_command, work
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
     from collab.library import Library
-    from collab.runs import RunResult
     from collab.series import SeedRun
 
 SEED = 30
@@ -104,7 +102,7 @@ def evaluate(
             settings=settings,
         )
 
-    configs = [configured(one) for one in _chosen(seed, seeds, settings)]
+    configs = [configured(one) for one in chosen_seeds(seed, seeds, settings)]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
@@ -115,70 +113,77 @@ def evaluate(
     _play_series(configs, definitions, out, as_json=as_json)
 
 
-def _chosen(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
+def chosen_seeds(seed: int | None, seeds: list[str] | None, settings: list[str] | None) -> list[int]:
     """All run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
+    from collab.config import bare
     from collab.errors import UsageError
 
     if seeds is None:
         return [SEED if seed is None else seed]
     if seed is not None:
         raise UsageError("--seed and --seeds both say which; leave one of them out")
-    if any(setting.partition("=")[0] == "seed" for setting in settings or ()):
+    if any(bare(setting).partition("=")[0] == "seed" for setting in settings or ()):
         raise UsageError("--set seed=… and --seeds both say which; leave one of them out")
     return options.seeds("--seeds", seeds)
 
 
 def _play_series(configs: list[RunConfig], definitions: Library, out: Path | None, *, as_json: bool) -> None:
     """Play what is missing of each seed and tell all together; exit code 1 when it stopped early."""
-    from collab.report import evaluation_of, recorded_run
     from collab.runs import default_out
     from collab.series import plan_series
 
     folder = out or default_out(configs[0])
     runs = asyncio.run(plan_series(configs, definitions, folder))
-    stopped = _play_missing(runs, definitions)
-    evaluation = evaluation_of([recorded_run(run.path) for run in runs if run.path.exists()])
+    again = f" the same command and --out {shlex.quote(str(folder))}"
+    _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
+
+
+def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
+    """Go on with an evaluation over several seeds and print what came of it.
+
+    Args:
+        budget: what may be spent from here on; None grants its own once more.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.series import stored_series
+
+    runs = asyncio.run(stored_series(folder))
+    _finish_series(
+        folder,
+        runs,
+        options.library(None),
+        budget or runs[0].config.budget,
+        again=f": {resume_command(folder)}",
+        as_json=as_json,
+    )
+
+
+def _finish_series(
+    folder: Path, runs: tuple[SeedRun, ...], definitions: Library, budget: Budget, *, again: str, as_json: bool
+) -> None:
+    """Play what is missing and print all together.
+
+    Args:
+        again: how to go on, behind the words "go on with".
+    """
+    from collab.series import play_missing, result_of
+
+    stopped = work(
+        lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
+    )
+    result = result_of(folder, runs, stopped)
     if as_json:
-        emit({"run": str(folder), "stopped": stopped, **evaluation_data(evaluation)})
+        emit({"run": str(folder), "stopped": stopped, **evaluation_data(result.evaluation)})
     else:
-        show_evaluation(evaluation)
+        show_evaluation(result.evaluation)
     if stopped is not None:
         missing = [str(run.config.seed) for run in runs if not run.path.exists()]
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
-        note(f"stopped: {stopped}{rest}; go on with the same command and --out {shlex.quote(str(folder))}")
+        note(f"stopped: {stopped}{rest}; go on with{again}")
         raise typer.Exit(1)
     end_unplayed(evaluation.report, f"the same command and --out {shlex.quote(str(folder))}")
-
-
-def _play_missing(runs: tuple[SeedRun, ...], definitions: Library) -> str | None:
-    """Play runs one after the other within one budget; why they stopped, None when all are over."""
-    from collab.collector import USED_UP
-    from collab.series import left_of
-
-    budget = runs[0].config.budget
-    for run in runs:
-        if run.over:
-            note(f"{run.path} is over")
-            continue
-        doing = "going on with" if run.begun else "playing"
-        result = work(
-            partial(_playing, run, definitions, budget),
-            run.path,
-            opening=f"{doing} seed {run.config.seed}: {amount(run.config.episodes, 'episode')}, recorded in {run.path}",
-        )
-        if result.stopped is not None:
-            return result.stopped
-        left = left_of(budget, result.progress)
-        if left is None and run is not runs[-1]:
-            return USED_UP
-        budget = left or budget
-    return None
-
-
-async def _playing(run: SeedRun, definitions: Library, budget: Budget, watch: Watch, stop: asyncio.Event) -> RunResult:
-    from collab.series import play
-
-    return await play(run, definitions, budget=budget, tell=note, watch=watch, stop=stop)
 
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:

@@ -39,6 +39,7 @@ from collab.cli import (
     verify,
     view,
 )
+from collab.cli.command import prepare
 from collab.cli.interrupt import listen
 from collab.cli.output import fail, plain, say
 from collab.errors import CollabError
@@ -94,6 +95,7 @@ app.add_typer(phone.app, name="phone")
 app.command("report")(markdown.report)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
+prepare(app)
 
 
 def run() -> None:

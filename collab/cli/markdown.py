@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note, say
+from collab.cli.output import REHEARSAL, emit, note, say
 
 if TYPE_CHECKING:
+    from collab.cli.recorded import Recorded
     from collab.view.inspector import Inspector
     from collab.view.shapes.runs import RunRow
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run or training directory.")]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+]
 Labels = Annotated[
     str | None,
     typer.Option(
@@ -32,12 +36,20 @@ def report(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print the overview of a run or a training as Markdown, for the appendix of a paper."""
+    """Print the overview of a run or a training as Markdown, for the appendix of a paper.
+
+    Of several seeds and of a transfer it is the table of their results, then the overview of each run and training.
+    """
+    from collab.cli.recorded import find_recorded
     from collab.view.figures import figures as drawn
     from collab.view.figures import write_figures
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 
+    found = find_recorded(run)
+    if found.kind in ("series", "transfer"):
+        _report_parts(found, labels, figures, as_json=as_json)
+        return
     inspector = Inspector([run])
     row = only(inspector, run)
     overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
@@ -50,6 +62,41 @@ def report(
         say(markdown(inspector.run(row.id), overview, problems, pictures).rstrip("\n"))
     if figures is not None:
         note(f"{len(plots)} plots in {figures}, each as SVG and PNG")
+
+
+def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, as_json: bool) -> None:
+    """Print the results of several runs together, then each of them."""
+    from collab.cli.recorded import commands_instead
+    from collab.errors import UsageError
+    from collab.report import recorded_evaluation
+    from collab.tables import show_rate
+    from collab.transfer.layout import TransferFolder
+    from collab.view.inspector import Inspector
+    from collab.view.markdown import report as markdown
+
+    if figures is not None:
+        instead = commands_instead(found, "collab report {} --figures DIR")
+        raise UsageError(f"--figures draws one run or training: {instead}")
+    if found.kind == "series":
+        evaluation = recorded_evaluation(found.path)
+        rates = [*evaluation.by_seed.items(), ("together", evaluation.report)]
+        lines = [f"| {name} | {show_rate(report.planned)} |" for name, report in rates]
+        mark = f"**{REHEARSAL}**: these numbers are no result.\n\n" if evaluation.report.privileged else ""
+        told = "Success in % [95 % Wilson interval] (episodes)."
+        head = "\n".join([f"{mark}{told}", "", f"| seed | {evaluation.setting} |", "|---|---|", *lines, ""])
+    else:
+        outcome = TransferFolder(found.path).told()
+        head = "not over yet\n" if outcome is None else outcome.markdown
+    inspector = Inspector([found.path])
+    rows = inspector.runs().runs
+    overviews = [inspector.overview(row.id, labels) for row in rows]
+    if as_json:
+        emit({"overviews": overviews})
+        return
+    say(f"# {found.path}\n\n{head}")
+    for row, overview in zip(rows, overviews, strict=True):
+        text = markdown(inspector.run(row.id), overview, inspector.problems(row.id).problems)
+        say(re.sub(r"^#", "##", text, flags=re.MULTILINE))
 
 
 def only(inspector: Inspector, path: Path) -> RunRow:

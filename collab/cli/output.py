@@ -18,6 +18,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
+from collab.cli.herald import spoken
 from collab.errors import StoreFailure
 from collab.redact import hide_text, hide_values, redact
 
@@ -173,5 +174,6 @@ def _is_unicode(stream: TextIO) -> bool:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    spoken()
     stream.write(text + "\n")
     stream.flush()

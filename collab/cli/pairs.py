@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,9 @@ app = typer.Typer(help="Preference pairs: what a run prefers to what, and why.",
 
 app.command("rebuild")(rebuild)
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+]
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Of the pair: its first letters, as many as tell it from others.")
 ]
@@ -66,23 +69,49 @@ def list_pairs(
     as_json: options.Json = False,
 ) -> None:
     """List pairs, one line each: under whose input, what is preferred to what, and the scores."""
+    runs = _with_pairs(run, name)
+    listed = [_listed(one, name, {"task": task, "agent": agent, "source": source}, limit) for one in runs]
+    if as_json:
+        whole = [{"run": str(one), "note": mark_of(one), **told.data} for one, told in zip(runs, listed, strict=True)]
+        emit(whole[0] if runs == [run] else {"run": str(run), "runs": whole})
+        return
+    for one, told in zip(runs, listed, strict=True):
+        if told.rows:
+            say_rows(told.rows)
+        say(marked(f"{len(told.rows)} shown, {told.counted} in {told.name!r} of {one}", one))
+        if told.rows:
+            again = f"collab pairs explain {shlex.quote(str(one))} {told.rows[0]['short']} --name {told.name}"
+            say(f"look closer: {again}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """Pairs of one run."""
+
+    name: str
+    rows: list[dict[str, Any]]
+    counted: str
+    """How many there are, in words."""
+    data: dict[str, Any]
+
+
+def _listed(run: Path, name: str | None, wanted: Mapping[str, str | None], limit: int | None) -> _Listed:
+    """The pairs of a run that are asked for.
+
+    Args:
+        wanted: "task", "agent" and "source" → what it is to be; None for any.
+    """
     from collab.credit.pair_ids import letters_of
 
     stored = _stored(run, name)
     found = list(stored.pairs)
-    for what, wanted, of in (("task", task, _task), ("agent", agent, _agent), ("source", source, _source)):
-        found = found if wanted is None else _only(found, what, wanted, of)
-    shown = found[:limit]
-    rows = asyncio.run(_rows(run, stored, shown, letters_of(run)))
-    if as_json:
-        emit({"run": str(run), "note": mark_of(run), "name": stored.name, "head": data(stored.head), "pairs": rows})
-        return
-    if rows:
-        say_rows(rows)
+    for what, of in (("task", _task), ("agent", _agent), ("source", _source)):
+        one = wanted[what]
+        found = found if one is None else _only(found, what, one, of)
+    rows = asyncio.run(_rows(run, stored, found[:limit], letters_of(run)))
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
-    say(marked(f"{len(shown)} shown, {len(found)}{chosen} pairs in {stored.name!r} of {run}", run))
-    if shown:
-        say(f"look closer: collab pairs explain {shlex.quote(str(run))} {rows[0]['short']} --name {stored.name}")
+    told = {"name": stored.name, "head": data(stored.head), "pairs": rows}
+    return _Listed(name=stored.name, rows=rows, counted=f"{len(found)}{chosen} pairs", data=told)
 
 
 @app.command("show")
@@ -92,6 +121,7 @@ def show_pair(
     """Show both replies of a pair, whole; of whole trajectories, which they are and how they ended."""
     from collab.credit.pairs_trajectory import Whole
 
+    run = _holding(run, id, name)
     stored, told = asyncio.run(_explained(run, id, name))
     if isinstance(told, Whole):
         _show_whole(run, stored, told, as_json)
@@ -114,6 +144,7 @@ def explain_pair(
     """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""
     from collab.credit.pairs_trajectory import Whole
 
+    run = _holding(run, id, name)
     stored, told = asyncio.run(_explained(run, id, name))
     if isinstance(told, Whole):
         _show_whole(run, stored, told, as_json)
@@ -124,6 +155,39 @@ def explain_pair(
 
 
 # ------------------------------------------------------------------------------------------------------ inside
+
+
+def _with_pairs(path: Path, name: str | None) -> list[Path]:
+    """The run at a path, or those of several that have pairs.
+
+    Raises:
+        UsageError: there are several, and none has any.
+    """
+    from collab.cli.recorded import commands_instead, find_recorded
+    from collab.credit.pair_store import pair_names
+    from collab.errors import UsageError
+
+    found = find_recorded(path)
+    if found.kind == "run":
+        return [path]
+    runs = [run for run in found.runs if (name in pair_names(run) if name else pair_names(run))]
+    if not runs:
+        made = commands_instead(found, "collab pairs rebuild {}")
+        raise UsageError(f"no pairs{f' called {name}' if name else ''} yet; to make some: {made}")
+    return runs
+
+
+def _holding(path: Path, id: str, name: str | None) -> Path:
+    """The run that holds a pair: the one at a path, or of several the first with it; as `_with_pairs` raises."""
+    from collab.credit.pair_ids import find_pair
+    from collab.errors import UnknownName
+
+    runs = _with_pairs(path, name)
+    for run in runs[:-1]:
+        with contextlib.suppress(UnknownName):
+            find_pair(run, id, name)
+            return run
+    return runs[-1]
 
 
 def _stored(run: Path, name: str | None) -> StoredPairs:

@@ -111,6 +111,7 @@ def rebuild(
     sides up, unless something else is said. Only what was never judged or answered before is asked. The same command
     goes on where one was killed. Of a training's rollout the episodes count that the training learns from.
     """
+    from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
     from collab.credit.pair_ids import letters_of
     from collab.marl.layout import PAIRS, training_of
@@ -133,6 +134,7 @@ def rebuild(
         concurrency=concurrency,
         kept=frozenset() if training_of(run) is None else frozenset({PAIRS}),
     )
+    refuse_several(find_recorded(run), "collab pairs rebuild {}")
     definitions, again, played = options.library(library), "the same command", counted_in(run)
     result: Rebuilt = work(
         lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),

@@ -15,7 +15,7 @@ from collab.cli.report import end_unplayed, result_data, show_result, show_stop
 from collab.cli.watch import resume_command, work
 
 if TYPE_CHECKING:
-    from collab.config import RunConfig
+    from collab.config import Budget, RunConfig
     from collab.library import Library
     from collab.runs import RunResult
 
@@ -64,14 +64,19 @@ def rollout(
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 
-def configure(
+def configure(definitions: Library, purpose: Literal["rollout", "eval"], **choices: Any) -> RunConfig:
+    """Put a run together from options, as `configured` does, outside of any loop of events."""
+    return asyncio.run(configured(definitions, purpose, **choices))
+
+
+async def configured(
     definitions: Library,
     purpose: Literal["rollout", "eval"],
     *,
     tasks: list[str] | None,
     split: str | None,
     episodes: int | None,
-    budget: str | None,
+    budget: Budget | str | None,
     settings: list[str] | None,
     device: Mapping[str, Any],
     agents: str,
@@ -84,9 +89,9 @@ def configure(
         split: keep to this split of the environment; None keeps to none.
         device: options of the backend that were given by flags of their own.
     """
-    from collab.api import counted, resolved
     from collab.config import Budget, run_config
     from collab.marl.policy import note_sampling, trained_agents
+    from collab.resolve import counted, resolved
 
     trained = trained_agents(definitions, agents, graph)
     config = run_config(
@@ -97,7 +102,7 @@ def configure(
         filled=trained,
         tasks=options.listed("--tasks", tasks),
         episodes=episodes,
-        budget=Budget.parse(budget) if budget is not None else None,
+        budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         settings=settings or (),
         **choices,
     )
@@ -105,7 +110,7 @@ def configure(
     if told is not None:
         note(told)
     config = _with_device(config, device)
-    return asyncio.run(resolved(config, once_per_task=not counted(episodes, settings or ()), split=split))
+    return await resolved(config, once_per_task=not counted(episodes, settings or ()), split=split)
 
 
 def _with_device(config: RunConfig, said: Mapping[str, Any]) -> RunConfig:
@@ -131,13 +136,18 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
     from collab.runs import default_out, start
 
     path = out or default_out(config)
-    agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
     return work(
         lambda watch, stop: start(config, definitions, path, tell=note, watch=watch, stop=stop),
         path,
-        opening=f"playing {what}, recorded in {path}",
+        opening=opening_of(config, path),
     )
+
+
+def opening_of(config: RunConfig, path: Path) -> str:
+    """Return what is said when a run begins."""
+    agents = "+".join(dict.fromkeys(config.agent_names.values()))
+    what = f"{amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
+    return f"playing {what}, recorded in {path}"
 
 
 def finish(result: RunResult, *, as_json: bool, details: bool) -> None:

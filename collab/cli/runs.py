@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +39,9 @@ RUNS = Path("runs")
 """Where runs are made unless another place is named."""
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Recorded = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+]
 
 
 @app.command("list")
@@ -45,13 +50,14 @@ def list_runs(
     *,
     as_json: options.Json = False,
 ) -> None:
-    """List recorded runs, oldest first."""
+    """List recorded runs, trainings and transfers, oldest first."""
+    from collab.cli.recorded import rows_beneath
     from collab.errors import RunFormatError, UsageError
     from collab.report import runs_in
 
     if not folder.is_dir() and folder != RUNS:
-        raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise")
-    rows: list[dict[str, Any]] = []
+        raise UsageError(f"{folder}: no such folder; runs are in {RUNS}/ unless --out said otherwise: collab runs list")
+    rows = list(rows_beneath(folder))
     for path in runs_in(folder):
         try:
             with open_run(path) as reader:
@@ -77,7 +83,7 @@ def list_runs(
                 row["environment"],
                 row["graph"],
                 row["agents"],
-                str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}",
+                _done(row),
                 row["succeeded"],
                 f"{row['replies']['without_action']}/{row['replies']['total']}",
                 row["status"],
@@ -88,9 +94,15 @@ def list_runs(
     )
 
 
+def _done(row: Mapping[str, Any]) -> str:
+    """How much of something is done, with its unit where that is not episodes."""
+    done = str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}"
+    return done if row["unit"] == "episodes" else f"{done} {row['unit']}"
+
+
 @app.command("show")
 def show_run(
-    run: Run,
+    run: Recorded,
     *,
     episode: Annotated[
         str | None, typer.Option("--episode", metavar="ID", help="Tell one episode step by step.")
@@ -107,14 +119,24 @@ def show_run(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show a run: results and episodes; its cost; one episode; or what the agents said at one step."""
+    """Show a run: results and episodes; its cost; one episode; or what the agents said at one step.
+
+    Of several seeds their results together, of a training its epochs, of a transfer what came of it.
+    """
+    from collab.cli.recorded import find_episode, find_recorded, refuse_several, show_recorded
     from collab.errors import UsageError
 
     if cost and episode is not None:
         raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
-    reader = open_run(run)
+    found = find_recorded(run)
+    if cost:
+        refuse_several(found, "collab runs show {} --cost")
+    if found.kind != "run" and episode is None:
+        show_recorded(found, as_json=as_json)
+        return
+    reader = open_run(run if found.kind == "run" or episode is None else find_episode(found, episode))
     if cost:
         show_cost(run, reader, as_json=as_json)
         return
@@ -131,16 +153,20 @@ def show_run(
 @app.command("resume")
 def resume_run(
     run: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A run, or what train-marl, transfer or finetune made with --out.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A run, or what eval --seeds, train-marl, transfer or finetune made with --out."
+        ),
     ],
     *,
     budget: options.BudgetText = None,
     trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with what was stopped or died: a run, a training, a transfer, a fine-tuning run. A budget starts anew.
+    """Go on with what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning.
 
-    Broken episodes of a run are played again. What lies inside a training is gone on with by the training.
+    A budget starts anew. Broken episodes of a run are played again. What lies inside a training is gone on with by
+    the training.
     """
     from collab.cli.rollout import finish
     from collab.cli.watch import work
@@ -158,26 +184,37 @@ def resume_run(
 
 @app.command("export")
 def export_run(
-    run: Run,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run, what eval --seeds, train-marl or transfer made with --out, or data of synth."
+        ),
+    ],
     *,
     parquet: Annotated[
-        Path, typer.Option("--parquet", metavar="DIR", help="Folder for episodes, steps and cells as Parquet files.")
+        Path, typer.Option("--parquet", metavar="DIR", help="Folder to make; nothing that is there is overwritten.")
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Write a run as tables for other tools."""
-    from collab.store.export import export_parquet
-    from collab.store.run import RunStore
+    """Write runs as one folder of Parquet tables, which datasets.load_dataset reads.
 
-    store = RunStore.open(run)
-    files = export_parquet(store, parquet)
-    with store.reader() as reader:
-        mark = REHEARSAL if reader.manifest.privileged else None
+    Episodes, steps and cells with their prompts; rewards and pairs where there are some; preferences and demonstrations
+    also as the messages that TRL's trainers read.
+    """
+    from collab.cli.recorded import find_recorded
+    from collab.preferences.export import export_rows, export_runs, is_data
+
+    found = find_recorded(run)
+    done = export_rows(run, parquet) if is_data(run) else export_runs(found.runs or (run,), parquet)
+    mark = REHEARSAL if done.privileged else None
     if as_json:
-        emit({"run": str(run), "files": data(files), "note": mark})
+        told = {"rows": done.rows, "left_out": done.left_out, "note": mark}
+        emit({"run": str(run), "runs": data(found.runs), "files": data(done.files), **told})
         return
-    for file in files:
+    for file in done.files:
         say(f"{file}")
+    for why, count in done.left_out.items():
+        note(f"{amount(count, 'pair')} not among preferences: {why}")
     if mark is not None:
         note(mark)
 
@@ -193,25 +230,30 @@ def open_run(path: Path) -> RunReader:
 
 
 def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
-    """Go on with a training, a transfer or a fine-tuning run as its own command does; False where it is none of them.
+    """Go on with anything but a run as its own command does; False where it is one.
 
     Raises:
-        UsageError: a budget of money or tokens is given to fine-tuning.
+        UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
         typer.Exit: it stopped early.
     """
-    from collab.cli import finetune, train_marl, transfer
-    from collab.learn.folder import RunFolder
-    from collab.marl.layout import MarlFolder
-    from collab.transfer.layout import TransferFolder
+    from collab.cli import evaluate, finetune, train_marl, transfer
+    from collab.cli.recorded import find_recorded
+    from collab.errors import UsageError
 
-    if MarlFolder(path).file.exists():
-        train_marl.go_on(path, budget, as_json=as_json)
-    elif TransferFolder(path).file.exists():
-        transfer.go_on(path, budget, as_json=as_json)
-    elif RunFolder(path).manifest_path.exists():
-        finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
-    else:
-        return False
+    match find_recorded(path).kind:
+        case "training":
+            train_marl.go_on(path, budget, as_json=as_json)
+        case "transfer":
+            transfer.go_on(path, budget, as_json=as_json)
+        case "finetuning":
+            finetune.go_on(path, max_minutes=_minutes(path, budget), as_json=as_json)
+        case "series":
+            evaluate.go_on(path, budget, as_json=as_json)
+        case "runs":
+            where = shlex.quote(str(path))
+            raise UsageError(f"{path}: a folder of runs; see which are stopped with: collab runs list {where}")
+        case "run":
+            return False
     return True
 
 
@@ -275,6 +317,7 @@ def _summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]
         "graph": manifest.graph,
         "agents": manifest.agents,
         **seeds_data(manifest.seeds),
+        "unit": "episodes",
         "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
         "done": sum(one.state != "unfinished" for one in episodes),
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),

@@ -11,6 +11,9 @@ def run() -> None:
     # Idle threads of torch's OpenMP sleep instead of spinning: beside other programs spinning costs most of the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        from collab.cli.herald import begin
+
+        begin()
         from collab.cli.main import run as command
     except KeyboardInterrupt:
         sys.exit("error: interrupted")

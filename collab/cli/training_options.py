@@ -51,7 +51,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="a=b",
-        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run: run.graph.rounds=2. "
+        help="Override a setting of the method, e.g. epochs=2 or dpo.beta=0.3, or of the run, e.g. graph.rounds=2. "
         "May be repeated.",
         rich_help_panel=HOW,
     ),

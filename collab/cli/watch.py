@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import typer
 
+from collab.cli.herald import paused
 from collab.cli.interrupt import asking
 from collab.cli.output import amount, note
 from collab.errors import RunError
@@ -96,6 +97,20 @@ class _Telling(NamedTuple):
     line: Callable[[Any], str]
     below: Lines
     news: Lines
+
+
+async def show_work(
+    job: Job[ResultT],
+    *,
+    opening: str = "",
+    tell: Callable[[Any], str] | None = None,
+    news: Lines = lambda progress: (),
+) -> ResultT:
+    """Await a job with progress shown, in a loop of events that is there already; arguments as of `work`.
+
+    Signals are left to whoever runs that loop.
+    """
+    return await _work(job, asyncio.Event(), opening, _Telling(tell or describe, lambda progress: (), news))
 
 
 async def _work(job: Job[ResultT], stop: asyncio.Event, opening: str, tell: _Telling) -> ResultT:
@@ -200,7 +215,7 @@ def _display() -> Iterator[_Display]:
     from rich.text import Text
 
     spinner = Spinner("line", "starting")
-    with Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with paused(), Live(spinner, console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 
         def update(text: str, below: Sequence[str]) -> None:
             spinner.update(text=Text(text))

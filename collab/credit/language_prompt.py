@@ -102,7 +102,7 @@ def _proposal(case: Case, cells: Sequence[Utterance], names: Mapping[str, str]) 
 
 def read_critic_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, FILES, "a critic's prompts need")
+    return read_texts(folder, FILES, "a critic's prompts need", FOLDER)
 
 
 class CriticPrompts:

@@ -27,7 +27,7 @@ FILES = ("system", "state", "action")
 
 def read_scoring_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, FILES, "the prompts of a critic of kind model need")
+    return read_texts(folder, FILES, "the prompts of a critic of kind model need", FOLDER)
 
 
 class ScoringPrompts:

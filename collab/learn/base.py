@@ -67,7 +67,9 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
     """
     folder, named = Path(checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
-        raise ConfigError(f"{named}: no such model directory; a model hub id must be downloaded first")
+        raise ConfigError(
+            f"{named}: no such model directory; one of the model hub is fetched with: hf download ID --local-dir DIR"
+        )
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))

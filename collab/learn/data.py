@@ -72,7 +72,7 @@ def _files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
         if folder.is_file():
             raise UsageError(f"--data {folder}: is a file; name the directory that holds it: {folder.parent}")
         if not folder.is_dir():
-            raise UsageError(f"--data {folder}: no such directory")
+            raise UsageError(f"--data {folder}: no such directory; make rows with: collab synth --out {folder}")
         found = sorted(folder.glob("*.parquet"))
         if not found:
             raise UsageError(f"--data {folder}: no *.parquet in it; make rows with: collab synth")

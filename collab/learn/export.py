@@ -74,7 +74,10 @@ def open_source(path: str, base: str | None = None) -> Source:
 
     folder = Path(checkpoint(path))
     if not folder.is_dir():
-        raise ConfigError(f"{path}: no such directory; name RUN@best, a fine-tuning run, a checkpoint or an adapter")
+        raise ConfigError(
+            f"{path}: no such directory; name RUN@best, a fine-tuning run, a checkpoint or an adapter; trainings are "
+            "told by: collab runs list"
+        )
     card = read_card(folder)
     if (folder / "config.json").is_file() or not (folder / CONFIG).is_file():
         if base is not None:

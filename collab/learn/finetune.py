@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab.background import doing
 from collab.errors import TrainingFailure, UsageError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
@@ -156,7 +157,9 @@ def _train(
 ) -> Result:
     """What every process does."""
     from collab.learn.result import write_result
-    from collab.learn.trainer import trainer_of
+
+    with doing("loading torch and TRL"):
+        from collab.learn.trainer import trainer_of
 
     rank, processes = world()
     checkpoint = folder.checkpoint()

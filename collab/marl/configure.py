@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.api import resolved
-from collab.config import RunConfig, override, run_config
+from collab.config import RUN, RunConfig, bare, override, run_config
 from collab.critics import critic_texts, load_critic
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
@@ -18,15 +17,14 @@ from collab.marl.origin import origin_of
 from collab.marl.play import draw
 from collab.marl.policy import first_policy, placed, trained_agents
 from collab.preferences.adversaries import adversary_asked
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
 
-RUN = "run."
-"""Begins settings of the run; the others are of the method."""
 _ELSEWHERE = {
     "seed": "say it with --seed",
     "split": "say it with --split",
     "budget": "say it with --budget",
+    "tasks": "say it with --tasks; an epoch plays --set tasks=N different ones",
     "episodes": "an epoch has --set episodes=N of them, a held-out seed --set held_out.episodes=N",
     "purpose": "leave it out: each run of a training has its own",
 }
@@ -57,20 +55,21 @@ async def configure(
         agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
         ablation: what to change of the method, see `collab.marl.ablation`; None for nothing.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
-        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "run.graph.rounds=2" of the run;
-            none of what the ablation changes.
+        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "graph.rounds=2" of the run, also
+            written "run.graph.rounds=2"; none of what the ablation changes.
 
     Raises:
         UsageError: something does not fit.
     """
     if split not in (None, TRAIN):
         raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
+    refuse_run_settings(settings, _ELSEWHERE)
+    settings = told_apart(settings)
     if ablation is not None:
         method, graph = ablated(method, ablation, graph=graph)
         check_settings(ablation, settings)
-    refuse_run_settings(settings, _ELSEWHERE)
-    own = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
-    method = override(method, [_of_method(one) for one in settings if not one.startswith(RUN)])
+    own = [bare(one) for one in settings if one.startswith(RUN)]
+    method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
     filled = trained_agents(library, agents, graph, as_trained=True)
     names: dict[str, Any] = {
@@ -108,30 +107,35 @@ async def configure(
     return config
 
 
+def told_apart(settings: Sequence[str]) -> list[str]:
+    """Return settings with `RUN` in front of those of the run, and of no others, however they were written.
+
+    Where both have one of that name, as both have `episodes`, `RUN` says that the run's is meant.
+    """
+    return [RUN + bare(one) if _is_of_run(one) else bare(one) for one in settings]
+
+
+def _is_of_run(setting: str) -> bool:
+    name = _name(bare(setting))
+    return name in RunConfig.model_fields and (setting.startswith(RUN) or name not in Method.model_fields)
+
+
 def refuse_run_settings(settings: Sequence[str], elsewhere: Mapping[str, str]) -> None:
     """ConfigError for a setting of the run that is decided elsewhere.
 
     Args:
-        settings: overrides, those of the run beginning with `RUN`.
+        settings: overrides as they were written.
         elsewhere: name → what to do instead.
     """
     for setting in settings:
-        name = _name(setting.removeprefix(RUN))
-        if setting.startswith(RUN) and name in elsewhere:
-            raise ConfigError(f"--set {RUN}{name}: {elsewhere[name]}")
+        name = _name(bare(setting))
+        if _is_of_run(setting) and name in elsewhere:
+            of_run = "" if setting.startswith(RUN) else f" {name!r} is a setting of the run;"
+            raise ConfigError(f"--set {RUN * (not of_run)}{name}:{of_run} {elsewhere[name]}")
 
 
 def _name(setting: str) -> str:
     return re.split("[.=]", setting, maxsplit=1)[0]
-
-
-def _of_method(setting: str) -> str:
-    """The same; ConfigError for one that only a run has."""
-    name = _name(setting)
-    if name in RunConfig.model_fields and name not in Method.model_fields:
-        instead = _ELSEWHERE.get(name, f"write it as {RUN}{setting}")
-        raise ConfigError(f"--set {setting!r}: {name!r} is a setting of the run; {instead}")
-    return setting
 
 
 def _planned(run: RunConfig, method: Method) -> RunConfig:

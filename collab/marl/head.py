@@ -61,7 +61,9 @@ class HeadFile:
         """
         folder = self.path.parent
         missing = f"no {self.path.name} in it, so it is no {self.noun}" if folder.exists() else "no such directory"
-        head = read_json(self.path, f"{folder}: {missing}; name the directory of a {self.noun}")
+        head = read_json(
+            self.path, f"{folder}: {missing}; name the directory of a {self.noun}; see them with: collab runs list"
+        )
         if not isinstance(head, dict) or head.get("format") != self.format:
             found = head.get("format") if isinstance(head, dict) else None
             raise RunFormatError(

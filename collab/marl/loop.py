@@ -32,7 +32,7 @@ Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the training goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MarlResult:
     """How a training went."""
 
@@ -47,6 +47,11 @@ class MarlResult:
     """Tokens that the models of this process read and said; what is trained on does not count."""
     cost_usd: float = 0.0
     """What they cost, in USD."""
+
+    def __repr__(self) -> str:
+        last = self.records[-1].epoch if self.records else 0
+        end = f"stopped: {self.stopped}" if self.summary is None else f"best epoch {self.summary.best}"
+        return f"<MarlResult {self.path}: {last} epochs, {end}>"
 
 
 async def start(

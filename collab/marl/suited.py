@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from collab.background import doing
 from collab.errors import ConfigError
 from collab.learn.adapter import Adapter, check_modules, open_adapter
 from collab.learn.base import check_base
@@ -38,12 +39,13 @@ def check_suited(config: MarlConfig) -> None:
 
 
 def _check_layers(base: str, recipe: DpoRecipe, adapter: Adapter | None) -> None:
-    from trl.trainer.utils import disable_dropout_in_model
+    with doing("loading torch and TRL"):
+        from trl.trainer.utils import disable_dropout_in_model
 
-    from collab.learn.head import temper
-    from collab.learn.norms import check_last_norm
-    from collab.learn.packed import obstacle, structural_obstacle
-    from collab.learn.trainer import adapter_of
+        from collab.learn.head import temper
+        from collab.learn.norms import check_last_norm
+        from collab.learn.packed import obstacle, structural_obstacle
+        from collab.learn.trainer import adapter_of
 
     model = _empty(base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:
@@ -72,8 +74,9 @@ def _named(base: str) -> Iterator[None]:
 
 def _empty(base: str) -> Any:
     """A model of this shape without weights."""
-    import torch
-    from transformers import AutoModelForCausalLM
+    with doing("loading torch and transformers"):
+        import torch
+        from transformers import AutoModelForCausalLM
 
     config = read_config(checkpoint(base), named=base)
     try:

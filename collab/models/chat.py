@@ -28,6 +28,7 @@ from typing import Any
 
 import jinja2
 
+from collab.background import doing
 from collab.errors import ConfigError, MissingExtra
 from collab.models.inner_text import InnerText
 from collab.prompts.sandbox import WRONG, Sandbox, one_line, render
@@ -94,7 +95,8 @@ class ChatTokenizer:
         template: Mapping[str, Any] | None = None,
     ) -> None:
         MissingExtra.unless("transformers", extra="train", purpose="a local model")
-        from transformers import AutoTokenizer
+        with doing("loading transformers"):
+            from transformers import AutoTokenizer
 
         try:
             with quiet_transformers():
@@ -406,6 +408,6 @@ def _unreadable(path: str, download: bool, error: Exception) -> ConfigError:
     if not download and not Path(path).is_dir():
         return ConfigError(
             f"{path}: no such directory, and no model of that name in this machine's cache; "
-            "check path, or set download: true to fetch it from the model hub"
+            "name yours with --set 'agents.*.options.path=DIR', or set download: true to fetch it from the model hub"
         )
     return code_refusal(path, error) or ConfigError(f"{path}: the tokenizer cannot be loaded: {first_line(error)}")

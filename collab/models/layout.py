@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collab.background import doing
 from collab.errors import ConfigError
 from collab.prompts.render import LAYOUT
 
@@ -128,5 +129,5 @@ def _remembered(path: Path, inode: int, size: int, changed: int) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with doing(f"hashing {path}"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

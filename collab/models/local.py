@@ -248,7 +248,7 @@ def check_files(path: str) -> None:
         if not any((folder / name).is_file() for name in _TOKENIZERS):
             raise ConfigError(f"{path}: no tokenizer ({', '.join(_TOKENIZERS)}); copy the one of its base model")
     elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
-        raise ConfigError(f"{path}: no such model directory")
+        raise ConfigError(f"{path}: no such model directory; name yours with --set 'agents.*.options.path=DIR'")
 
 
 def _check_adapter(adapter: str, base: str) -> None:

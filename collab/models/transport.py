@@ -265,7 +265,8 @@ class Transport:
         if isinstance(cause, httpx2.DecodingError):
             return TryAgain(f"{self.who} sent a broken answer: not what its Content-Encoding says", unknown_cost=True)
         if isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol | httpx2.ProxyError):
-            return TryAgain(f"{self.who} cannot be reached: {words}; start the server or correct base_url")
+            next_move = "start the server or correct base_url, then try: collab agents check NAME"
+            return TryAgain(f"{self.who} cannot be reached: {words}; {next_move}; vLLM's own: collab serve")
         return TryAgain(f"{self.who} broke off: {words}; see what the server says", unknown_cost=True)
 
     def _status(self, status: int, words: str, response: httpx2.Response, hints: bool) -> TryAgain | ServerRefusal:
@@ -318,7 +319,8 @@ def find_key(variable: str, base_url: str | None) -> str:
     if not key and base_url is None:
         raise ConfigError(
             f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
-            "export your key in it, or give base_url for a server of your own"
+            "export your key in it, or give base_url for a server of your own: "
+            f"export {variable or 'OPENAI_API_KEY'}=…"
         )
     if key:
         register(key)

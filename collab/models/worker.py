@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from collab.background import doing
 from collab.errors import CollabError, ConfigError, ModelFailure, boundary
 from collab.models.chat import ChatTokenizer
 from collab.models.generation import Answer, Job
@@ -180,10 +181,12 @@ class Worker:
     def _loaded(self) -> Engine | PaddedEngine:
         """The engine; made at the first use, in the thread."""
         if self.engine is None:
-            from collab.models.checkpoint import Checkpoint
+            with doing("loading torch"):
+                from collab.models.checkpoint import Checkpoint
 
             device, dtype = self._place
-            self.engine = self._engine_of(Checkpoint(self.chat, device=device, dtype=dtype))
+            with doing(f"loading {self.chat.path}"):
+                self.engine = self._engine_of(Checkpoint(self.chat, device=device, dtype=dtype))
         return self.engine
 
     def _engine_of(self, checkpoint: Checkpoint) -> Engine | PaddedEngine:

@@ -34,7 +34,16 @@ LAYOUT = "1"
 
 _MESSAGE = "\x00message\x00"
 _QUESTION = "\x00question\x00"
-_FILES = ("system", "shared", "message", "header", "summary", "question")
+VARIABLES = {
+    "system": ("world", "actions"),
+    "shared": ("goal", "summary", "history", "screen"),
+    "message": ("agent", "round", "message"),
+    "header": ("agent", "round", "rounds"),
+    "summary": ("goal", "summary", "history"),
+    "question": ("screen", "question"),
+}
+"""Template → what it may ask for."""
+_FILES = tuple(VARIABLES)
 _DECLARED = re.compile(r"\{#-?\s*actions:\s*([\w,\s]{1,200}?)\s*-?#\}")
 _LISTED = re.compile(r"\{[{%][^{}]{0,500}\bactions\b")
 """A template that shows the environment's list of actions."""
@@ -111,8 +120,8 @@ def rebuild(prefix: str, reference: PromptRef) -> Prompt:
 
 
 def read_templates(folder: Path) -> dict[str, str]:
-    """The texts of a folder in `prompts/`, by template name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, _FILES, "a prompt needs")
+    """The texts of a folder in `prompts/`, by template name; raises as `read_texts`."""
+    return read_texts(folder, _FILES, "a prompt needs", "default")
 
 
 def spaces_of(texts: Mapping[str, str]) -> frozenset[str]:
@@ -154,7 +163,7 @@ class Template:
         if missing:
             raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
         self.name = name
-        self._templates = Templates(name, texts, [part for part in _FILES if part in texts])
+        self._templates = Templates(name, texts, [part for part in _FILES if part in texts], VARIABLES)
         self._system = lru_cache(maxsize=8)(self._render_system)
         self._header = lru_cache(maxsize=1024)(self._render_header)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)

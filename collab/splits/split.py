@@ -149,7 +149,7 @@ def named(splits: Mapping[str, Split], name: str) -> Split:
     """One of them; UnknownName when none is called so or the environment has no such tasks."""
     split = splits.get(name)
     if split is None:
-        raise UnknownName.of("split", name, splits)
+        raise UnknownName.of("split", name, splits, "see them with: collab env splits NAME")
     if not split.tasks:
         filled = ", ".join(other.name for other in splits.values() if other.tasks)
         raise UnknownName(f"{split.environment} has no task in split {name}; splits with tasks: {filled}")

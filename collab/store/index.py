@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collab.background import doing
 from collab.store import log, tables, trust
 from collab.store.events import BadLine, Record, decode
 from collab.store.log import Place
@@ -73,6 +74,11 @@ class Index:
             RunFormatError: a newer major version wrote a part of the log.
             OSError: the log cannot be read.
         """
+        with doing(f"reading {directory}"):
+            return cls._load(directory, trust, spare)
+
+    @classmethod
+    def _load(cls, directory: Path, trust: bool, spare: Path | None) -> Index:
         index = _loaded(directory, [directory / FILE, *([spare] if spare else [])] if trust else [])
         if index.update(directory) >= _FAR_BEHIND and spare is not None:
             index._spare(spare)

@@ -67,7 +67,8 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
     environment = load_environment(library, wish.env)
     if wish.backend is not None:
         if wish.backend not in environment.backends:
-            raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends)
+            hint = "see them with: collab env list"
+            raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends, hint)
         environment = environment.model_copy(update={"backend": wish.backend})
     asked_of_oracle = wish.teacher == ORACLE
     data = {

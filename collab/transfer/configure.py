@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from collab.api import resolved
 from collab.comparison import check_same_sampling
-from collab.config import RunConfig, run_config
+from collab.config import RUN, RunConfig, bare, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ABLATIONS
 from collab.marl.config import MarlConfig, load_method, read_training
-from collab.marl.configure import RUN, refuse_run_settings
 from collab.marl.configure import configure as configure_training
+from collab.marl.configure import refuse_run_settings, told_apart
 from collab.marl.layout import MarlFolder
 from collab.marl.loop import base_digests, changed_prompt
 from collab.marl.policy import PolicyName, agents_of, parse_policy, trained_agents
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.splits.choose import whole
 from collab.splits.split import EVALUATION_SEEDS, TRAIN
 from collab.transfer.config import TransferConfig, Wish
@@ -51,6 +50,7 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
         UsageError: something does not fit, or would be measured where it was trained or chosen.
     """
     _check_wish(wish)
+    wish = replace(wish, settings=tuple(told_apart(wish.settings)))
     source = _source(wish)
     base = _base(wish, source)
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
@@ -134,7 +134,7 @@ async def _second(library: Library, wish: Wish, agents: str) -> list[RunConfig]:
         episodes=wish.episodes,
         seed=wish.seeds[0],
         concurrency=wish.concurrency,
-        settings=[one.removeprefix(RUN) for one in wish.settings if one.startswith(RUN)],
+        settings=[bare(one) for one in wish.settings if one.startswith(RUN)],
     )
     shows = [slot for slot, agent in run.agents.items() if agent.kind == "rehearsal"]
     if shows:
@@ -215,10 +215,9 @@ def _check_wish(wish: Wish) -> None:
         )
     refuse_run_settings(wish.settings, _ELSEWHERE)
     told = {one.partition("=")[0] for one in wish.settings}
-    method = sorted(name for name in told if not name.startswith(RUN))
+    method = sorted(name for name in told_apart(sorted(told)) if not name.startswith(RUN))
     if wish.mode == "direct" and method:
-        played = method[0].partition(".")[0] in RunConfig.model_fields
-        instead = f"of what is played, write run.{method[0]}" if played else "leave it out, or add --mode continual"
+        instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
     if wish.mode == "continual" and parse_policy(wish.agents) is None:
         raise UsageError(

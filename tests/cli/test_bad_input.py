@@ -363,3 +363,52 @@ def test_a_bug_is_one_line_unless_a_traceback_is_asked_for(capsys, monkeypatch):
     monkeypatch.setenv("COLLAB_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main(["graph", "show", "team"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["rollout", "--agents", "local"], "collab agents check local"),
+        (["rollout", "--agents", "local"], "--set 'agents.*.options.path=DIR'"),
+        (["agents", "check", "local", "--no-call"], "collab agents check local"),
+        (["train-marl", "--agents", "local", "--plan"], "hf download"),
+        (["rollout", "--agents", "runs/x@best"], "collab runs list"),
+        (["transfer", "--resume", "nowhere"], "collab runs list"),
+        (["export", "nowhere", "--out", "x"], "collab runs list"),
+        (["runs", "show", "nowhere"], "collab runs list"),
+        (["report", "nowhere"], "collab runs list"),
+        (["pairs", "list", "nowhere"], "collab runs list"),
+        (["runs", "export", "nowhere", "--parquet", "x"], "collab runs list"),
+        (["runs", "list", "nowhere"], "collab runs list"),
+        (
+            ["finetune", "--stage", "sft", "--base", "x", "--data", "nowhere", "--preset", "pocket", "--out", "y"],
+            "collab ",
+        ),
+        (["rollout", "--agents", "nowhere"], "collab agents list"),
+        (["rollout", "--graph", "nowhere"], "collab graph list"),
+        (["rollout", "--env", "nowhere"], "collab env list"),
+        (["rollout", "--library", "nowhere"], "collab agents list"),
+        (["rollout", "--split", "nowhere", "--agents", "rehearsal"], "collab env splits"),
+        (["rollout", "--agents", "rehearsal", "--tasks", "nowhere"], "collab env tasks"),
+        (["rollout", "--agents", "rehearsal", "--tasks", "tag:nowhere"], "collab env tasks"),
+        (["rollout", "--agents", "rehearsal", "--backend", "nowhere"], "collab env list"),
+        (["pairs", "list", "run"], "collab pairs rebuild"),
+        (["eval", "--compare", "nowhere", "nowhere"], "collab runs list"),
+        (["runs", "table", "nowhere"], "collab "),
+        (["view", "nowhere"], "collab runs list"),
+        (["runs", "overlap", "nowhere"], "collab runs list"),
+    ],
+)
+def test_what_is_not_there_names_the_next_command(somewhere, capsys, arguments, command):
+    pytest.importorskip("transformers")
+    if arguments[-1] == "run":
+        main(["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "1", "--out", "run"])
+    capsys.readouterr()
+    assert command in complaint(capsys, *arguments)
+
+
+def test_a_dead_server_names_the_next_command(somewhere, capsys):
+    assert main(["rollout", "--env", "corridor", "--agents", "dead"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "start the server or correct base_url" in line
+    assert "collab agents check" in line

@@ -2,10 +2,13 @@
 
 import json
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from collab.cli import doctor, env
 from collab.cli.main import app, main
@@ -321,3 +324,35 @@ def test_check_all_leaves_out_what_would_do_lasting_things(collab, monkeypatch):
     assert "stays done: device" in err
     collab("env", "check", "device")
     assert checked[-1] == "device"
+
+
+# ------------------------------------------------------------------------------------------------------------ help
+
+
+def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from every_command(inner, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+BUILT = dict(every_command(get_command(app)))
+
+
+@pytest.mark.parametrize("path", BUILT, ids=" ".join)
+def test_every_help_has_an_example_that_can_be_typed_and_flags_without_values(path, capsys):
+    assert main([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "bool" not in shown
+    _, _, example = " ".join(shown.split()).partition("Example: ")
+    words = shlex.split(example)
+    assert tuple(words[: len(path) + 1]) == ("collab", *path)
+    BUILT[path].make_context(" ".join(path), words[len(path) + 1 :])
+
+
+def test_an_option_is_no_value_of_another_one(collab, tmp_path):
+    code, _, err = collab("rollout", "--env", "corridor", "--agents", "rehearsal", "--out", "--json")
+    assert (code, err) == (2, "error: --out needs a value, and --json is an option; give it one, or leave --out out\n")
+    assert not Path("--json").exists()
+    code, _, err = collab("runs", "list", "--json", "--help")
+    assert code == 0

@@ -1,6 +1,7 @@
 """Playing, measuring, comparing, looking at what was recorded and going on with it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,37 @@ def test_export_writes_tables(collab):
     assert found["note"] == REHEARSAL
     assert [Path(file).name for file in found["files"]] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
     assert all(Path(file).stat().st_size for file in found["files"])
+
+
+def test_settings_mean_the_same_with_and_without_run_in_front(collab):
+    command = ("rollout", "--env", "corridor", "--agents", "rehearsal", "--out")
+    assert collab(*command, "plain", "--set", "graph.rounds=1", "--set", "episodes=2")[0] == 0
+    assert collab(*command, "run", "--set", "run.graph.rounds=1", "--set", "run.episodes=2")[0] == 0
+    plain, run = (json.loads(Path(name, "run.json").read_text())["config"] for name in ("plain", "run"))
+    assert plain == run
+    assert (run["episodes"], run["graph"]["rounds"]) == (2, 1)
+    code, _, err = collab("eval", "--env", "corridor", "--seeds", "30,31", "--set", "run.seed=3")
+    assert (code, "both say which" in err) == (2, True)
+    for setting in ("run.agents.*.history=2", "agents.*.history=2"):
+        assert collab("agents", "check", "rehearsal", "--no-call", "--set", setting)[0] == 0
+    for setting in ("run.environment.limits.max_steps=9", "environment.limits.max_steps=9"):
+        assert collab("env", "check", "corridor", "--quick", "--tasks", "TypeWord", "--set", setting)[0] == 0
+
+
+def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothing_begun(collab, tmp_path, monkeypatch):
+    library = shutil.copytree(LIBRARY, tmp_path / "library")
+    (library / "agents/brief.yaml").write_text(
+        'kind: scripted\nprompt: brief\noptions: {replies: [\'Action: {"action_type": "wait"}\']}\n'
+    )
+    (library / "prompts/brief").mkdir(parents=True)
+    (library / "prompts/brief/header.jinja").write_text("You are {{ agent }}. Be brief.\n")
+    monkeypatch.setenv("COLLAB_LIBRARY", str(library))
+    command = ("rollout", "--env", "corridor", "--agents", "brief", "--graph", "single", "--episodes", "1", "--out")
+    assert collab(*command, "run")[0] == 0
+    assert set(json.loads(Path("run/run.json").read_text())["config"]["prompts"]["brief"]) > {"system", "header"}
+    (library / "prompts/brief/header.jinja").write_text("You are {{ agnet }}.\n")
+    code, _, err = collab(*command, "other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "prompts/brief/header.jinja: 'agnet' is undefined; it may ask for agent, round, rounds" in err
+    assert "collab agents check" in err
+    assert not Path("other").exists()

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,22 @@ def test_a_command_and_its_options_exist(command, capsys):
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert target.startswith("https://") or (README.parent / target).exists(), target
+
+
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+WRITES = re.compile(r"(?:--(?:out|export|figures|svg|parquet|local-dir)[ =]|-m venv |[^-]> )([\w./-]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_commands_write_is_ignored_by_git(page):
+    """So that whoever follows the page in a checkout keeps it clean."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", "")
+    commands = re.findall(r"^\$ (.+?)(?:\s+#.*)?$", text, flags=re.MULTILINE)
+    written = sorted({path for command in commands for path in WRITES.findall(command) if not path.startswith("/")})
+    asked = ["git", "check-ignore", "--no-index", "--stdin"]
+    done = subprocess.run(
+        asked, input="\n".join(written), cwd=README.parent, capture_output=True, text=True, check=False
+    )
+    assert sorted(done.stdout.split()) == written
+    if page == README:
+        assert {"runs/first", "data/first", "figures", "appendix.md", "report.html", "debate.svg"} <= set(written)

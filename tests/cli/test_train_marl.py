@@ -54,7 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
-        (("--agents", "scholar", "--set", "graph.rounds=2"), "of the run; write it as run.graph.rounds=2"),
+        (("--agents", "scholar", "--set", "run.tasks=[a]"), "--set run.tasks: say it with --tasks"),
         (("--agents", "scholar", "--set", "run.seed=39"), "--set run.seed: say it with --seed"),
         (("--agents", "scholar", "--set", "seed=5"), "a setting of the run; say it with --seed"),
         (("--agents", "scholar", "--set", "run.budget.tokens=10"), "--set run.budget: say it with --budget"),

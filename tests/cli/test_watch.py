@@ -299,3 +299,45 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     _, err = process.communicate(timeout=20)
     assert process.returncode == 1
     assert err == "error: interrupted; go on with: collab runs resume run\n"
+
+
+def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
+    """Neither for what says what it is, nor for what does not; what was said once is not said again."""
+    code = """
+import sys, time
+from collab.background import doing
+from collab.cli import herald
+from collab.cli.output import note, say
+herald.SILENCE_S = 0.3
+herald.begin()
+time.sleep(1)
+note("begun")
+with doing("hashing a"):
+    time.sleep(1)
+    with doing("loading b"):
+        time.sleep(1)
+    with herald.paused(), doing("starting c"):
+        time.sleep(1)
+with doing("quick"):
+    time.sleep(0.01)
+say("done")
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "done\n"
+    assert done.stderr.splitlines()[:4] == ["loading …", "begun", "hashing a …", "loading b …"]
+    assert "starting c …" not in done.stderr
+
+
+def test_a_process_that_loads_a_model_says_so_where_it_takes_long(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    slow = tmp_path / "sitecustomize.py"
+    slow.write_text("import collab.cli.herald as herald\nherald.SILENCE_S = 0.05\nherald._LOOK_S = 0.01\n")
+    command = [sys.executable, "-m", "collab.cli.start", "rollout", "--agents", "pocket", "--episodes", "1"]
+    rest = ["--tasks", "SystemWifiTurnOn", "--set", "environment.limits.max_steps=1", "--out", str(tmp_path / "run")]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([*command, *rest], capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert "loading torch …" in lines
+    assert "loading built-in:pocket …" in lines or "loading …" in lines

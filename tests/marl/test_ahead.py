@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from collab.api import resolved
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.labelling import PATIENCE, Labelling
 from collab.credit.labels import FOLDER, Labels, labellings, read_labels
@@ -31,7 +30,7 @@ from collab.marl.loop_state import Halted, Loop
 from collab.marl.play import trajectories_of
 from collab.marl.verify import compared
 from collab.models.fake_server import FakeServer, Fault
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.runs import resume, start
 from collab.store.manifest import FILE
 

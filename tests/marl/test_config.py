@@ -119,3 +119,10 @@ def test_a_method_of_ones_own_is_read_with_its_line(tmp_path: Path) -> None:
     path.write_text("epochs: 2\ndpo:\n  learning_rate: 1.0e-4\n  betta: 0.1\n")
     with pytest.raises(ConfigError, match=r"mine.yaml:4: dpo.betta"):
         load_method(str(path))
+
+
+def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configured) -> None:
+    plain = configured("graph.rounds=3", "agents.*.history=1", "concurrency=7", "epochs=2", "dpo.beta=0.3")
+    written = ("run.graph.rounds=3", "run.agents.*.history=1", "run.concurrency=7", "run.epochs=2", "run.dpo.beta=0.3")
+    assert plain == configured(*written)
+    assert (plain.run.graph.rounds, plain.run.concurrency, plain.method.epochs) == (3, 7, 2)

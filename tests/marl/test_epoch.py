@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import collab.marl.play as playing_epochs
-from collab.api import resolved
 from collab.collector import Progress
 from collab.config import RunConfig, run_config
 from collab.envs.fake import CorridorSuite
@@ -21,7 +20,7 @@ from collab.marl.epoch import require_measured, require_played
 from collab.marl.loop_state import Loop
 from collab.marl.play import evaluate, roll_out, rollout_report, settled, trajectories_of
 from collab.marl.step_budget import steps_in
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.runs import start
 from collab.store.run import RunStore
 

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.api import resolved
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.adversary import Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
@@ -36,7 +35,7 @@ from collab.marl.record import Parts, record_of
 from collab.marl.row_store import COUNTS
 from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.runs import build_suite, start
 from collab.types import Spent, Trajectory
 

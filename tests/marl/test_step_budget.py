@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.api import resolved
 from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
@@ -22,7 +21,7 @@ from collab.marl.play import paid_for, rollout_report, trajectories_of
 from collab.marl.policy import Policy
 from collab.marl.record import Parts, record_of
 from collab.marl.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
-from collab.resolve import with_prompts
+from collab.resolve import resolved, with_prompts
 from collab.runs import start, stored_config
 from collab.store.reader import RunReader
 

@@ -179,3 +179,25 @@ def test_a_question_that_is_not_shown_is_refused() -> None:
     texts = read_templates(root() / "prompts" / "default") | {"question": "{{ screen }}"}
     with pytest.raises(ConfigError, match=r"question\.jinja does not show"):
         Template("mute", texts).question(context().observation, "What is this?")
+
+
+def test_a_folder_may_hold_only_what_differs(tmp_path: Path) -> None:
+    own = tmp_path / "prompts" / "brief"
+    own.mkdir(parents=True)
+    (own / "header.jinja").write_text("You are {{ agent }}. Be brief.")
+    texts, built_in = read_templates(own), read_templates(root() / "prompts" / "default")
+    assert texts == {**built_in, "header": "You are {{ agent }}. Be brief."}
+    beside = tmp_path / "prompts" / "default"
+    beside.mkdir()
+    (beside / "system.jinja").write_text("Mine.")
+    assert read_templates(own)["system"] == "Mine.", "a default of one's own comes before the built-in one"
+    (own / "sytem.jinja").write_text("")
+    with pytest.raises(ConfigError, match=r"no template called 'sytem\.jinja'; did you mean system\.jinja"):
+        read_templates(own)
+
+
+def test_a_template_that_asks_for_what_it_is_not_told_is_refused_before_it_is_used(tmp_path: Path) -> None:
+    texts = read_templates(root() / "prompts" / "default") | {"shared": "{{ goall }}"}
+    said = r"prompts/mine/shared\.jinja: 'goall' is undefined; it may ask for goal, .*agents check"
+    with pytest.raises(ConfigError, match=said):
+        Template("mine", texts)

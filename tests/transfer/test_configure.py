@@ -109,7 +109,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"settings": ("run.seed=3",)}, "--set run.seed: say it with --seeds"),
         ({"mode": "direct", "settings": ("run.budget.tokens=3",)}, "--set run.budget: say it with --budget"),
         ({"mode": "direct", "settings": ("epochs=2",)}, "direct trains nothing; leave it out, or add --mode continual"),
-        ({"mode": "direct", "settings": ("graph.rounds=2",)}, "direct trains nothing; .* write run.graph.rounds"),
+        ({"mode": "direct", "settings": ("episodes=2",)}, "direct trains nothing; say it with --episodes"),
         ({"agents": "scholar"}, "continual goes on from a training"),
         ({"mode": "direct", "agents": "presser"}, "name what to compare with: --base"),
         ({"mode": "direct", "agents": "presser", "base": "show"}, "is a rehearsal"),

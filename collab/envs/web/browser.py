@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from collab.background import doing
 from collab.errors import EnvironmentFailure, MissingExtra, UsageError
 
 if TYPE_CHECKING:
@@ -280,7 +281,8 @@ class Browser:
     async def _running(self) -> PlaywrightBrowser:
         async with self._lock:
             if self._process is None or not self._process.is_connected():
-                self._process = await self._launch()
+                with doing("starting a browser"):
+                    self._process = await self._launch()
             return self._process
 
     async def _launch(self) -> PlaywrightBrowser:

@@ -28,7 +28,7 @@ _WORLDS = {"mobile": "a phone", "web": "web pages"}
 
 def read_teacher_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, FILES, "a teacher's prompts need")
+    return read_texts(folder, FILES, "a teacher's prompts need", FOLDER)
 
 
 class TeacherPrompts:

@@ -1,0 +1,359 @@
+"""What lies at a path that a user names: a run, runs of several seeds, a training, a transfer or fine-tuning."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from collab.cli.output import emit, note, say, table
+
+if TYPE_CHECKING:
+    from collab.marl.loop import MarlResult
+
+Kind: TypeAlias = Literal["run", "series", "runs", "training", "transfer", "finetuning"]
+_WORDS: dict[Kind, str] = {
+    "run": "a run",
+    "series": "an evaluation over several seeds",
+    "runs": "a folder of runs",
+    "training": "a training",
+    "transfer": "a transfer",
+    "finetuning": "a fine-tuning run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What was found."""
+
+    path: Path
+    kind: Kind
+    """It is "series" where each run lies in a seed's folder, and "runs" for any other folder with runs in it."""
+    runs: tuple[Path, ...]
+    """All runs that lie in it, however deep; of a run itself alone. A training's are in the order of its epochs."""
+
+    @property
+    def what(self) -> str:
+        """In words, with its path."""
+        return f"{self.path}: {_WORDS[self.kind]}"
+
+
+def find_recorded(path: Path) -> Recorded:
+    """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
+    from collab.learn.folder import RunFolder
+    from collab.marl.layout import MarlFolder
+    from collab.report import runs_in
+    from collab.store.log import segments
+    from collab.store.manifest import FILE
+    from collab.transfer.layout import TransferFolder
+
+    kinds: dict[Kind, Path] = {
+        "run": path / FILE,
+        "training": MarlFolder(path).file,
+        "transfer": TransferFolder(path).file,
+        "finetuning": RunFolder(path).manifest_path,
+    }
+    kind = next((kind for kind, head in kinds.items() if head.is_file()), None)
+    if kind == "run" or (kind is None and segments(path)):
+        return Recorded(path=path, kind="run", runs=(path,))
+    runs = tuple(sorted(runs_in(path), key=_by_number))
+    if kind is None and not runs:
+        return Recorded(path=path, kind="run", runs=(path,))
+    together = all(run.parent == path and run.name.startswith("seed-") for run in runs)
+    return Recorded(path=path, kind=kind or ("series" if together else "runs"), runs=runs)
+
+
+def commands_instead(found: Recorded, command: str) -> str:
+    """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
+
+    Args:
+        command: with "{}" where the run stands.
+    """
+    first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
+    if not found.runs:
+        return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
+    runs = f"its {len(found.runs)} runs" if len(found.runs) > 1 else "its run"
+    more = "" if len(found.runs) == 1 else ", and so on for each"
+    return f"{found.what}; name one of {runs}: {command.format(quoted(command, first))}{more}"
+
+
+def quoted(command: str, path: Path) -> str:
+    """A path as it is written in that command: for a shell, or within the quotes of a call."""
+    return str(path) if '"' in command else shlex.quote(str(path))
+
+
+def refuse_several(found: Recorded, command: str) -> None:
+    """UsageError where a command that takes one run is given something else; as `commands_instead`."""
+    from collab.errors import UsageError
+
+    if found.kind != "run":
+        raise UsageError(commands_instead(found, command))
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """A key by which epoch 10 stands behind epoch 9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
+
+
+# ------------------------------------------------------------------------------------------------------ as results
+
+
+def show_recorded(found: Recorded, *, as_json: bool) -> None:
+    """Print what is known of anything but a single run.
+
+    Raises:
+        UsageError: runs lie there that are not one evaluation.
+        RunFormatError: it cannot be read.
+    """
+    from collab.errors import UsageError
+
+    if found.kind == "runs":
+        where = shlex.quote(str(found.path))
+        raise UsageError(f"{found.what}; see which with: collab runs list {where}, and show one of them")
+    shows = {
+        "series": _show_series,
+        "training": _show_training,
+        "transfer": _show_transfer,
+        "finetuning": _show_finetuning,
+    }
+    shows[found.kind](found, as_json)
+
+
+def find_episode(found: Recorded, episode: str) -> Path:
+    """Return the run of several that holds an episode.
+
+    Raises:
+        UnknownName: none does.
+        UsageError: several do.
+    """
+    from collab.errors import UnknownName, UsageError
+    from collab.store.run import RunStore
+
+    holding, known = list[Path](), set[str]()
+    for run in found.runs:
+        with RunStore.open(run).reader() as reader:
+            ids = {one.id for one in reader.episodes()}
+        known |= ids
+        if episode in ids:
+            holding.append(run)
+    if not holding:
+        raise UnknownName.of(f"episode in {found.path}", episode, known)
+    if len(holding) > 1:
+        command = f"collab runs show {shlex.quote(str(holding[0]))} --episode {shlex.quote(episode)}"
+        raise UsageError(f"{found.path}: {len(holding)} runs have an episode {episode}; name one of them: {command}")
+    return holding[0]
+
+
+def _show_series(found: Recorded, as_json: bool) -> None:
+    from collab.cli.report import evaluation_data, show_evaluation
+    from collab.cli.watch import resume_command
+    from collab.report import recorded_evaluation
+
+    evaluation, states = recorded_evaluation(found.path), _states(found.runs)
+    if as_json:
+        emit({"run": str(found.path), "status": _status_of(states), **evaluation_data(evaluation)})
+        return
+    say(f"runs     {found.path} ({_status_of(states)}, {len(found.runs)} seeds)")
+    show_evaluation(evaluation)
+    if _status_of(states) in ("stopped", "dead"):
+        say(f"go on with: {resume_command(found.path)}")
+    say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
+
+
+def _states(runs: Sequence[Path]) -> list[str]:
+    """What has become of each of several runs; "dead" stands for one of which nothing is there yet."""
+    from collab.store.run import RunStore
+
+    states, planned = list[str](), set[int]()
+    for run in runs:
+        with RunStore.open(run).reader() as reader:
+            states.append(reader.status)
+            planned |= set(reader.manifest.config.get("series") or ())
+    missing = max(0, len(planned) - len(runs))
+    return [*states, *["stopped"] * missing]
+
+
+def _status_of(states: Collection[str]) -> str:
+    """The state of all together: that of the least finished."""
+    return next((state for state in ("running", "dead", "stopped") if state in states), "finished")
+
+
+def _show_training(found: Recorded, as_json: bool) -> None:
+    from collab.cli.training_text import result_data, show_result
+    from collab.marl.layout import MarlFolder
+
+    result, status = _training(found.path)
+    if as_json:
+        emit({"status": status, **result_data(result)})
+        return
+    say(f"training {found.path} ({status})")
+    show_result(result)
+    if status == "stopped":
+        say(f"go on with: {MarlFolder(found.path).resume}")
+    if found.runs:
+        say(f"look closer: collab runs show {shlex.quote(str(found.runs[-1]))}")
+
+
+def _training(path: Path) -> tuple[MarlResult, str]:
+    """A training as it is now, and whether it runs, is finished or stopped."""
+    from collab.config import validate
+    from collab.marl.config import read_training
+    from collab.marl.layout import MarlFolder
+    from collab.marl.loop import MarlResult
+    from collab.marl.summary import Summary, records_until
+
+    folder = MarlFolder(path)
+    head, config = read_training(folder)
+    summary = validate(Summary, head["summary"], str(folder.file)) if "summary" in head else None
+    records = tuple(records_until(folder, config.method.epochs))
+    status = _worked_on(path, summary is not None)
+    return MarlResult(path=path, records=records, summary=summary, stopped=None if summary else status), status
+
+
+def _worked_on(path: Path, is_over: bool) -> str:
+    from collab.store.lock import owner
+
+    return "running" if owner(path) is not None else "finished" if is_over else "stopped"
+
+
+def _show_transfer(found: Recorded, as_json: bool) -> None:
+    from collab.cli.transfer_text import result_data, show_result
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import TransferResult
+
+    folder = TransferFolder(found.path)
+    told, states = folder.told(), _parts(found.path)
+    status = _worked_on(found.path, told is not None)
+    result = TransferResult(path=found.path, told=told, stopped=None if told else status)
+    if as_json:
+        emit({"status": status, "parts": states, **result_data(result)})
+        return
+    say(f"transfer {found.path} ({status})")
+    if told is None:
+        table(["part", "state"], states.items())
+    show_result(result)
+    if status == "stopped":
+        say(f"go on with: {folder.resume}")
+    if found.runs:
+        say(f"look closer: collab runs show {shlex.quote(str(found.runs[0]))}")
+
+
+def _parts(path: Path) -> dict[str, str]:
+    """Part of a transfer → how far it is."""
+    from collab.transfer.layout import TransferFolder, parts_after, parts_before
+    from collab.transfer.run import stored_config
+
+    folder = TransferFolder(path)
+    config = stored_config(folder)
+    training = {} if config.training is None else {"training": folder.state_of_training()}
+    before, after = ({part.name: folder.state(part) for part in parts(config)} for parts in (parts_before, parts_after))
+    return {**before, **training, **after}
+
+
+def _show_finetuning(found: Recorded, as_json: bool) -> None:
+    from collab.learn.folder import RunFolder
+
+    folder = RunFolder(found.path)
+    manifest, metrics = folder.manifest(), folder.read_metrics()
+    status = _worked_on(found.path, folder.final.is_dir())
+    last = metrics[-1] if metrics else {}
+    if as_json:
+        emit({"run": str(found.path), "status": status, "stage": manifest.get("stage"), "metrics": metrics})
+        return
+    say(f"finetune {found.path} ({status}, {manifest.get('stage')})")
+    if last:
+        say("last     " + ", ".join(f"{name} {value}" for name, value in last.items() if value is not None))
+    say(f"go on with: {folder.resume}" if status == "stopped" else f"play it: --agents with path: {folder.final}")
+
+
+# ----------------------------------------------------------------------------------------------------- in a list
+
+
+def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
+    """The trainings, transfers and fine-tuning runs in a folder, however deep, each as a line of a list.
+
+    One that cannot be read is told and left out.
+    """
+    from collab.errors import CollabError
+    from collab.learn.folder import RunFolder
+    from collab.marl.layout import FILE as MARL
+    from collab.transfer.layout import FILE as TRANSFER
+
+    rows = {MARL: _training_row, TRANSFER: _transfer_row, RunFolder(folder).manifest_path.name: _finetuning_row}
+    for name, row in rows.items():
+        for path in sorted(folder.rglob(name)):
+            try:
+                yield {"succeeded": None, "broken": None, "privileged": False, "note": None, **row(path.parent)}
+            except CollabError as error:
+                note(f"skipped: {error}")
+
+
+def _training_row(path: Path) -> dict[str, Any]:
+    from collab.marl.config import read_training
+    from collab.marl.layout import MarlFolder
+
+    result, status = _training(path)
+    head, config = read_training(MarlFolder(path))
+    best = None if result.summary is None else result.summary.best
+    success = next((one.success for one in result.records if one.epoch == best), None)
+    return {
+        "run": str(path),
+        "created": head["created"],
+        "command": "train-marl",
+        "environment": config.run.environment_name,
+        "graph": config.run.graph_name,
+        "agents": "+".join(dict.fromkeys(config.run.agent_names.values())),
+        "seed": config.run.seed,
+        "sampling_seed": config.run.sampling_seed,
+        "planned": config.method.epochs,
+        "done": max((one.epoch for one in result.records), default=0),
+        "unit": "epochs",
+        "status": status,
+        "note": None if success is None else f"best epoch {best}: {success.value:.1%} held out",
+    }
+
+
+def _transfer_row(path: Path) -> dict[str, Any]:
+    from collab.transfer.layout import TransferFolder
+    from collab.transfer.run import stored_config
+
+    folder = TransferFolder(path)
+    config, states = stored_config(folder), _parts(path)
+    run = config.transferred[0]
+    return {
+        "run": str(path),
+        "created": folder.head.read()["created"],
+        "command": "transfer",
+        "environment": run.environment_name,
+        "graph": run.graph_name,
+        "agents": config.agents,
+        "seed": run.seed,
+        "sampling_seed": None,
+        "planned": len(states),
+        "done": sum(state == "over" for state in states.values()),
+        "unit": "parts",
+        "status": _worked_on(path, folder.result.exists()),
+    }
+
+
+def _finetuning_row(path: Path) -> dict[str, Any]:
+    from collab.learn.folder import RunFolder
+
+    folder = RunFolder(path)
+    manifest, metrics = folder.manifest(), folder.read_metrics()
+    return {
+        "run": str(path),
+        "created": manifest.get("created") or "",
+        "command": "finetune",
+        "environment": None,
+        "graph": None,
+        "agents": Path(str((manifest.get("base") or {}).get("path", ""))).name or None,
+        "seed": manifest.get("seed"),
+        "sampling_seed": None,
+        "planned": None,
+        "done": metrics[-1]["step"] if metrics else 0,
+        "unit": "optimizer steps",
+        "status": _worked_on(path, folder.final.is_dir()),
+    }

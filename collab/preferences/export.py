@@ -1,0 +1,354 @@
+"""What was played, judged and preferred as one folder for `datasets.load_dataset`, and for TRL's trainers.
+
+    exported = export_runs([Path("runs/first")], Path("tables"))      # of made data: export_rows
+    load_dataset("tables", "preferences")                                   # README.md in it names the tables
+
+Tables: episodes, steps and cells (`collab.store.export`); rewards, a line per critic and cell; pairs, with both
+replies, their scores and what they answer; and two in TRL's form of messages: preferences with `prompt`, `chosen` and
+`rejected` (DPOTrainer), demonstrations with `prompt` and `completion` (SFTTrainer).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collab.credit.case import case_digest
+from collab.credit.critic import Judgement
+from collab.credit.labels import Labels, labellings, read_labels
+from collab.credit.pair_store import StoredPairs, last_name, pair_names, read_pairs
+from collab.credit.pairs import heard_alike
+from collab.credit.pairs_explained import labels_of
+from collab.errors import UsageError
+from collab.store.export import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, prompt_of, split_of
+from collab.store.files import write_atomic, writing
+from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.synth.rows import LEVELS
+from collab.synth.rows import Row as Lesson
+from collab.synth.table import read_rows
+from collab.types import PreferencePair, ReplyRef, Step, Trajectory, Utterance
+
+README = "README.md"
+FIRST = ("cells", "demonstrations")
+"""What is loaded when no table is named: the first of these that is there."""
+
+MORE: Mapping[str, Kinds] = {
+    "rewards": {
+        "string": "run trajectory task split agent labels critic score_reason missing",
+        "int64": "step round reward",
+        "double": "score",
+    },
+    "pairs": {
+        "string": "run name id source critic adversary trajectory task split agent system user chosen rejected"
+        " chosen_trajectory rejected_trajectory",
+        "int64": "step round seed",
+        "double": "chosen_score rejected_score",
+        "bool": "off_context privileged",
+    },
+    "preferences": {
+        MESSAGES: "prompt chosen rejected",
+        "string": "run id source trajectory task split agent",
+        "int64": "step round seed",
+    },
+    "demonstrations": {
+        MESSAGES: "prompt completion",
+        "string": "run trajectory task split agent level",
+        "int64": "step round seed",
+        "double": "score",
+    },
+}
+"""Tables that are there where they have rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    files: tuple[Path, ...]
+    rows: Mapping[str, int]
+    """Table → rows, of all but episodes, steps and cells."""
+    privileged: bool
+    """Whether a rehearsal is among the runs."""
+    left_out: Mapping[str, int]
+    """Why a pair is in no table of preferences → how many."""
+
+
+def export_runs(runs: Sequence[Path], out: Path) -> Exported:
+    """Write runs into one folder.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        UsageError: something is in the folder already.
+        RunFormatError: a run, its labels or its pairs cannot be read.
+        StoreFailure: the folder cannot be written.
+    """
+    _check_free(out)
+    rows, left_out, privileged = Counter[str](), Counter[str](), False
+    with ParquetFolder(out, {**COLUMNS, **MORE}) as folder:
+        for path in runs:
+            with RunStore.open(path).reader() as reader:
+                run = _Run.of(folder, path, reader)
+                _add_run(run)
+                privileged = privileged or reader.manifest.privileged
+            rows, left_out = rows + run.rows, left_out + run.left_out
+    _describe(out, folder.files)
+    return Exported(files=tuple(folder.files), rows=rows, privileged=privileged, left_out=left_out)
+
+
+def export_rows(data: Path, out: Path) -> Exported:
+    """Write what `collab synth` made into one folder, in TRL's form; raises as `export_runs` does."""
+    _check_free(out)
+    rows = Counter[str]()
+    tables = {name: MORE[name] for name in ("preferences", "demonstrations")}
+    with ParquetFolder(out, tables) as folder:
+        for level in LEVELS:
+            path = data / f"{level}.parquet"
+            for lesson in read_rows(path) if path.exists() else ():
+                name = "demonstrations" if lesson.rejected is None else "preferences"
+                rows[name] += 1
+                folder.add(name, _lesson(data, lesson))
+    _describe(out, folder.files)
+    return Exported(files=tuple(folder.files), rows=rows, privileged=False, left_out={})
+
+
+def is_data(path: Path) -> bool:
+    """Whether a folder holds rows that `collab synth` made."""
+    return any((path / f"{level}.parquet").is_file() for level in LEVELS)
+
+
+# ------------------------------------------------------------------------------------------------------- of a run
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """A run that is being written, with what lies beside it."""
+
+    folder: ParquetFolder
+    name: str
+    reader: RunReader
+    labels: Mapping[str, Labels]
+    deciding: Labels | None
+    """Whose scores stand beside cells: those that the last pairs were made of, else the first ones."""
+    pairs: Mapping[str, list[tuple[StoredPairs, Labels | None, PreferencePair]]]
+    """Trajectory → pairs that are listed under it, each with its set and the labels that decided it."""
+    rows: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    preferred: set[str] = field(default_factory=set)
+    """IDs of pairs that are among the preferences: sets of one run may share some."""
+    _digests: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Of the step that was asked about last."""
+
+    @classmethod
+    def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _Run:
+        """Read what lies beside a run; raises as `read_labels` and `read_pairs` do."""
+        stored = [read_pairs(run, name) for name in pair_names(run)]
+        labels = {name: read_labels(run, name) for name in labellings(run)}
+        last = next((one.head.labels for one in stored if one.name == last_name(run)), None)
+        pairs: dict[str, list[tuple[StoredPairs, Labels | None, PreferencePair]]] = {}
+        for one in stored:
+            decided = labels_of(run, one.head)
+            for pair in one.pairs:
+                pairs.setdefault(pair.place.trajectory, []).append((one, decided, pair))
+        deciding = labels.get(last or "") or next(iter(labels.values()), None)
+        return cls(folder=folder, name=str(run), reader=reader, labels=labels, deciding=deciding, pairs=pairs)
+
+    def add(self, table: str, row: Row) -> None:
+        """Add a row that names the run and its split."""
+        self.rows[table] += 1
+        self.folder.add(table, {"run": self.name, "split": split_of(self.reader.manifest), **row})
+
+    def judged(self, labels: Labels | None, trajectory: Trajectory, step: Step) -> Judgement | None:
+        """What was said of exactly this step; None where nothing was, or before its episode was played again."""
+        found = None if labels is None else labels.judged.get((trajectory.id, step.index))
+        if found is None:
+            return None
+        key = trajectory.id, step.index
+        if key not in self._digests:
+            self._digests = {key: case_digest(trajectory.task.goal, step.observation, step.matrix)}
+        return found if found.case == self._digests[key] else None
+
+
+def _add_run(run: _Run) -> None:
+    def score(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
+        return _score(run.judged(run.deciding, trajectory, step), cell)
+
+    for episode in run.reader.episodes():
+        trajectory = add_episode(run.folder, run.name, run.reader, episode, score)
+        for step in trajectory.steps:
+            _add_rewards(run, trajectory, step)
+            _add_demonstrations(run, trajectory, step)
+        for stored, decided, pair in run.pairs.get(episode.id, ()):
+            _add_pair(run, trajectory, stored, decided, pair)
+
+
+def _score(judgement: Judgement | None, cell: Utterance) -> Row:
+    if judgement is None:
+        return {}
+    word = judgement.of(cell.cell)
+    critic = judgement.rewards.critic
+    return {"critic": critic, "score": word.score, "reward": word.reward, "score_reason": clean(word.reason)}
+
+
+def _place(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
+    return {
+        "trajectory": trajectory.id,
+        "task": trajectory.task.name,
+        "agent": cell.agent,
+        "step": step.index,
+        "round": cell.round,
+    }
+
+
+def _add_rewards(run: _Run, trajectory: Trajectory, step: Step) -> None:
+    """A line per labelling and judged cell."""
+    for name, labels in run.labels.items():
+        judgement = run.judged(labels, trajectory, step)
+        for cell in step.matrix if judgement is not None else ():
+            assert judgement is not None
+            missing = judgement.of(cell.cell).missing
+            run.add(
+                "rewards",
+                {**_place(trajectory, step, cell), **_score(judgement, cell), "labels": name, "missing": missing},
+            )
+
+
+def _add_demonstrations(run: _Run, trajectory: Trajectory, step: Step) -> None:
+    """A line per reply worth learning: rewarded, or, of what nobody judged, with the winner in a solved episode."""
+    judgement = run.judged(run.deciding, trajectory, step)
+    winners = set(step.vote.ballots[0].cells) if step.vote.ballots and trajectory.success else set()
+    for cell in step.matrix:
+        word = None if judgement is None else judgement.of(cell.cell)
+        good = cell.cell in winners if word is None else bool(word.reward)
+        system, user = prompt_of(run.reader, cell)
+        if good and not cell.privileged and user is not None:
+            run.add(
+                "demonstrations",
+                {
+                    **_place(trajectory, step, cell),
+                    "prompt": _asked(system, user),
+                    "completion": _said(cell.text),
+                    "score": None if word is None else word.score,
+                    "seed": trajectory.task.seed,
+                },
+            )
+
+
+def _add_pair(
+    run: _Run, trajectory: Trajectory, stored: StoredPairs, labels: Labels | None, pair: PreferencePair
+) -> None:
+    """A line for a pair, and one for what it prefers, where both sides answer one prompt that is still there."""
+    told: Row = {
+        "name": stored.name,
+        "id": pair.id,
+        "source": pair.source,
+        "critic": pair.critic,
+        "adversary": pair.adversary,
+        "trajectory": trajectory.id,
+        "task": trajectory.task.name,
+        "seed": trajectory.task.seed,
+        "chosen_trajectory": pair.chosen[0].trajectory,
+        "rejected_trajectory": pair.rejected[0].trajectory if pair.rejected else None,
+        "privileged": trajectory.privileged,
+    }
+    steps = {step.index: step for step in trajectory.steps}
+    step = None if pair.answered is None else steps.get(pair.answered.step)
+    if pair.answered is None or step is None or step.matrix[pair.answered.cell].prompt.hash != pair.prompt:
+        run.left_out["whole trajectories" if pair.answered is None else "played again since"] += 1
+        run.add("pairs", told)
+        return
+    cell, judgement = step.matrix[pair.answered.cell], run.judged(labels, trajectory, step)
+    better, worse = pair.chosen[0], next(iter(pair.rejected), None)
+    chosen = step.matrix[better.cell].text
+    rejected = step.matrix[worse.cell].text if worse is not None else pair.synthetic or ""
+    system, user = prompt_of(run.reader, cell)
+    others = [step.matrix[ref.cell] for ref in (*pair.chosen, *pair.rejected)]
+    told |= {
+        **_place(trajectory, step, cell),
+        "system": system,
+        "user": user,
+        "chosen": clean(chosen),
+        "rejected": clean(rejected),
+        "chosen_score": _value(judgement, better),
+        "rejected_score": None if worse is None else _value(judgement, worse),
+        "off_context": any(not heard_alike(cell, other) for other in others),
+    }
+    run.add("pairs", told)
+    if user is None or pair.id in run.preferred:
+        run.left_out["in another set, too" if user else "without their prompt"] += 1
+        return
+    run.preferred.add(pair.id)
+    kept = {name: told[name] for name in ("id", "source", "trajectory", "task", "agent", "step", "round", "seed")}
+    sides = {"prompt": _asked(system, user), "chosen": _said(chosen), "rejected": _said(rejected)}
+    run.add("preferences", kept | sides)
+
+
+def _value(judgement: Judgement | None, where: ReplyRef) -> float | None:
+    return None if judgement is None else judgement.of(where.cell).score
+
+
+# ---------------------------------------------------------------------------------------------------- of made data
+
+
+def _lesson(data: Path, lesson: Lesson) -> Row:
+    origin, reply = lesson.provenance, _said(lesson.reply)
+    told: Row = {
+        "run": str(data),
+        "trajectory": None,
+        "task": origin.task,
+        "seed": origin.seed,
+        "step": origin.step,
+        "prompt": _asked(lesson.prompt.system, lesson.prompt.user),
+    }
+    if lesson.rejected is None:
+        return told | {"completion": reply, "level": lesson.level}
+    return told | {"id": lesson.id, "source": lesson.kind, "chosen": reply, "rejected": _said(lesson.rejected)}
+
+
+# ---------------------------------------------------------------------------------------------------------- inside
+
+
+def _asked(system: str | None, user: str) -> list[dict[str, str | None]]:
+    """A prompt as turns; a model's own template reads no empty system turn."""
+    first = [{"role": "system", "content": clean(system)}] if system else []
+    return [*first, {"role": "user", "content": clean(user)}]
+
+
+def _said(text: str) -> list[dict[str, str | None]]:
+    return [{"role": "assistant", "content": clean(text)}]
+
+
+def _check_free(out: Path) -> None:
+    """UsageError for a folder with something in it: what lies there may be another run's."""
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out}: holds something, and nothing is overwritten; name another folder with --parquet")
+
+
+def _describe(out: Path, files: Sequence[Path]) -> None:
+    """Write what `datasets` reads to find the tables of a folder, each a configuration of its own."""
+    names = [file.stem for file in files]
+    first = next((name for name in FIRST if name in names), names[0] if names else "")
+    lines = ["---", "configs:"]
+    for name in names:
+        lines += [f"- config_name: {name}", f"  data_files: {name}.parquet", *["  default: true"] * (name == first)]
+    tables = [f"- `{name}`: {_ABOUT[name]}" for name in names]
+    code = f'from datasets import load_dataset\n\nload_dataset({json.dumps(str(out))}, "{names[-1] if names else ""}")'
+    text = "\n".join([*lines, "---", "", "Made by Collab.", "", *tables, "", "```python", code, "```", ""])
+    with writing(out, "export again"):
+        write_atomic(out / README, text.encode())
+
+
+_ABOUT = {
+    "episodes": "one line per episode",
+    "steps": "one line per step: the screen, who heard whom, the vote, what was done",
+    "cells": "one line per reply: its whole prompt, text, action, tokens, and the critic's score where there is one",
+    "rewards": "one line per critic and reply",
+    "pairs": "one line per preference pair, with its scores",
+    "preferences": "`prompt`, `chosen` and `rejected` as messages, for TRL's DPOTrainer",
+    "demonstrations": "`prompt` and `completion` as messages, for TRL's SFTTrainer: rewarded replies, or, where nobody "
+    "judged, those that won the vote in solved episodes",
+}
+"""Table → what it holds."""
