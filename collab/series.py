@@ -23,7 +23,7 @@ from collab.evaluation import Report
 from collab.library import Library
 from collab.report import Evaluation, evaluation_of, recorded_run, runs_in
 from collab.resolve import build_suite, resolved, with_dates_of, with_prompts
-from collab.runs import RunResult, Watch, recorded_config, resume, start
+from collab.runs import RunResult, Watch, recorded_config, resume, start, stored_config
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
@@ -97,7 +97,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
     )
 
 
-async def stored_series(folder: Path, library: Library) -> tuple[SeedRun, ...]:
+async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
     """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
 
     Raises:
@@ -105,14 +105,14 @@ async def stored_series(folder: Path, library: Library) -> tuple[SeedRun, ...]:
         UsageError: a run in it is being played now, or was recorded with another version of its environment.
     """
     recorded = {
-        config.seed: config for path in runs_in(folder) if path.parent == folder and (config := recorded_config(path))
+        config.seed: config for path in runs_in(folder) if path.parent == folder and (config := stored_config(path))
     }
     if not recorded:
         raise RunFormatError(f"{folder}: no run of several seeds lies in it")
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
     configs = [recorded[seed] if seed in recorded else await _reseeded(first, seed) for seed in seeds]
-    return tuple([await _found(config, library, folder / f"seed-{config.seed}") for config in configs])
+    return tuple([await _found(config, Library(), folder / f"seed-{config.seed}") for config in configs])
 
 
 async def _reseeded(config: RunConfig, seed: int) -> RunConfig:
@@ -189,7 +189,7 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
 
 
 async def _found(asked: RunConfig, library: Library, path: Path) -> SeedRun:
-    config = with_prompts(asked, library)
+    config = asked if asked.prompts else with_prompts(asked, library)
     if is_free(path, FILE):
         return SeedRun(config=config, path=path, begun=False, over=False)
     begun = recorded_config(path)

@@ -183,7 +183,7 @@ def _finish_series(
         rest = f" (not begun: seed {', '.join(missing)})" if missing else ""
         note(f"stopped: {stopped}{rest}; go on with{again}")
         raise typer.Exit(1)
-    end_unplayed(evaluation.report, f"the same command and --out {shlex.quote(str(folder))}")
+    end_unplayed(result.report, again.removeprefix(": ").strip())
 
 
 def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
