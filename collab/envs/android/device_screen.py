@@ -56,29 +56,47 @@ class Screen:
     scrollable: bool
 
 
+def size_of_dump(xml: str, width: int, height: int) -> tuple[int, int]:
+    """Return the size of the screen that a dump shows: the given one, or that one turned.
+
+    A device may turn between the dump and the question for its size; a window that fits only the turned screen tells.
+
+    Raises:
+        DumpError: it is no dump.
+    """
+    boxes = [box for box in map(_box, _parse(xml)) if box is not None]
+    right, bottom = max((box.right for box in boxes), default=0), max((box.bottom for box in boxes), default=0)
+    is_turned = (right > width or bottom > height) and right <= height and bottom <= width
+    return (height, width) if is_turned else (width, height)
+
+
 def read_dump(xml: str, *, width: int, height: int) -> Screen:
     """Read a UiAutomator dump.
 
     Raises:
         DumpError: it is none.
     """
-    try:
-        root = ElementTree.fromstring(xml.encode("utf-8", "replace"))
-    except ElementTree.ParseError as problem:
-        raise DumpError(f"screen dump: {problem}") from None
+    root = _parse(xml)
     reader = _Reader(width=width, height=height)
-    package, keyboard = "", False
+    package, keyboard, thin = "", False, max(width, height) // 10
     for window in root:
         owner = window.get("package", "")
         if "inputmethod" in owner:
             keyboard = True
             continue
         box = _box(window)
-        if owner == _SYSTEM_BARS and box is not None and box.bottom - box.top < height // 10:
-            continue
+        if owner == _SYSTEM_BARS and box is not None and min(box.bottom - box.top, box.right - box.left) < thin:
+            continue  # the status bar, and the navigation bar, which stands at the side of a turned device
         package = package or owner
         reader.visit(window)
     return Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+
+
+def _parse(xml: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(xml.encode("utf-8", "replace"))
+    except ElementTree.ParseError as problem:
+        raise DumpError(f"screen dump: {problem}") from None
 
 
 def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -> tuple[Screen, tuple[int, ...]]:
