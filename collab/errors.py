@@ -10,6 +10,7 @@
     │   └── RunFormatError        a run directory cannot be read by this version
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
+        │   └── EnvironmentGone       what all environments need is gone, so no other episode can be played
         ├── ModelFailure          a model call failed after its retries
         ├── TrainingFailure       what trains ended before its end
         │   └── Diverged              a loss is no longer a number
@@ -114,6 +115,10 @@ class RunError(CollabError):
 
 class EnvironmentFailure(RunError):
     """An environment broke; the policy is not to blame."""
+
+
+class EnvironmentGone(EnvironmentFailure):
+    """What all environments need is gone (the adb server): the run stops and can be resumed when it is back."""
 
 
 class ModelFailure(RunError):

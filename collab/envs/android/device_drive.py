@@ -44,7 +44,7 @@ class Driver:
         import uiautomator2
 
         self._device: uiautomator2.Device = uiautomator2.connect(device)
-        self.serial = str(device.serial)
+        self.serial, self.place = str(device.serial), place
         self.width, self.height = self._size()
         """Of the screen at the last look, in pixels."""
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from collab.envs.actions import MOBILE
 from collab.envs.android.app_names import package_of, title_of
+from collab.envs.android.device_adb import noticing_its_end
 from collab.envs.android.device_drive import Driver
 from collab.envs.android.device_guard import TOUCHING, confirmed, judge
 from collab.envs.android.device_screen import Screen, observe
@@ -93,7 +94,10 @@ class DeviceEnvironment:
 
     def oracle(self) -> tuple[Action, ...] | None:
         """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
-        return () if self._task is None else self._tasks.oracle()
+        if self._task is None:
+            return ()
+        with noticing_its_end(self._driver.place):
+            return self._tasks.oracle()
 
     async def screenshot(self, marks: bool = False) -> bytes:
         """The present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
@@ -218,7 +222,8 @@ class DeviceEnvironment:
         return StepResult(observation=observation, truncated=True, outcome=outcome, info=info)
 
     async def _do(self, function: Callable[[], AnswerT], what: str) -> AnswerT:
-        return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
+        with noticing_its_end(self._driver.place):
+            return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
 
 
 async def call(function: Callable[[], AnswerT], what: str, timeout_s: float) -> AnswerT:
