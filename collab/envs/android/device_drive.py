@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from collab.envs.android.app_names import package_of
 from collab.envs.android.device_adb import Place, find
 from collab.envs.android.device_screen import Screen, read_dump, size_of_dump
 from collab.errors import MissingExtra
@@ -124,8 +125,7 @@ class Driver:
         elif kind == "navigate_home":
             self.home()
         elif kind == "open_app":
-            name = str(action["app_name"]).casefold()
-            self.start(allowed.get(name, name))
+            self.start(package_of(str(action["app_name"]), allowed))
         elif kind == "wait":
             self._device.shell("sleep 1")
 

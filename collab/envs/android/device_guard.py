@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from collab.envs.android.app_names import package_of
 from collab.envs.targets import element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
@@ -56,7 +57,7 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
         package: of the app in front.
         allowed: name → package of the apps that may be touched.
     """
-    if action.type == "open_app" and str(action["app_name"]).casefold() not in {*allowed, *allowed.values()}:
+    if action.type == "open_app" and package_of(str(action["app_name"]), allowed) not in allowed.values():
         return Verdict(refused=f"the app {action['app_name']} is not in allow_apps")
     if action.type not in TOUCHING:
         return Verdict()

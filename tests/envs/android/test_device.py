@@ -325,6 +325,25 @@ def test_apps_that_were_not_allowed_are_not_touched():
         assert "com.google.android.contacts" not in handle.phone.stacks
 
 
+@pytest.mark.parametrize(
+    ("said", "opened"),
+    [
+        ("Settings app", "com.android.settings"),
+        ("Simple Calendar", "com.simplemobiletools.calendar.pro"),
+        ("net.gsantner.markor", "net.gsantner.markor"),
+        ("Notebook (work)", "net.gsantner.markor"),
+        ("Clock app", None),
+        ("My Settings", None),
+    ],
+)
+def test_an_app_opens_by_a_name_that_begins_what_is_said_if_it_is_allowed(said, opened):
+    with on_device(allow_apps=["Settings", "Simple Calendar Pro", "Notebook=net.gsantner.markor"]) as (suite, handle):
+        home = handle.phone.foreground
+        result = play(suite, [MOBILE.make("open_app", app_name=said)])[0]
+        assert handle.phone.foreground == (opened or home)
+        assert ("not in allow_apps" in result.info["effect"]) is (opened is None)
+
+
 def test_a_strange_app_in_front_can_only_be_left():
     with on_device(allow_apps=["Settings"]) as (suite, handle):
 
