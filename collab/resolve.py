@@ -29,7 +29,15 @@ from collab.config import (
     RunConfig,
 )
 from collab.envs.base import Suite
-from collab.errors import CollabError, ConfigError, UnknownName, UsageError
+from collab.errors import (
+    CollabError,
+    ConfigError,
+    UnknownName,
+    UsageError,
+    describe_error,
+    note_outside,
+    outside_place,
+)
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
@@ -122,8 +130,11 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
-    except (TypeError, ValueError, OSError) as error:
-        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+    except Exception as error:
+        told = describe_error(error) if outside_place(error) is not None else str(error)
+        if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
+            raise
+        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
 
 
 def class_of(group: Group, part: Part, where: str) -> Callable[..., Any]:
@@ -143,12 +154,17 @@ def _target(group: Group, part: Part, where: str) -> str:
 
 def _imported(target: str, where: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
+    note_outside(module)
     try:
-        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise ConfigError(f"{where}: {target} cannot be imported: {error}") from None
-    except AttributeError:
-        raise ConfigError(f"{where}: {module} has no {name!r}") from None
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
+            raise
+        more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"
+        raise ConfigError(f"{where}: {target} cannot be imported: {describe_error(error)}{more}") from None
+    made: Callable[..., Any] | None = getattr(found, name, None)
+    if made is None:
+        raise ConfigError(f"{where}: {module} has no {name!r}")
     return made
 
 
