@@ -27,6 +27,7 @@ from collab.config import (
     GraphDefinition,
     Part,
     RunConfig,
+    short_name,
 )
 from collab.envs.base import Suite
 from collab.errors import (
@@ -222,8 +223,19 @@ class Team:
 
 def build_suite(config: RunConfig) -> Suite:
     """The environments of a run; see `build` for the errors."""
-    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
-    suite: Suite = build("environments", config.environment.part, where)
+    return build_environment(config.environment_name, config.environment)
+
+
+def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
+    """The environments of a definition; a suite that can take on its name does. See `build` for the errors.
+
+    Args:
+        name: of the definition, or the path of its file.
+    """
+    suite: Suite = build("environments", definition.part, f"envs/{name} (backend {definition.backend})")
+    take_name = getattr(suite, "take_name", None)
+    if take_name is not None:
+        take_name(short_name(name))
     return suite
 
 
@@ -391,8 +403,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
 
 async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:
     """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
-    where = f"envs/{name} (backend {environment.backend})"
-    suite: Suite = build("environments", whole(environment).part, where)
+    suite = build_environment(name, whole(environment))
     try:
         return splits_of(suite.name, suite.tasks(), environment.unseen)
     finally:

@@ -60,7 +60,7 @@ class LiveSuite:
     """
 
     name = NAME
-    label = NAME
+    label: str = NAME
     version = "1"
     space: ActionSpace = WEB
     capabilities: frozenset[str] = frozenset({"screenshot"})
@@ -105,6 +105,10 @@ class LiveSuite:
             answer_timeout_s=answer_timeout_s,
         )
         self._browser = Browser(executable_path=executable_path)
+
+    def take_name(self, definition: str) -> None:
+        """Let results carry the name of the definition that this suite was built from, e.g. "web[lab]"."""
+        self.label = NAME if definition == NAME else f"{NAME}[{definition}]"
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, in the order of the file."""
