@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from collab.config import Budget
 from collab.envs.base import Bounded, Environment
-from collab.errors import EnvironmentFailure, boundary
+from collab.errors import EnvironmentFailure, EnvironmentGone, boundary
 from collab.graphs.network import Network
 from collab.models.base import Reply
 from collab.recorder import Recorder
@@ -274,7 +274,7 @@ class _Collector:
     async def _work(self) -> None:
         environment: Environment | None = None
         try:
-            while self.plan:
+            while self.plan and not self._halt.is_set():
                 episode = self.plan.popleft()
                 if self.admit is not None:
                     await self.admit(episode.id)
@@ -341,7 +341,9 @@ class _Collector:
         self.progress.count_episode(trajectory)
         self.progress.workload.end(trajectory.id)
         self._failures_in_a_row = 0 if trajectory.error is None else self._failures_in_a_row + 1
-        if trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
+        if trajectory.error is not None and trajectory.error.type == EnvironmentGone.__name__:
+            self._stop(trajectory.error.message)
+        elif trajectory.error is not None and self._failures_in_a_row >= PATIENCE:
             self._stop(f"{PATIENCE} infrastructure failures in a row, the last: {trajectory.error.message}")
 
     def _check_budget(self) -> None:

@@ -448,12 +448,12 @@ def run_config(
         filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
     config = RunConfig(
         purpose=purpose,
-        environment_name=_short(env),
+        environment_name=short_name(env),
         environment=environment,
-        graph_name=_short(graph),
+        graph_name=short_name(graph),
         graph=graph_definition,
         agents=dict(filled),
-        agent_names={slot: _short(name) for slot, name in names.items()},
+        agent_names={slot: short_name(name) for slot, name in names.items()},
         tasks=list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else list(environment.tasks)),
         episodes=episodes or 1,
         seed=seed,
@@ -463,6 +463,7 @@ def run_config(
     return override(config, settings)
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return the name of a definition that may be named by its path."""
     path = Path(name)
     return path.stem if path.suffix in (".yaml", ".yml") else name

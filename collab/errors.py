@@ -10,6 +10,7 @@
     │   └── RunFormatError        a run directory cannot be read by this version
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
+        │   └── EnvironmentGone       what all environments need is gone, so no other episode can be played
         ├── ModelFailure          a model call failed after its retries
         ├── TrainingFailure       what trains ended before its end
         │   └── Diverged              a loss is no longer a number
@@ -30,7 +31,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
 from typing import Final
 
 _SHOWN: Final = 12
@@ -118,6 +123,10 @@ class EnvironmentFailure(RunError):
     """An environment broke; the policy is not to blame."""
 
 
+class EnvironmentGone(EnvironmentFailure):
+    """What all environments need is gone (the adb server): the run stops and can be resumed when it is back."""
+
+
 class ModelFailure(RunError):
     """A model call failed after its retries, or its server is gone."""
 
@@ -143,6 +152,61 @@ class StoreFailure(RunError):
     """The run directory cannot be written."""
 
 
+_OUTSIDE: set[str] = set()
+"""Top-level packages from outside that definitions have named."""
+
+
+def note_outside(module: str) -> None:
+    """Remember a module that a definition names: from now on its errors are described as its own."""
+    package = module.partition(".")[0]
+    if package != __name__.partition(".")[0]:
+        _OUTSIDE.add(package)
+
+
+def forget_outside() -> None:
+    """Forget what definitions have named; a command begins with nothing."""
+    _OUTSIDE.clear()
+
+
+def outside_parts() -> list[str]:
+    """Return the top-level packages from outside that definitions have named, sorted."""
+    return sorted(_OUTSIDE)
+
+
+def outside_place(error: BaseException) -> str | None:
+    """Return "FILE:LINE" in a part from outside where an error arose; None when none was at work.
+
+    Files that the part brings along beside its package count, too; this project, Python and installed packages do not.
+    """
+    if isinstance(error, SyntaxError) and error.filename and not _is_installed(error.filename) and _OUTSIDE:
+        return f"{error.filename}:{error.lineno}"
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not any(_is_named(frame) for frame, _ in frames):
+        return None
+    own = [one for one in frames if _is_named(one[0]) or not _is_installed(one[0].f_code.co_filename)]
+    return f"{own[-1][0].f_code.co_filename}:{own[-1][1]}"
+
+
+def _is_named(frame: FrameType) -> bool:
+    """Whether a frame runs in a package that a definition has named."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OUTSIDE
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file belongs to this project, to Python, to an installed package, or is none at all."""
+    path, paths = Path(file), sysconfig.get_paths()
+    homes = [Path(__file__).parent, paths["stdlib"], paths["platstdlib"]]
+    packages = {"site-packages", "dist-packages"}.intersection(path.parts)
+    return file.startswith("<") or bool(packages) or any(path.is_relative_to(home) for home in homes)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's type and message on one line; and the place, where a part from outside raised it."""
+    said, place = " ".join(str(error).split()), outside_place(error)
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return what if place is None else f"{what} (at {place}, which is no part of collab)"
+
+
 @contextlib.contextmanager
 def boundary(error: type[RunError], what: str) -> Iterator[None]:
     """Relabel whatever escapes the block as `error`, once; a typed error passes unchanged.
@@ -157,4 +221,4 @@ def boundary(error: type[RunError], what: str) -> Iterator[None]:
     except TimeoutError as cause:
         raise error(f"{what} timed out{f'; before that: {cause}' if str(cause) else ''}") from cause
     except Exception as cause:
-        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause
+        raise error(f"{what}: {describe_error(cause)}") from cause

@@ -9,6 +9,7 @@ Every mistake in a file is reported with its line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,17 @@ class Library:
                 found.append(Entry(name=name, path=path, definition=None, error=str(error)))
         return tuple(found)
 
+    def entries(self, room: Room, model: type[ModelT]) -> tuple[Entry[ModelT], ...]:
+        """All definitions of a room, sorted by name; one that cannot be read hides no other."""
+        found: list[Entry[ModelT]] = []
+        for name in self.names(room):
+            path = self.path(room, name)
+            try:
+                found.append(Entry(name=name, path=path, definition=read(path, model), error=None))
+            except ConfigError as error:
+                found.append(Entry(name=name, path=path, definition=None, error=str(error)))
+        return tuple(found)
+
     def path(self, room: Room, name: str) -> Path:
         """Where the definition `name` lies.
 
@@ -147,7 +159,21 @@ def _entries(folder: Path, room: Room) -> list[Path]:
         return []
     if room == "prompts":
         return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    return files if room != "envs" else [path for path in files if not _is_tasks_file(path)]
+
+
+def _is_tasks_file(path: Path) -> bool:
+    """Whether a file holds nothing but tasks, which environments beside it name in their option `tasks`."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if re.search(r"^backends?\s*:", text, re.MULTILINE):
+            return False
+        data = parse_yaml(text, str(path)).data
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return False  # listed as what it may be, with what is wrong with it
+    tasks = data.get("tasks") if isinstance(data, dict) and set(data) == {"tasks"} else None
+    return isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
 
 
 def _stem(path: Path) -> str:

@@ -30,9 +30,10 @@ from collab.config import (
     Part,
     RunConfig,
     bare,
+    short_name,
 )
 from collab.envs.base import Suite, TaskInfo
-from collab.errors import CollabError, ConfigError, UnknownName, UsageError
+from collab.errors import CollabError, ConfigError, UnknownName, UsageError, describe_error, note_outside, outside_place
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
@@ -147,8 +148,11 @@ def build(group: Group, part: Part, where: str, given: Mapping[str, Any] | None 
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
-    except (TypeError, ValueError, OSError) as error:
-        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {error}") from None
+    except Exception as error:
+        told = describe_error(error) if outside_place(error) is not None else str(error)
+        if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
+            raise
+        raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
     return made
@@ -180,16 +184,17 @@ def _imported(group: Group, target: str, where: str) -> Callable[..., Any]:
     if not _TARGET.fullmatch(target):
         raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
     module, _, name = target.partition(":")
+    note_outside(module)
     try:
-        imported = importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"{where}: {target} cannot be imported: {error}") from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may do anything when it is imported
-        said = " ".join(str(error).split())
-        raise ConfigError(f"{where}: {target} cannot be imported: {type(error).__name__}: {said:.200}") from None
-    if not hasattr(imported, name):
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
+            raise
+        more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"
+        raise ConfigError(f"{where}: {target} cannot be imported: {describe_error(error)}{more}") from None
+    if not hasattr(found, name):
         raise ConfigError(f"{where}: {module} has no {name!r}")
-    made: Callable[..., Any] = getattr(imported, name)
+    made: Callable[..., Any] = getattr(found, name)
     noun, needed = _PROTOCOLS[group]
     if not inspect.isclass(made):
         raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
@@ -253,8 +258,19 @@ class Team:
 
 def build_suite(config: RunConfig) -> Suite:
     """The environments of a run; see `build` for the errors."""
-    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
-    suite: Suite = build("environments", config.environment.part, where)
+    return build_environment(config.environment_name, config.environment)
+
+
+def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
+    """The environments of a definition; a suite that can take on its name does. See `build` for the errors.
+
+    Args:
+        name: of the definition, or the path of its file.
+    """
+    suite: Suite = build("environments", definition.part, f"envs/{name} (backend {definition.backend})")
+    take_name = getattr(suite, "take_name", None)
+    if take_name is not None:
+        take_name(short_name(name))
     return suite
 
 
@@ -499,8 +515,7 @@ def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[Ta
 
 async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, Split]:
     """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
-    where = f"envs/{name} (backend {environment.backend})"
-    suite: Suite = build("environments", whole(environment).part, where)
+    suite = build_environment(name, whole(environment))
     try:
         return splits_of(suite.name, suite.tasks(), environment.unseen)
     finally:

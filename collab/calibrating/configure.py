@@ -22,7 +22,7 @@ from collab.critics import CriticDefinition, critic_texts, load_critic
 from collab.envs.base import Suite
 from collab.errors import UsageError
 from collab.library import Library
-from collab.resolve import build, order_tasks, splits_in, task_names
+from collab.resolve import build_environment, order_tasks, splits_in, task_names
 from collab.splits.choose import within
 from collab.splits.split import TRAIN, named
 
@@ -129,9 +129,7 @@ async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
 
 def suite_of(config: CalibrationConfig) -> Suite:
     """The environments of a calibration; see `collab.resolve.build` for the errors."""
-    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
-    suite: Suite = build("environments", config.environment.part, where)
-    return suite
+    return build_environment(config.environment_name, config.environment)
 
 
 def _default_tasks(tasks: str | Sequence[str]) -> list[str]:

@@ -31,11 +31,11 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
     from collab.config import AgentDefinition
     from collab.resolve import is_critic
 
-    definitions = options.library(library)
-    found = {name: definitions.load("agents", name, AgentDefinition) for name in definitions.names("agents")}
+    found, broken = options.definitions_in(options.library(library), "agents", AgentDefinition)
     if as_json:
         emit(
             {name: {**agent.model_dump(mode="json"), "critic": is_critic(agent.kind)} for name, agent in found.items()}
+            | options.errors_of(broken)
         )
         return
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,10 +35,9 @@ def list_environments(*, library: options.LibraryFolder = None, as_json: options
     """List all environments."""
     from collab.config import EnvironmentDefinition
 
-    definitions = options.library(library)
-    found = {name: definitions.load("envs", name, EnvironmentDefinition) for name in definitions.names("envs")}
+    found, broken = options.definitions_in(options.library(library), "envs", EnvironmentDefinition)
     if as_json:
-        emit({name: env.model_dump(mode="json") for name, env in found.items()})
+        emit({name: env.model_dump(mode="json") for name, env in found.items()} | options.errors_of(broken))
         return
     table(
         ["environment", "backend", "others", "description"],
@@ -59,13 +58,17 @@ def list_tasks(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the tasks of an environment; an oracle is a known solution, which a rehearsal needs."""
+    """List the tasks that an environment plays; an oracle is a known solution, which a rehearsal needs.
+
+    Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
+    """
     from collab.splits.split import named
 
     definitions = options.library(library)
-    suite = open_suite(definitions, name, backend)
+    definition = load(definitions, name, backend)
+    suite = built(name, definition)
     try:
-        infos = _chosen(suite, options.listed("--tasks", tasks) or ["all"])
+        infos = _chosen(suite, options.listed("--tasks", tasks) or _own_tasks(definition))
     finally:
         asyncio.run(suite.close())
     if split is not None:
@@ -89,6 +92,11 @@ def list_tasks(
         ],
     )
     say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
+
+
+def _own_tasks(definition: EnvironmentDefinition) -> list[str]:
+    """What a definition plays where no tasks are named: see `task_names`."""
+    return [definition.tasks] if isinstance(definition.tasks, str) else list(definition.tasks)
 
 
 def _chosen(suite: Suite, wanted: list[str]) -> list[TaskInfo]:
@@ -153,10 +161,12 @@ def check_environments(
     Equal seeds give equal screens, junk never crashes, budgets end; where an environment says so: forks are exact,
     the known solution solves, an episode can be rebuilt in a fresh process, screens can be drawn.
     """
+    from collab.config import EnvironmentDefinition
     from collab.errors import UsageError
 
     definitions = options.library(library)
-    chosen = list(names or (_harmless(definitions) if every else ()))
+    fine, broken = options.definitions_in(definitions, "envs", EnvironmentDefinition) if every else ({}, {})
+    chosen = list(names or _harmless(fine))
     if not chosen:
         raise UsageError(f"name the environments to check, or --all for: {', '.join(definitions.names('envs'))}")
     effort = _Effort(seeds=(0,) if quick else _numbers(seeds), junk_steps=10 if quick else 30, quick=quick)
@@ -168,17 +178,16 @@ def check_environments(
     else:
         for report in reports:
             _tell_check(report)
-    if not all(report.ok for report in reports):
+    if broken or not all(report.ok for report in reports):
         raise typer.Exit(1)
 
 
-def _harmless(definitions: Library) -> list[str]:
+def _harmless(found: Mapping[str, EnvironmentDefinition]) -> list[str]:
     """All environments but those where random actions would do lasting things."""
-    names = definitions.names("envs")
-    lasting = [name for name in names if load(definitions, name, None).lasting]
+    lasting = [name for name, definition in found.items() if definition.lasting]
     if lasting:
         note(f"left out, because what is done there stays done: {', '.join(lasting)}; check one by its name")
-    return [name for name in names if name not in lasting]
+    return [name for name in found if name not in lasting]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +217,7 @@ async def _check(
 
     suite = built(name, definition)
     try:
-        wanted = wanted or ["all"]
+        wanted = wanted or _own_tasks(definition)
         tasks = task_names(suite, wanted)
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
@@ -294,7 +303,6 @@ def open_suite(definitions: Library, name: str, backend: str | None) -> Suite:
 
 def built(name: str, definition: EnvironmentDefinition) -> Suite:
     """Build the suite of a definition; close it afterwards."""
-    from collab.resolve import build
+    from collab.resolve import build_environment
 
-    suite: Suite = build("environments", definition.part, f"envs/{name} (backend {definition.backend})")
-    return suite
+    return build_environment(name, definition)

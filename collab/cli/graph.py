@@ -25,10 +25,9 @@ def list_graphs(*, library: options.LibraryFolder = None, as_json: options.Json 
     """List all graphs."""
     from collab.config import GraphDefinition
 
-    definitions = options.library(library)
-    found = {name: definitions.load("graphs", name, GraphDefinition) for name in definitions.names("graphs")}
+    found, broken = options.definitions_in(options.library(library), "graphs", GraphDefinition)
     if as_json:
-        emit({name: _definition_data(graph) for name, graph in found.items()})
+        emit({name: _definition_data(graph) for name, graph in found.items()} | options.errors_of(broken))
         return
     table(
         ["graph", "slots", "rounds", "edges", "rewire", "description"],

@@ -1,7 +1,8 @@
 """The command line: the list of commands, and the last stop of every error.
 
-A mistake of the user (exit 2) or a failure (exit 1) is one line on stderr. Anything else is a bug of this project:
-one line that names it, and the whole traceback under COLLAB_DEBUG=1. Commands import what they need when they run, so
+A mistake of the user (exit 2) or a failure (exit 1) is one line on stderr, and so is what a part from outside raises,
+with its file and line. Anything else is a bug of this project: one line that names it, and the whole traceback under
+COLLAB_DEBUG=1. Commands import what they need when they run, so
 that `collab --help` is there at once.
 """
 
@@ -42,7 +43,7 @@ from collab.cli import (
 from collab.cli.command import prepare
 from collab.cli.interrupt import listen
 from collab.cli.output import fail, plain, say
-from collab.errors import CollabError
+from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
 
 DEBUG = "COLLAB_DEBUG"
 """Environment variable that lets tracebacks through."""
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; None takes those of the process.
     """
+    forget_outside()
     try:
         code: int = app(args=arguments, prog_name="collab", standalone_mode=False) or 0
         if code == INTERRUPTED:
@@ -145,8 +147,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        fail(f"{type(error).__name__}: {error} (a bug of collab: run again with {DEBUG}=1 and report what it prints)")
+        fail(_explain_escape(error))
         return 1
+
+
+def _explain_escape(error: Exception) -> str:
+    """One line for what nothing has typed: the fault of a part from outside where one was at work, else a bug."""
+    if outside_place(error) is not None:
+        return f"{describe_error(error)}; run again with {DEBUG}=1 for the traceback"
+    if outside_parts():
+        parts = ", ".join(outside_parts())
+        return f"{describe_error(error)} (with parts from outside: {parts}; {DEBUG}=1 prints the traceback)"
+    return f"{type(error).__name__}: {error} (a bug of collab: run again with {DEBUG}=1 and report what it prints)"
 
 
 def _explain_usage(error: typer.TyperException) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collab.cli.output import note
+
 if TYPE_CHECKING:
     from collab.config import SplitChoice
-    from collab.library import Library
+    from collab.library import Library, ModelT, Room
 
 PLAY, LIMITS = "What is played", "How it is played"
 """Headings in the help of `rollout` and `eval`."""
@@ -158,6 +160,23 @@ Trust = Annotated[
 ]
 
 
+def definitions_in(definitions: Library, room: Room, model: type[ModelT]) -> tuple[dict[str, ModelT], dict[str, str]]:
+    """Read all definitions of a room: those that fit by name, and what is wrong with each of the others.
+
+    The latter are also told on stderr, so that a listing shows all that can be used.
+    """
+    entries = definitions.entries(room, model)
+    broken = {one.name: one.error for one in entries if one.error is not None}
+    for name, error in broken.items():
+        note(f"{room}/{name} is left out: {error}")
+    return {one.name: one.definition for one in entries if one.definition is not None}, broken
+
+
+def errors_of(broken: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What a JSON listing says of definitions that cannot be read."""
+    return {name: {"error": error} for name, error in broken.items()}
+
+
 def library(folder: Path | None) -> Library:
     """The built-in definitions, and the user's own before them."""
     from collab.library import Library
@@ -201,8 +220,6 @@ def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collecti
         split: None where nothing was kept to one.
         kept: tasks of the run.
     """
-    from collab.cli.output import note
-
     outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
     if split is not None and outside:
         note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")

@@ -11,7 +11,7 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.resolve import build, order_tasks, splits_in, task_names
+from collab.resolve import build_environment, order_tasks, splits_in, task_names
 from collab.splits.choose import check_plan, within
 from collab.splits.split import TRAIN, named
 from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
@@ -186,9 +186,7 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
 
 def suite_of(config: SynthConfig) -> Suite:
     """The environments of a synthesis; see `collab.resolve.build` for the errors."""
-    where = f"envs/{config.environment_name} (backend {config.environment.backend})"
-    suite: Suite = build("environments", config.environment.part, where)
-    return suite
+    return build_environment(config.environment_name, config.environment)
 
 
 def _short(name: str) -> str:

@@ -15,7 +15,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from collab.errors import CollabError, RunError, RunFormatError, UnknownName, UsageError
+from collab.errors import (
+    CollabError,
+    RunError,
+    RunFormatError,
+    UnknownName,
+    UsageError,
+    describe_error,
+    outside_place,
+)
 from collab.view.answer import encoded
 from collab.view.guard import Gate, Guard, refused
 from collab.view.inspector import Inspector
@@ -137,6 +145,8 @@ def _add_errors(app: FastAPI) -> None:
         return refused(400, "a number is too large for any run")
 
     def bug(request: Request, error: Exception) -> Response:
+        if outside_place(error) is not None:
+            return refused(500, describe_error(error)[:_LONGEST])
         return refused(500, f"a bug of collab: {type(error).__name__}: {first_line(error)}")
 
     def unknown(request: Request, error: Exception) -> Response:

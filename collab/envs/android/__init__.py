@@ -5,6 +5,7 @@ device_tasks              the owner's tasks                              device_
 device_drive              the actions, as AndroidWorld executes them     device_adb           finding a device
 device_screen             the screen dump as an observation              device_guard         what may be touched
 app_names                 apps by their visible names                    action_log           what is logged first
+still_there               what was seen, before it is touched
 emulator                  AndroidWorld on its emulator                   helper_process       its helper, from here
 androidworld_helper       the helper, in AndroidWorld's environment      androidworld_screen  its screens and actions
 androidworld_server       AndroidWorld's HTTP server                     androidworld_http    its client

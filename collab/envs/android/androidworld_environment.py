@@ -2,7 +2,7 @@
 
 AndroidWorld prepares the task, executes the actions and judges the end with its own checkers; both ends count as its
 runner counts them: whatever status the agent declares is judged, steps that run out are not. Every action is logged
-before it is executed.
+before it is executed. The screen is looked at again before it is touched (`still_there`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from collab.envs.actions import MOBILE
 from collab.envs.android.androidworld_screen import as_json_action
 from collab.envs.android.device_environment import effect
+from collab.envs.android.device_guard import TOUCHING
+from collab.envs.android.still_there import CHANGED, find_again, looks_the_same
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Observation, Outcome, StepResult, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +40,8 @@ class Look:
     """For each element of the observation, its index in AndroidWorld's list."""
     png: bytes | None = None
     """The picture, where it comes with the look."""
+    pixels: NDArray[np.uint8] | None = None
+    """The same picture as colours, height × width × 3."""
 
 
 class Remote(Protocol):
@@ -99,6 +107,11 @@ class AndroidWorldEnvironment:
         if action.type == "status":
             logger.info("%s step %d: %s", self._remote.label, self._steps, said)
             return await self._ended(before.observation, str(action["goal_status"]))
+        aimed = await self._aim_again(action, before)
+        if aimed is None:
+            logger.warning("%s step %d: not done: %s (%s)", self._remote.label, self._steps, said, CHANGED)
+            return await self._went_on(self._task, before, self._look, action, CHANGED)
+        action, before = aimed
         fields = as_json_action(action, before.observation, before.numbers)
         if isinstance(fields, str):
             return await self._went_on(self._task, before, before, action, fields)
@@ -125,6 +138,20 @@ class AndroidWorldEnvironment:
 
     # -------------------------------------------------------------------------------------------------- internal
 
+    async def _aim_again(self, action: Action, before: Look) -> tuple[Action, Look] | None:
+        """Look again before a touch: the action on the present screen, and the look; None when its target is gone."""
+        if action.type not in TOUCHING:
+            return action, before
+        now = self._look = await self._do(self._remote.look)
+        again = find_again(action, before.observation, now.observation)
+        if (
+            before.pixels is not None
+            and now.pixels is not None
+            and not looks_the_same(action, before.pixels, now.pixels)
+        ):
+            again = None
+        return None if again is None else (again, now)
+
     async def _see(self) -> Observation:
         self._look = await self._do(self._remote.look)
         return self._look.observation
@@ -140,7 +167,8 @@ class AndroidWorldEnvironment:
         return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
 
     async def _went_on(self, task: Task, before: Look, after: Look, action: Action, refused: str | None) -> StepResult:
-        said = f"nothing changed: {refused}" if refused is not None else _effect(before, after, action)
+        said = _effect(before, after, action) if refused is None else f"nothing changed: {refused}"
+        said = CHANGED if refused == CHANGED else said
         info = {"effect": said}
         if self._steps < task.max_steps:
             return StepResult(observation=after.observation, info=info)

@@ -54,6 +54,8 @@ class World:
         self._task: Any = None
         """The running task; None between episodes."""
         self._state: Any = None
+        self._size = (0, 0)
+        """Width and height of the screen at the last look."""
 
     def hello(self, family: str, package: str | None = None) -> dict[str, Any]:
         """Import AndroidWorld, from a checkout if one is given, and check that it has what is needed."""
@@ -141,20 +143,30 @@ class World:
         """The screen as soon as it stands still: its size in pixels, the app in front, AndroidWorld's UI elements."""
         env = self._connected()
         self._state = env.get_state(wait_to_stabilize=True)
-        width, height = env.logical_screen_size
+        width, height = (int(number) for number in env.logical_screen_size)
+        self._size = width, height
         return {
-            "width": int(width),
-            "height": int(height),
+            "width": width,
+            "height": height,
             "activity": str(env.foreground_activity_name),
             "elements": [_element(one) for one in self._state.ui_elements],
         }
 
     def picture(self) -> dict[str, Any]:
-        """What was looked at last, as PNG in base64."""
+        """What was looked at last, as PNG in base64; upright on a turned screen, as its elements are."""
         if self._state is None:
             raise Refused("order", "look first")
-        pixels, (height, width) = self._state.pixels, self._state.pixels.shape[:2]
+        pixels = self._upright(self._state.pixels)
+        height, width = pixels.shape[:2]
         return {"png": base64.b64encode(png(pixels[:, :, :3].tobytes(), width, height)).decode()}
+
+    def _upright(self, pixels: Any) -> Any:
+        """Turn a picture, which AndroidWorld takes in the device's own orientation, as the screen is turned."""
+        (height, width), (screen_width, screen_height) = pixels.shape[:2], self._size
+        if (width > height) == (screen_width > screen_height) or screen_width == screen_height:
+            return pixels
+        turns = int(getattr(self._connected(), "orientation", 1))
+        return _module("numpy").rot90(pixels, turns if turns in (1, 3) else 1)
 
     def act(self, action: dict[str, Any]) -> dict[str, Any]:
         """Execute an action of AndroidWorld's; "refused" says why one that makes no sense here was not."""

@@ -157,7 +157,7 @@ class _Server:
             raise EnvironmentFailure(f"{LABEL}: a screenshot that is no rows of colours: {error}") from None
         height, width = pixels.shape[:2]
         self._png = png(pixels.tobytes(), width, height)
-        return Look(observation=_picture_of(width, height), png=self._png)
+        return Look(observation=_picture_of(width, height), png=self._png, pixels=pixels)
 
     def picture(self) -> bytes:
         return self._png

@@ -1,40 +1,14 @@
-"""Apps by the names that `open_app` understands, as AndroidWorld spells them."""
+"""Apps on a device by the names that `open_app` understands: AndroidWorld's, and those that a user gives them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
+from collab.envs.androidworld_apps import NAMES, package_called
 from collab.errors import ConfigError
 
-PACKAGES: Mapping[str, str] = {
-    "audio recorder": "com.dimowner.audiorecorder",
-    "broccoli": "com.flauschcode.broccoli",
-    "camera": "com.android.camera2",
-    "chrome": "com.android.chrome",
-    "clipper": "ca.zgrs.clipper",
-    "clock": "com.google.android.deskclock",
-    "contacts": "com.google.android.contacts",
-    "dialer": "com.google.android.dialer",
-    "files": "com.google.android.documentsui",
-    "gmail": "com.google.android.gm",
-    "google maps": "com.google.android.apps.maps",
-    "joplin": "net.cozic.joplin",
-    "markor": "net.gsantner.markor",
-    "messages": "com.google.android.apps.messaging",
-    "open tracks sports tracker": "de.dennisguse.opentracks",
-    "osmand": "net.osmand",
-    "phone": "com.google.android.dialer",
-    "pro expense": "com.arduia.expense",
-    "retro music": "code.name.monkey.retromusic",
-    "settings": "com.android.settings",
-    "simple calendar pro": "com.simplemobiletools.calendar.pro",
-    "simple draw pro": "com.simplemobiletools.draw.pro",
-    "simple gallery pro": "com.simplemobiletools.gallery.pro",
-    "simple sms messenger": "com.simplemobiletools.smsmessenger",
-    "tasks": "org.tasks",
-    "vlc": "org.videolan.vlc",
-}
+PACKAGES: Mapping[str, str] = {name: package for names, package in NAMES for name in names}
 
 _PACKAGE = re.compile(r"[a-z]\w*(\.[a-z]\w*)+|android", re.ASCII | re.IGNORECASE)
 """A package; the system's own, which some dialogs belong to, is the only one without a dot."""
@@ -62,14 +36,21 @@ def allowed_apps(entries: Iterable[str]) -> dict[str, str]:
             package = PACKAGES[name.casefold()]
             found |= {known: one for known, one in PACKAGES.items() if one == package}
         else:
-            known = ", ".join(sorted(PACKAGES))
+            known = ", ".join(sorted(names[0] for names, _ in NAMES))
             raise ConfigError(f"allow_apps: {name!r}, allowed: a package, Name=package, or one of {known}")
     return found
 
 
 def package_of(app: str, allowed: Mapping[str, str]) -> str:
-    """Package of an app by its name, the user's own names first; a package is its own."""
-    return allowed.get(app.casefold()) or PACKAGES.get(app.casefold(), app)
+    """Package of an app by its name: exactly one of the user's own, or else a name or the beginning of one.
+
+    A package is its own, and so is a name that nothing is called by.
+    """
+    name = app.casefold()
+    if name in allowed or _PACKAGE.fullmatch(app):
+        return allowed.get(name, app)
+    begun = sorted((known for known in allowed if name.startswith(known)), key=len)
+    return package_called(name) or (allowed[begun[-1]] if begun else app)
 
 
 def title_of(package: str, allowed: Mapping[str, str]) -> str:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from collab.envs.actions import MOBILE
 from collab.envs.android.app_names import allowed_apps, package_of
-from collab.envs.android.device_adb import Place, find
+from collab.envs.android.device_adb import Place, find, noticing_its_end
 from collab.envs.android.device_carried import CarriedTasks
 from collab.envs.android.device_drive import Driver
 from collab.envs.android.device_environment import DeviceEnvironment, DeviceOptions, call
@@ -91,7 +92,8 @@ class DeviceSuite:
 
     def instance(self, name: str, seed: int) -> Task:
         """The instance; an owner's task is the same for every seed. UnknownName when there is no such task."""
-        return self._tasks.instance(name, seed)
+        with self._noticing():
+            return self._tasks.instance(name, seed)
 
     async def open(self) -> DeviceEnvironment:
         """Connect to the device.
@@ -100,18 +102,24 @@ class DeviceSuite:
             UsageError: it already runs an episode, is not there, or nobody said which apps may be touched.
             MissingExtra: uiautomator2 or adbutils is not installed.
             EnvironmentFailure: it does not answer.
+            EnvironmentGone: the adb server was there before and has ended.
         """
         if self._none_allowed:
             raise UsageError(f"{self.label}: name the apps that may be touched, e.g. --allow-apps Settings,Clock")
         async with self._connecting:
             if self._open is not None and not self._open.closed:
                 raise UsageError(f"{self.label}: one device plays one episode at a time; use --concurrency 1")
-            driver = await call(
-                lambda: Driver(self._place), f"{self.label}: connecting", self._options.answer_timeout_s
-            )
+            with self._noticing():
+                driver = await call(
+                    lambda: Driver(self._place), f"{self.label}: connecting", self._options.answer_timeout_s
+                )
             self._place = replace(self._place, serial=driver.serial)
             self._open = DeviceEnvironment(driver, self._options, self._tasks, self.label)
             return self._open
+
+    def _noticing(self) -> AbstractContextManager[None]:
+        """An adb server that was never there is the caller's to start; one that was there and is gone has ended."""
+        return nullcontext() if self._open is None else noticing_its_end(self._place)
 
     async def close(self) -> None:
         """Let the device go."""

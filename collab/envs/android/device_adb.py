@@ -1,13 +1,18 @@
-"""Finding a device through an adb server, before anything is driven on it."""
+"""Finding a device through an adb server, before anything is driven on it.
+
+adbutils starts a real adb server wherever none answers, and that one goes on after us. The client here never does.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collab.errors import MissingExtra, UsageError
+from collab.errors import EnvironmentGone, MissingExtra, UsageError
 
 if TYPE_CHECKING:
     import adbutils
@@ -37,13 +42,10 @@ def find(place: Place) -> adbutils.AdbDevice:
         UsageError: no adb server, no such device, or several and none was named.
     """
     MissingExtra.unless("adbutils", extra="android", purpose="driving a device")
-    import adbutils
-
-    port = _port(place)
-    if not _listens(place.host, port):
-        start = "adb start-server" if port == _USUAL_PORT else f"adb -P {port} start-server"
-        raise UsageError(f"device: no adb server answers at {place.host}:{port}; start it with: {start}")
-    client = adbutils.AdbClient(host=place.host, port=port)
+    missing = missing_server(place)
+    if missing is not None:
+        raise UsageError(f"device: {missing}")
+    client = _client(place.host, _port(place))
     online = [device.serial for device in client.device_list()]
     if not online:
         named = f" {place.serial!r}" if place.serial is not None else ""
@@ -54,6 +56,50 @@ def find(place: Place) -> adbutils.AdbDevice:
     if place.serial is not None and place.serial not in online:
         raise UsageError(f"device: no device {place.serial!r}; adb devices shows: {', '.join(online)}")
     return client.device(place.serial or online[0])
+
+
+def missing_server(place: Place) -> str | None:
+    """Return what to do when no adb server answers there; None when one does."""
+    port = _port(place)
+    if _listens(place.host, port):
+        return None
+    start = "adb start-server" if port == _USUAL_PORT else f"adb -P {port} start-server"
+    return f"no adb server answers at {place.host}:{port}; start it with: {start}"
+
+
+@contextmanager
+def noticing_its_end(place: Place) -> Iterator[None]:
+    """Tell a failure of the block that comes from an adb server that was there and is gone.
+
+    Raises:
+        EnvironmentGone: the block failed, and no adb server answers any more.
+    """
+    try:
+        yield
+    except Exception as error:
+        missing = missing_server(place)
+        if missing is None:
+            raise
+        raise EnvironmentGone(f"device: the adb server has ended: {missing}, and resume the run") from error
+
+
+def _client(host: str, port: int) -> adbutils.AdbClient:
+    """Return adbutils' client of a server, which fails when that is not there, instead of starting another one."""
+    import adbutils
+
+    class Connection(adbutils.AdbConnection):
+        def _safe_connect(self) -> socket.socket:
+            connected: socket.socket = self._create_socket()
+            return connected
+
+    class Client(adbutils.AdbClient):
+        def make_connection(self, timeout: float | None = None) -> Connection:
+            connection = Connection(host, port)
+            if timeout:
+                connection.conn.settimeout(timeout)
+            return connection
+
+    return Client(host=host, port=port)
 
 
 def _port(place: Place) -> int:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from collab.envs.android.app_names import package_of
 from collab.envs.android.device_adb import Place, find
-from collab.envs.android.device_screen import Screen, read_dump
+from collab.envs.android.device_screen import Screen, read_dump, size_of_dump
 from collab.errors import MissingExtra
 from collab.types import Action, Box, ElementTarget, Observation, Point
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import uiautomator2
 
 LONG_PRESS_S = 1.0
+DEEPEST = 1000
+"""Levels of views that a dump tells; uiautomator2 stops at 50, below which web pages and lists have their content."""
 _FOCUS_S = 1.0
 """How long a tapped field may take to get the focus."""
 _SELECT_ALL_AND_DELETE = "input keycombination 113 29 && input keyevent 67"
@@ -42,13 +45,17 @@ class Driver:
         import uiautomator2
 
         self._device: uiautomator2.Device = uiautomator2.connect(device)
-        self.serial = str(device.serial)
-        self.width, self.height = (int(number) for number in self._device.window_size())
+        self.serial, self.place = str(device.serial), place
+        self.width, self.height = self._size()
+        """Of the screen at the last look, in pixels."""
 
     # --------------------------------------------------------------------------------------------------- looking
 
     def screen(self, settle_s: float) -> Screen:
-        """The screen as soon as two looks are equal, or after `settle_s` seconds as it is then."""
+        """The screen as soon as two looks are equal, or after `settle_s` seconds as it is then.
+
+        Its size is found out anew each time: a device can be turned.
+        """
         xml, end = self._dump(), time.monotonic() + settle_s
         while time.monotonic() < end:
             time.sleep(0.05)
@@ -56,10 +63,15 @@ class Driver:
             if again == xml:
                 break
             xml = again
+        self.width, self.height = size_of_dump(xml, *self._size())
         return read_dump(xml, width=self.width, height=self.height)
 
+    def _size(self) -> tuple[int, int]:
+        width, height = self._device.window_size()
+        return int(width), int(height)
+
     def _dump(self) -> str:
-        return str(self._device.dump_hierarchy())
+        return str(self._device.dump_hierarchy(max_depth=DEEPEST))
 
     def package(self) -> str:
         """Package of the app in front."""
@@ -113,8 +125,7 @@ class Driver:
         elif kind == "navigate_home":
             self.home()
         elif kind == "open_app":
-            name = str(action["app_name"]).casefold()
-            self.start(allowed.get(name, name))
+            self.start(package_of(str(action["app_name"]), allowed))
         elif kind == "wait":
             self._device.shell("sleep 1")
 

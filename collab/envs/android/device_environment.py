@@ -1,5 +1,8 @@
 """One device during an episode: look, judge what may be done, log it, do it.
 
+The screen may change by itself while agents make up their mind, or while somebody is asked at the terminal. So it is
+looked at again before it is touched, and the touch is judged on what is there then (`still_there`).
+
 What happens on a device stays there: nothing is undone, and an episode cannot be rebuilt. Every action is logged
 before it is executed.
 """
@@ -16,10 +19,12 @@ from typing import TypeVar
 
 from collab.envs.actions import MOBILE
 from collab.envs.android.app_names import package_of, title_of
+from collab.envs.android.device_adb import noticing_its_end
 from collab.envs.android.device_drive import Driver
-from collab.envs.android.device_guard import confirmed, judge
+from collab.envs.android.device_guard import TOUCHING, confirmed, judge
 from collab.envs.android.device_screen import Screen, observe
 from collab.envs.android.device_tasks import DeviceTasks, Ending
+from collab.envs.android.still_there import CHANGED, find_again
 from collab.errors import EnvironmentFailure, boundary
 from collab.types import Action, ElementTarget, Observation, Outcome, StepResult, Task
 
@@ -37,6 +42,19 @@ class DeviceOptions:
     allow_effects: bool
     settle_s: float
     answer_timeout_s: float
+
+
+class _NotDone(Exception):
+    """An action that is not executed.
+
+    Args:
+        kind: "refused", or "not done" when its target is gone.
+        reason: for the history.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason = kind, reason
 
 
 class DeviceEnvironment:
@@ -76,7 +94,10 @@ class DeviceEnvironment:
 
     def oracle(self) -> tuple[Action, ...] | None:
         """Remaining best actions where the device knows them; () when the episode is over. Asks the device."""
-        return () if self._task is None else self._tasks.oracle()
+        if self._task is None:
+            return ()
+        with noticing_its_end(self._driver.place):
+            return self._tasks.oracle()
 
     async def screenshot(self, marks: bool = False) -> bytes:
         """The present screen as PNG bytes; `marks` draws a numbered box on every element seen last."""
@@ -112,14 +133,18 @@ class DeviceEnvironment:
             self._driver.start(package)
 
     async def _look(self) -> Observation:
-        def look() -> tuple[Screen, str, str | None]:
-            return self._driver.screen(self._options.settle_s), self._driver.package(), self._driver.toast()
+        """Look at the screen when it has settled; with what the phone said since the last step."""
+        return await self._see(self._options.settle_s, self._driver.toast)
 
-        screen, package, notice = await self._do(look, "looking")
+    async def _see(self, settle_s: float, notice: Callable[[], str | None]) -> Observation:
+        def look() -> tuple[Screen, str, str | None]:
+            return self._driver.screen(settle_s), self._driver.package(), notice()
+
+        screen, package, said = await self._do(look, "looking")
         self._package = package or screen.package
         app = title_of(self._package, self._options.allowed)
         size = {"width": self._driver.width, "height": self._driver.height}
-        self._observation = observe(screen, app=app, notice=notice, **size)
+        self._observation = observe(screen, app=app, notice=said, **size)
         return self._observation
 
     async def _execute(self, action: Action, observation: Observation) -> str | None:
@@ -131,19 +156,52 @@ class DeviceEnvironment:
             return "noted the answer"
         if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
             return f"nothing changed: the screen has no element {action.target.index}"
-        verdict = judge(action, observation, self._package, self._options.allowed)
-        refused = verdict.refused
-        if refused is None and verdict.effect is not None and not self._options.allow_effects:
-            agreed = await asyncio.to_thread(confirmed, f"{self._label}: {verdict.effect}")
-            refused = None if agreed else f"{verdict.effect} needs allow_effects"
         words = MOBILE.describe(action, observation)
-        if refused is not None:
-            logger.warning("%s step %d: refused: %s (%s)", self._label, self._steps, words, refused)
-            return f"nothing changed: {refused}"
+        try:
+            action, observation, enter = await self._permit(action, observation)
+        except _NotDone as why:
+            logger.warning("%s step %d: %s: %s (%s)", self._label, self._steps, why.kind, words, why.reason)
+            return CHANGED if why.reason == CHANGED else f"nothing changed: {why.reason}"
         logger.info("%s step %d: %s", self._label, self._steps, words)
-        enter = verdict.enter or self._options.allow_effects
         await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
         return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
+
+    async def _permit(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
+        """Judge an action on the screen as it is now, and ask at the terminal where that is needed.
+
+        Returns:
+            The action on the present screen, that screen, and whether typing may end with the Enter key.
+
+        Raises:
+            _NotDone: it is not allowed, or what it aims at is gone.
+        """
+        action, observation = await self._aim_again(action, observation)
+        allowed, free = self._options.allowed, self._options.allow_effects
+        verdict = judge(action, observation, self._package, allowed)
+        if verdict.refused is not None:
+            raise _NotDone("refused", verdict.refused)
+        if verdict.effect is not None and not free:
+            if not await asyncio.to_thread(confirmed, f"{self._label}: {verdict.effect}"):
+                raise _NotDone("refused", f"{verdict.effect} needs allow_effects")
+            action, observation = await self._aim_again(action, observation)
+            if judge(action, observation, self._package, allowed) != verdict:
+                raise _NotDone("not done", CHANGED)  # the "yes" was for something else
+        return action, observation, verdict.enter or free
+
+    async def _aim_again(self, action: Action, before: Observation) -> tuple[Action, Observation]:
+        """Look at the screen as it is, before it is touched; the action on what was seen before, and the screen.
+
+        Raises:
+            _NotDone: what was seen is not there any more.
+        """
+        if action.type not in TOUCHING:
+            return action, before
+        package = self._package
+        now = await self._see(0.0, lambda: before.notice)
+        again = find_again(action, before, now) if self._package == package else None
+        if again is None:
+            raise _NotDone("not done", CHANGED)
+        return again, now
 
     async def _ended(self, task: Task, observation: Observation, status: str) -> StepResult:
         logger.info("%s step %d: declare the task %s", self._label, self._steps, status)
@@ -164,7 +222,8 @@ class DeviceEnvironment:
         return StepResult(observation=observation, truncated=True, outcome=outcome, info=info)
 
     async def _do(self, function: Callable[[], AnswerT], what: str) -> AnswerT:
-        return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
+        with noticing_its_end(self._driver.place):
+            return await call(function, f"{self._label}: {what}", self._options.answer_timeout_s)
 
 
 async def call(function: Callable[[], AnswerT], what: str, timeout_s: float) -> AnswerT:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from collab.envs.android.app_names import package_of
 from collab.envs.targets import element_at
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
@@ -30,7 +31,8 @@ _LONGEST_LABEL = 4
 """Words; a longer label is content (a message, a title) and not the name of a control."""
 TERMINAL = Path("/dev/tty")
 """Where questions are asked, whatever stdin and stdout are connected to."""
-_TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
+TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
+"""Types of actions that put a finger on the screen or press a key in an app."""
 _PRESSING = frozenset({"click", "double_tap", "long_press"})
 _DRAGGING = frozenset({"scroll", "swipe"})
 _ROWS = ("list item", "checkbox")
@@ -55,9 +57,9 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
         package: of the app in front.
         allowed: name → package of the apps that may be touched.
     """
-    if action.type == "open_app" and str(action["app_name"]).casefold() not in {*allowed, *allowed.values()}:
+    if action.type == "open_app" and package_of(str(action["app_name"]), allowed) not in allowed.values():
         return Verdict(refused=f"the app {action['app_name']} is not in allow_apps")
-    if action.type not in _TOUCHING:
+    if action.type not in TOUCHING:
         return Verdict()
     element = _aimed_at(action, observation)
     asking = any(word in package for word in _PERMISSION_DIALOGS)

@@ -56,29 +56,47 @@ class Screen:
     scrollable: bool
 
 
+def size_of_dump(xml: str, width: int, height: int) -> tuple[int, int]:
+    """Return the size of the screen that a dump shows: the given one, or that one turned.
+
+    A device may turn between the dump and the question for its size; a window that fits only the turned screen tells.
+
+    Raises:
+        DumpError: it is no dump.
+    """
+    boxes = [box for box in map(_box, _parse(xml)) if box is not None]
+    right, bottom = max((box.right for box in boxes), default=0), max((box.bottom for box in boxes), default=0)
+    is_turned = (right > width or bottom > height) and right <= height and bottom <= width
+    return (height, width) if is_turned else (width, height)
+
+
 def read_dump(xml: str, *, width: int, height: int) -> Screen:
     """Read a UiAutomator dump.
 
     Raises:
         DumpError: it is none.
     """
-    try:
-        root = ElementTree.fromstring(xml.encode("utf-8", "replace"))
-    except ElementTree.ParseError as problem:
-        raise DumpError(f"screen dump: {problem}") from None
+    root = _parse(xml)
     reader = _Reader(width=width, height=height)
-    package, keyboard = "", False
+    package, keyboard, thin = "", False, max(width, height) // 10
     for window in root:
         owner = window.get("package", "")
         if "inputmethod" in owner:
             keyboard = True
             continue
         box = _box(window)
-        if owner == _SYSTEM_BARS and box is not None and box.bottom - box.top < height // 10:
-            continue
+        if owner == _SYSTEM_BARS and box is not None and min(box.bottom - box.top, box.right - box.left) < thin:
+            continue  # the status bar, and the navigation bar, which stands at the side of a turned device
         package = package or owner
         reader.visit(window)
     return Screen(elements=tuple(reader.elements), package=package, keyboard=keyboard, scrollable=reader.scrollable)
+
+
+def _parse(xml: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(xml.encode("utf-8", "replace"))
+    except ElementTree.ParseError as problem:
+        raise DumpError(f"screen dump: {problem}") from None
 
 
 def read_views(views: Iterable[Mapping[str, str]], *, width: int, height: int) -> tuple[Screen, tuple[int, ...]]:
@@ -138,21 +156,19 @@ class _Reader:
     elements: list[Element] = field(default_factory=list)
     scrollable: bool = False
 
-    def visit(self, node: ElementTree.Element, *, claimed: bool = False) -> None:
-        """Take over a view and what is in it; `claimed`: its texts already belong to an element around it."""
-        self.scrollable = self.scrollable or _is(node, "scrollable")
-        box = self._visible(node)
-        if box is None:
-            for child in node:
-                self.visit(child, claimed=claimed)
-            return
-        if self._groups(node, box):
-            self._emit(node, box, _parts(node))
-            claimed = True
-        elif _own(node) and not (claimed and not _touchable(node)):
-            self._emit(node, box, [])
-        for child in node:
-            self.visit(child, claimed=claimed)
+    def visit(self, root: ElementTree.Element) -> None:
+        """Take over a view and what is in it, in reading order; a stack, because dumps may be thousands deep."""
+        waiting = [(root, False)]
+        while waiting:
+            node, claimed = waiting.pop()  # claimed: its texts already belong to an element around it
+            self.scrollable = self.scrollable or _is(node, "scrollable")
+            box = self._visible(node)
+            if box is not None and self._groups(node, box):
+                self._emit(node, box, _parts(node))
+                claimed = True
+            elif box is not None and _own(node) and not (claimed and not _touchable(node)):
+                self._emit(node, box, [])
+            waiting += [(child, claimed) for child in reversed(node)]
 
     def _visible(self, node: ElementTree.Element) -> Box | None:
         """Where the view is on the screen; None when nowhere."""
@@ -202,19 +218,20 @@ def _own(node: ElementTree.Element) -> bool:
 
 
 def _below(node: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    for child in node:
-        yield child
-        yield from _below(child)
+    return (one for one in node.iter() if one is not node)
 
 
 def _parts(node: ElementTree.Element) -> list[str]:
     """Texts in a layout that do not belong to something that can be touched by itself."""
     own = node.get("content-desc") or node.get("text") or ""
-    found = [own] if own else []
-    for child in node:
-        if not _touchable(child):
-            said = child.get("text") or child.get("content-desc") or ""
-            found += ([said] if said else []) + ([] if said else _parts(child))
+    found, waiting = ([own] if own else []), list(reversed(node))
+    while waiting:
+        child = waiting.pop()
+        said = "" if _touchable(child) else child.get("text") or child.get("content-desc") or ""
+        if said:
+            found.append(said)
+        elif not _touchable(child):
+            waiting += reversed(child)
     return found
 
 

@@ -15,7 +15,7 @@ from collab.envs.phone.core import SimPhone
 from collab.envs.phone.distractions.presets import Noise, Preset, Tongue, chosen, told
 from collab.envs.phone.fresh import factory
 from collab.envs.phone.outside import bring
-from collab.envs.phone.tasks import TASKS, TaskSpec
+from collab.envs.phone.tasks import BY_NAME, TASKS, TaskSpec
 from collab.errors import ConfigError, UnknownName
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
@@ -68,7 +68,7 @@ class SimPhoneSuite:
     Args:
         preset: how distracting the phone is. The arguments from `interruptions` to `noise` set single knobs of it
             otherwise (`distractions.presets.Distractions`); None leaves them as the preset has them.
-        apps: importable packages that bring an app and its tasks (docs/simphone.md).
+        apps: importable packages that bring an app, tasks, or both (docs/simphone.md).
         without: visible names of apps that are not installed, as tasks name them; their tasks are left out.
 
     Raises:
@@ -101,7 +101,7 @@ class SimPhoneSuite:
         changes |= {"language": language, "noise": noise}
         self._distractions = chosen(preset, changes)
         brought = [bring(module) for module in apps]
-        every = [*INSTALLED, *(one.app for one in brought)]
+        every = [*INSTALLED, *(one.app for one in brought if one.app is not None)]
         missing = _missing(every, without)
         names = {name.casefold() for app in missing for name in app.names}
         specs = [*TASKS, *(spec for one in brought for spec in one.tasks)]
@@ -110,8 +110,7 @@ class SimPhoneSuite:
         lacks = "".join(f", without {app.name}" for app in missing)
         hard = "".join(f", {words}" for words in told(preset, self._distractions))
         self.label = f"androidworld[{'+'.join(('simphone', *apps))}{lacks}{hard}]"
-        versions = (f"{one.app.package}-{one.app.version}" for one in brought)
-        self.version = "+".join(("simphone-2", *versions)) + lacks + hard
+        self.version = "+".join(("simphone-2", *(one.version for one in brought))) + lacks + hard
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, by name."""
@@ -121,7 +120,7 @@ class SimPhoneSuite:
                 apps=spec.apps,
                 difficulty=spec.difficulty,
                 max_steps=spec.max_steps,
-                tags=(f"wave-{spec.wave}", *spec.apps, *(("verify",) if spec.verify else ())),
+                tags=(*_origin(spec), *spec.apps, *(("verify",) if spec.verify else ())),
                 oracle=True,
             )
             for spec in self._tasks.values()
@@ -154,6 +153,11 @@ class SimPhoneSuite:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _origin(spec: TaskSpec) -> tuple[str, ...]:
+    """The tag of AndroidWorld's tasks; a task from outside is none of them, whatever it says."""
+    return (f"wave-{spec.wave}",) if BY_NAME.get(spec.name) is spec else ()
 
 
 def _missing(every: Sequence[App], without: Sequence[str]) -> list[App]:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from collab.envs.androidworld_apps import package_called
+from collab.envs.phone.app import App, Apps
 from collab.envs.phone.apps import TEXT_MENU
 from collab.envs.phone.apps.system_shade import pull_down
 from collab.envs.phone.distractions.interruptions import act_on
@@ -247,13 +249,23 @@ def press_enter(phone: Phone) -> Phone:
 
 
 def _open_app(frame: Frame, action: Action) -> Phone:
-    by_name, name = frame.phone.apps.by_name, str(action["app_name"])
-    app = by_name.get(name) or by_name.get(english_names().get(name, ""))
+    app = _app_called(str(action["app_name"]), frame.phone.apps)
     if app is None:
         return frame.phone
     if app.package == frame.phone.foreground:
         return close_panel(frame.phone)
     return start(leave(frame.phone), app.package, app.pages)
+
+
+def _app_called(name: str, apps: Apps) -> App | None:
+    """Return the app that a name means: exactly its own, else AndroidWorld's rule, else what its own name begins."""
+    german = english_names()
+    exact = apps.by_name.get(name) or apps.by_name.get(german.get(name, ""))
+    found = exact or apps.by_package.get(package_called(name) or name)
+    if found is None:
+        begun = max((known for known in (*apps.by_name, *german) if name.startswith(known)), key=len, default="")
+        found = apps.by_name.get(german.get(begun, begun))
+    return None if found is apps.all[0] else found  # the launcher is no app that can be opened
 
 
 def _home(frame: Frame, action: Action) -> Phone:

@@ -66,7 +66,7 @@ class LiveSuite:
     """
 
     name = NAME
-    label = NAME
+    label: str = NAME
     version: str
     """Names the screen, too: on another one the same page can be another."""
     space: ActionSpace = WEB
@@ -120,6 +120,10 @@ class LiveSuite:
             answer_timeout_s=answer_timeout_s,
         )
         self._browser = Browser(executable_path=executable_path)
+
+    def take_name(self, definition: str) -> None:
+        """Let results carry the name of the definition that this suite was built from, e.g. "web[lab]"."""
+        self.label = NAME if definition == NAME else f"{NAME}[{definition}]"
 
     def tasks(self) -> Sequence[TaskInfo]:
         """All tasks, in the order of the file."""

@@ -16,6 +16,7 @@ from PIL import Image
 from collab.envs.actions import MOBILE
 from collab.envs.android.androidworld_http import ServerClient
 from collab.envs.android.androidworld_server import ServerSuite
+from collab.envs.android.still_there import CHANGED
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.seeds import Seeds
 
@@ -211,6 +212,7 @@ def test_an_episode_goes_through_the_servers_routes(suite, world):
         look,
         ("POST /execute_action", {}, {"action_type": "open_app", "app_name": "settings"}),
         look,
+        look,  # again, before it is touched
         ("POST /execute_action", {}, {"action_type": "click", "x": 3, "y": 4}),
         look,
         ("GET /task/score", which, None),
@@ -222,6 +224,35 @@ def test_an_element_cannot_be_aimed_at(suite, world):
     result = play(suite, [MOBILE.make("click", index=0)])[1][0]
     assert result.info["effect"] == "nothing changed: the screen has no element 0"
     assert not [call for call, *_ in world.calls if call == "POST /execute_action"]
+
+
+def test_a_picture_that_changed_is_not_touched(world):
+    with served(world) as url:
+        suite = ServerSuite(url=url, instances=3)
+
+        async def run():
+            environment = await suite.open()
+            await environment.reset(suite.instance("SystemWifiTurnOff", seed(0)))
+            world.red = 40
+            return await environment.step(MOBILE.make("click", x=3, y=4))
+
+        assert asyncio.run(run()).info["effect"] == CHANGED
+        assert not [call for call, *_ in world.calls if call == "POST /execute_action"]
+
+
+def test_androidworlds_server_that_turns_tells_the_size_of_each_picture(world):
+    with served(world) as url:
+        suite = ServerSuite(url=url, instances=3)
+
+        async def run():
+            environment = await suite.open()
+            first = await environment.reset(suite.instance("SystemWifiTurnOff", seed(0)))
+            world.pixels = [[[1, 2, 3]] * 8] * 4
+            return first, (await environment.step(None)).observation
+
+        first, second = asyncio.run(run())
+    assert [(one.width, one.height) for one in (first, second)] == [(4, 8), (8, 4)]
+    assert "8 x 4 pixels" in second.text
 
 
 def test_the_picture_is_the_servers(suite):

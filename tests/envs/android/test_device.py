@@ -4,7 +4,9 @@ import asyncio
 import logging
 import os
 import socket
+import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from collab.envs.phone.apps import INSTALLED
 from collab.envs.phone.core import SimPhone
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.envs.phone.tasks import BY_NAME
-from collab.errors import ConfigError, EnvironmentFailure, MissingExtra, UnknownName, UsageError
+from collab.errors import ConfigError, EnvironmentFailure, EnvironmentGone, MissingExtra, UnknownName, UsageError
 from collab.resolve import build
 from collab.types import Box, Element, Observation
 
@@ -323,6 +325,25 @@ def test_apps_that_were_not_allowed_are_not_touched():
         assert "com.google.android.contacts" not in handle.phone.stacks
 
 
+@pytest.mark.parametrize(
+    ("said", "opened"),
+    [
+        ("Settings app", "com.android.settings"),
+        ("Simple Calendar", "com.simplemobiletools.calendar.pro"),
+        ("net.gsantner.markor", "net.gsantner.markor"),
+        ("Notebook (work)", "net.gsantner.markor"),
+        ("Clock app", None),
+        ("My Settings", None),
+    ],
+)
+def test_an_app_opens_by_a_name_that_begins_what_is_said_if_it_is_allowed(said, opened):
+    with on_device(allow_apps=["Settings", "Simple Calendar Pro", "Notebook=net.gsantner.markor"]) as (suite, handle):
+        home = handle.phone.foreground
+        result = play(suite, [MOBILE.make("open_app", app_name=said)])[0]
+        assert handle.phone.foreground == (opened or home)
+        assert ("not in allow_apps" in result.info["effect"]) is (opened is None)
+
+
 def test_a_strange_app_in_front_can_only_be_left():
     with on_device(allow_apps=["Settings"]) as (suite, handle):
 
@@ -532,6 +553,77 @@ def test_a_device_that_is_lost_in_an_episode_is_a_failure():
 
     with on_device() as (suite, handle), pytest.raises(EnvironmentFailure, match="device"):
         asyncio.run(run(suite, lambda: setattr(handle, "_phone", None)))
+
+
+@pytest.fixture
+def adb_starts(tmp_path, monkeypatch):
+    """Says what adb was started with; adbutils starts the one that this variable names."""
+    log, adb = tmp_path / "adb-starts", tmp_path / "adb"
+    adb.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    adb.chmod(0o755)
+    monkeypatch.setenv("ADBUTILS_ADB_PATH", str(adb))
+    return lambda: log.read_text() if log.exists() else ""
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_an_adb_server_that_ends_in_an_episode_is_gone_and_no_other_one_is_started(adb_starts, carried):
+    async def begin(suite):
+        environment = await suite.open()
+        await environment.reset(suite.instance(suite.tasks()[0].name, 0))
+        return environment
+
+    with carrying() if carried else on_device() as (suite, _):
+        environment = asyncio.run(begin(suite))
+    said = r"the adb server has ended: no adb server answers at .*; start it with: adb -P \d+ start-server, and resume"
+    for again in (environment.step(MOBILE.make("click", index=0)), environment.step(None), environment.screenshot()):
+        with pytest.raises(EnvironmentGone, match=said):
+            asyncio.run(again)
+    asyncio.run(environment.close())
+    with pytest.raises(EnvironmentGone, match=said):
+        asyncio.run(suite.open())
+    if carried:
+        with pytest.raises(EnvironmentGone, match=said):
+            suite.instance("SimpleSmsSend", 1)
+    assert adb_starts() == ""
+
+
+@pytest.mark.slow
+def test_a_run_whose_adb_server_ends_stops_and_is_resumed_when_it_is_back(adb_starts, tmp_path):
+    command = [sys.executable, "-c", "from collab.cli.main import run; run()"]
+
+    def serve(port):
+        server = subprocess.Popen([*command, "phone", "serve", "--port", port], stdout=subprocess.PIPE, text=True)
+        return server, server.stdout.readline().strip().rpartition("=")[2]
+
+    server, port = serve("0")
+    log = tmp_path / "run" / "devices.log"
+    options = "--env androidworld --backend device --agents rehearsal --graph single --concurrency 1 --allow-effects"
+    tasks = ["--tasks", "SimpleSmsSend,ClockTimerEntry", "--allow-apps", "Simple SMS Messenger,Clock"]
+    environment = os.environ | {"ANDROID_ADB_SERVER_PORT": port}
+    rollout = subprocess.Popen(
+        [*command, "rollout", *options.split(), *tasks, "--out", str(tmp_path / "run")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        while not (log.exists() and "step 2" in log.read_text()) and rollout.poll() is None:
+            time.sleep(0.02)
+    finally:
+        server.kill()
+        server.communicate()
+    said = rollout.communicate(timeout=60)[0]
+    assert rollout.returncode == 1, said
+    assert "the adb server has ended" in said.splitlines()[-1]
+    assert adb_starts() == ""
+    server, _ = serve(port)
+    try:
+        resumed = subprocess.run([*command, "runs", "resume", str(tmp_path / "run")], env=environment, check=False)
+    finally:
+        server.kill()
+        server.communicate()
+    assert resumed.returncode == 0
 
 
 def test_a_second_episode_at_once_is_refused():

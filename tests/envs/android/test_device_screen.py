@@ -1,5 +1,6 @@
 import pytest
 
+from collab.envs.android.device_drive import Driver
 from collab.envs.android.device_screen import DumpError, observe, read_dump
 from collab.envs.phone.adb.hierarchy import dump, hierarchy
 from collab.envs.phone.apps import clock, messages, settings
@@ -101,3 +102,27 @@ def test_a_broken_dump_is_one_clear_error(xml):
 def test_views_beside_the_screen_are_left_out_and_others_cut():
     elements = read(view("gone", bounds="[0,2500][100,2600]"), view("cut", bounds="[-50,0][100,5000]")).elements
     assert [(one.label, tuple(one.box)) for one in elements] == [("cut", (0, 0, 100, 2400))]
+
+
+@pytest.mark.parametrize("levels", [60, 3000])
+def test_a_view_is_seen_however_deep_it_lies(levels):
+    layouts = "".join(view(kind="FrameLayout", bounds="[0,0][1080,2400]")[: -len("</node>")] for _ in range(levels))
+    screen = read(layouts + view("deep down", kind="Button", clickable="true") + "</node>" * levels)
+    assert [(one.role, one.label) for one in screen.elements] == [("button", "deep down")]
+
+
+def test_the_whole_depth_of_a_device_is_asked_for(monkeypatch):
+    asked = {}
+
+    class Device:
+        def dump_hierarchy(self, **options):
+            asked.update(options)
+            return "<hierarchy />"
+
+        def window_size(self):
+            return 1080, 2400
+
+    driver = Driver.__new__(Driver)
+    driver._device = Device()
+    assert driver.screen(0).elements == ()
+    assert asked["max_depth"] > 500

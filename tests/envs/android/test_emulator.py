@@ -1,6 +1,7 @@
 """AndroidWorld on its emulator: the real helper on a stand-in of AndroidWorld's package, in a process of its own."""
 
 import asyncio
+import io
 import logging
 import socket
 import sys
@@ -8,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from collab.envs.actions import MOBILE
 from collab.envs.android.emulator import EmulatorSuite
+from collab.envs.android.still_there import CHANGED
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
+from collab.types import Box
 
 STAND_IN = Path(__file__).parents[2] / "fixtures" / "androidworld"
 DONE = MOBILE.make("status", goal_status="complete")
@@ -195,6 +199,31 @@ def test_every_action_is_logged_before_it_is_executed(suite, log, caplog):
         'androidworld[emulator] step 2: answer "done"': 1,
         "androidworld[emulator] step 3: declare the task complete": 2,
     }
+
+
+def test_androidworlds_emulator_is_looked_at_again(suite, log):
+    wizard = MOBILE.make("open_app", app_name="wizard")
+    results = play(suite, "SystemWifiTurnOff", [wizard, MOBILE.make("click", index=0)])[1]
+    assert results[0].observation.elements[0].label == "Next"
+    assert results[1].info["effect"] == CHANGED
+    assert not [line for line in log() if "click" in line]
+
+
+def test_androidworlds_emulator_that_turns_is_seen_upright(suite):
+    async def run():
+        environment = await suite.open()
+        await environment.reset(suite.instance("SystemWifiTurnOff", 0))
+        result = await environment.step(MOBILE.make("open_app", app_name="film"))
+        picture = await environment.screenshot()
+        await environment.close()
+        return result.observation, Image.open(io.BytesIO(picture))
+
+    observation, picture = asyncio.run(run())
+    assert (observation.width, observation.height) == (2400, 1080)
+    assert observation.elements[0].box == Box(2000, 900, 2300, 1000)
+    assert picture.size == (240, 108)
+    assert picture.getpixel((120, 2))[1] == 255  # the film's top
+    assert picture.getpixel((120, 100))[1] == 0
 
 
 def test_what_makes_no_sense_changes_nothing(suite, log):

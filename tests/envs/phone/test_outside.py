@@ -148,3 +148,24 @@ def test_apps_and_tasks_that_clash_are_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "wrong", SimpleNamespace(APP=pantry.APP, TASKS=["PantryAddJar"]))
     with pytest.raises(ConfigError, match="TASKS of wrong must be a list of TaskSpec"):
         SimPhoneSuite(apps=["wrong"])
+
+
+CHORES = """
+from dataclasses import replace
+from collab.envs.phone.tasks import BY_NAME
+
+TASKS = [replace(BY_NAME["SystemWifiTurnOff"], name="ChoresWifi", wave=2)]
+"""
+
+
+def test_a_package_may_bring_tasks_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chores.py").write_text(CHORES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = SimPhoneSuite(apps=["chores"])
+    infos = {info.name: info for info in suite.tasks()}
+    assert infos["ChoresWifi"].tags == ("settings",)  # no portion of AndroidWorld's
+    assert infos["SystemWifiTurnOff"].tags == ("wave-1", "settings")
+    assert suite.label == "androidworld[simphone+chores]"
+    assert suite.version == f"{SimPhoneSuite().version}+chores-1"
+    report = asyncio.run(check_env(suite, tasks=["ChoresWifi"], seeds=(0,), options={"apps": ["chores"]}))
+    assert report.ok, report.failures

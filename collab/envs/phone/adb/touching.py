@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -105,6 +106,43 @@ def inject(handle: PhoneHandle, action: int, x: float, y: float, meta: int = 0) 
         held_ms = round((time.monotonic() - since) * 1000)
         handle.put(gestures.drag(handle.phone, (left, top), (_number(x), _number(y)), held_ms))
     return True
+
+
+def gesture(
+    handle: PhoneHandle,
+    selector: object,
+    start1: object,
+    start2: object,
+    end1: object,
+    end2: object,
+    steps: object = 100,
+) -> bool:
+    """Two fingers, each from a point to another: side by side they drag as one; else nothing on this phone reacts."""
+    found_view(handle, selector)
+    starts, ends = (_point(start1), _point(start2)), (_point(end1), _point(end2))
+    ways = [(end[0] - start[0], end[1] - start[1]) for start, end in zip(starts, ends, strict=True)]
+    together = ways[0][0] * ways[1][0] + ways[0][1] * ways[1][1]
+    if together > 0 and together >= 0.9 * math.hypot(*ways[0]) * math.hypot(*ways[1]):
+        drag(handle, *starts[0], *ends[0], _number(steps))
+    return True
+
+
+def pinch(handle: PhoneHandle, selector: object, percent: object = 100, steps: object = 50) -> bool:
+    """Two fingers towards each other or apart over the view that matches: no app of this phone zooms."""
+    box = found_view(handle, selector).box
+    if not 0 <= _number(percent) <= 100:
+        raise ValueError("Percent must be between 0 and 100")
+    _number(steps)
+    if min(box.right - box.left, box.bottom - box.top) <= 2 * gestures.SLOP:
+        raise RpcError(-32001, "java.lang.IllegalStateException: Object width is too small for operation")
+    return True
+
+
+def _point(value: object) -> tuple[float, float]:
+    """A point as uiautomator2's client sends it: {"x": …, "y": …}."""
+    if not isinstance(value, dict):
+        raise TypeError("a point has no x and y")
+    return _number(value.get("x")), _number(value.get("y"))
 
 
 # ------------------------------------------------------------------------------------------------------ scrolling

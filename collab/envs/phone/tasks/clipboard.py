@@ -19,7 +19,8 @@ _RESET = "~~~RESET~~~"
 
 
 def _score(start: Phone, end: Phone, params: Params) -> float:
-    return float(similar(end.clipboard, str(params["clipboard_content"])))
+    held = end.clipboard.strip('"\r\n')  # as AndroidWorld reads it out of a broadcast's output
+    return float(similar(str(params["clipboard_content"]), held))
 
 
 def _plan(frame: Frame, params: Params, start: Phone) -> Action:

@@ -11,7 +11,7 @@ from collab.envs.phone.screen import Frame
 from collab.envs.phone.state import Phone
 from collab.envs.phone.storage import is_file, read
 from collab.envs.phone.tasks import plans
-from collab.envs.phone.tasks.notebook import note, open_note, prepare_note, select
+from collab.envs.phone.tasks.notebook import note, open_note, prepare_note, select, text_of, unix
 from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
 from collab.types import Action
 
@@ -34,7 +34,7 @@ def _rename(frame: Frame, path: str, name: str) -> Action:
 def _edit_plan(frame: Frame, params: Params, start: Phone) -> Action:
     path = note(params)
     wanted = _edited(params, read(start, path))
-    if read(frame.phone, path).strip() == wanted:
+    if text_of(frame.phone, path) == wanted:
         return plans.done()
     if params["edit_type"] != "footer":
         return _edit(frame, path, wanted) or plans.aim(frame, _ID + "action_save")
@@ -50,7 +50,7 @@ def _rewrite_plan(frame: Frame, params: Params, start: Phone, *, header: bool) -
     content = _with_header(params) if header else str(params["updated_content"])
     path = new if is_file(frame.phone, new) and not is_file(frame.phone, old) else old
     stored = read(frame.phone, path)
-    if not (stored == content + "\n" if header else stored.strip() == content):
+    if not (unix(stored) == content + "\n" if header else unix(stored).strip() == content):
         step = _edit(frame, path, content)
         if step is None and header and frame.page.fields["content"] != content + "\n":
             step = plans.aim(frame, _ID + "document__edit", "input_text", text=content, clear_text=True)
@@ -69,7 +69,7 @@ def _edited(params: Params, original: str) -> str:
 
 def _edit_score(start: Phone, end: Phone, params: Params) -> float:
     path = note(params)
-    return float(is_file(end, path) and similar(read(end, path).strip(), _edited(params, read(start, path))))
+    return float(is_file(end, path) and similar(text_of(end, path), _edited(params, read(start, path))))
 
 
 def _with_header(params: Params) -> str:
@@ -82,12 +82,12 @@ def _renamed(end: Phone, params: Params) -> bool:
 
 
 def _header_score(start: Phone, end: Phone, params: Params) -> float:
-    exact = read(end, note(params, "new_name")) == _with_header(params) + "\n"
+    exact = unix(read(end, note(params, "new_name"))) == _with_header(params) + "\n"
     return float(_renamed(end, params) and exact)
 
 
 def _change_score(start: Phone, end: Phone, params: Params) -> float:
-    content = read(end, note(params, "new_name")).strip()
+    content = text_of(end, note(params, "new_name"))
     return float(_renamed(end, params) and similar(content, str(params["updated_content"])))
 
 

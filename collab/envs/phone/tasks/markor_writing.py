@@ -11,9 +11,9 @@ from collab.envs.phone.apps.messages import PACKAGE as SMS_PACKAGE
 from collab.envs.phone.pools import SENTENCES, draw_note_name, draw_number, draw_word
 from collab.envs.phone.screen import Frame
 from collab.envs.phone.state import Phone
-from collab.envs.phone.storage import read, write
+from collab.envs.phone.storage import write
 from collab.envs.phone.tasks import plans, sms
-from collab.envs.phone.tasks.notebook import create_with, empty, holds, note, open_note
+from collab.envs.phone.tasks.notebook import create_with, empty, holds, note, open_note, text_of
 from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
 from collab.types import Action
 
@@ -23,18 +23,18 @@ _MINUTE_MS = 60_000
 
 def _create_plan(frame: Frame, params: Params, start: Phone) -> Action:
     path, content = note(params), str(params["text"])
-    return plans.done() if read(frame.phone, path).strip() == content else create_with(frame, path, content)
+    return plans.done() if text_of(frame.phone, path) == content else create_with(frame, path, content)
 
 
 def _clipboard_plan(frame: Frame, params: Params, start: Phone) -> Action:
     path, content = note(params), str(params["file_content"])
-    if read(frame.phone, path).strip() == content:
+    if text_of(frame.phone, path) == content:
         return plans.done()
     return create_with(frame, path, None if frame.phone.clipboard == content else content)
 
 
 def _sms_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    if read(frame.phone, note(params)).strip() != params["text"]:
+    if text_of(frame.phone, note(params)) != params["text"]:
         return create_with(frame, note(params), str(params["text"]))
     if not sms.was_sent(frame.phone, str(params["number"]), str(params["text"])):
         return sms.send_plan(frame, str(params["number"]), str(params["text"]))
@@ -45,7 +45,7 @@ def _sms_plan(frame: Frame, params: Params, start: Phone) -> Action:
 def _merge_plan(frame: Frame, params: Params, start: Phone) -> Action:
     """Read the three notes, then write what they hold into a new one."""
     path, content = note(params, "new_file_name"), _merged(params)
-    if read(frame.phone, path).strip() == content:
+    if text_of(frame.phone, path) == content:
         return plans.done()
     for name in ("file1_name", "file2_name", "file3_name"):
         if not was_opened(frame.phone, note(params, name)):
@@ -60,7 +60,7 @@ def _merged(params: Params) -> str:
 
 
 def _merge_score(start: Phone, end: Phone, params: Params) -> float:
-    content = read(end, note(params, "new_file_name")).strip()
+    content = text_of(end, note(params, "new_file_name"))
     lines = content.split("\n")
     separated = len(lines) == 5 and not lines[1] and not lines[3]
     return float(separated and similar(content, _merged(params) + "\n"))

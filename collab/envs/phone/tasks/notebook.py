@@ -120,11 +120,21 @@ def prepare_note(phone: Phone, params: Params, rng: random.Random, *, name: str,
     return noise(phone, rng, MARKOR, str(params[name]), count=rng.randint(1, 20))
 
 
+def text_of(phone: Phone, path: str) -> str:
+    """Text of a note as AndroidWorld reads it: without carriage returns, and without blanks at both ends."""
+    return unix(read(phone, path)).strip()
+
+
+def unix(text: str) -> str:
+    """A text without carriage returns."""
+    return text.replace("\r", "")
+
+
 def holds(name: str, text: str) -> Score:
     """Score of a note that exists under params[name] with content similar to params[text]."""
 
     def score(start: Phone, end: Phone, params: Params) -> float:
         path = note(params, name)
-        return float(is_file(end, path) and similar(read(end, path).strip(), str(params[text])))
+        return float(is_file(end, path) and similar(text_of(end, path), str(params[text])))
 
     return score

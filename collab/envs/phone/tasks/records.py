@@ -39,7 +39,7 @@ class Ledger:
     def matches(self, row: Row, wanted: Record) -> bool:
         """Whether a row says what a task asked for."""
         return all(row[name] == wanted[name] for name in self.exact) and all(
-            similar(str(row[name] or ""), str(wanted[name] or "")) for name in self.text
+            similar(str(wanted[name] or ""), str(row[name] or "")) for name in self.text
         )
 
     def prepare(self, phone: Phone, params: Params, *, targets: bool) -> Phone:

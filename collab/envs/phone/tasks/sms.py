@@ -10,7 +10,7 @@ from collab.envs.phone.apps.messages import PACKAGE
 from collab.envs.phone.people import add_person, name_of
 from collab.envs.phone.pools import ADDRESSES, SENTENCES, draw_name, draw_number, draw_other
 from collab.envs.phone.screen import Frame
-from collab.envs.phone.state import Phone
+from collab.envs.phone.state import Phone, Row
 from collab.envs.phone.tasks import plans
 from collab.envs.phone.tasks.spec import Params, TaskSpec, phrasings, similar
 from collab.envs.phone.texts import INBOX, SENT, SMS, Conversation, add_message, conversation_with, conversations, sent
@@ -27,11 +27,16 @@ _GLITCH = "Something went wrong here, could you send me your last message again?
 def was_sent(phone: Phone, number: str, message: str) -> bool:
     """Whether a similar message went to exactly this number in the last five minutes."""
     return any(
-        str(row["address"]).replace("-", "").replace(" ", "") == number
+        _number(row) == number
         and similar(str(row["body"]), message)
         and phone.now_ms - int(row["date"] or 0) <= _FIVE_MINUTES_MS
         for row in sent(phone)
     )
+
+
+def _number(message: Row) -> str:
+    """The number of a message as AndroidWorld compares it: without spaces and dashes, and as it is otherwise."""
+    return str(message["address"]).replace("-", "").replace(" ", "")
 
 
 def score(start: Phone, end: Phone, params: Params) -> float:
@@ -44,7 +49,7 @@ def _resend_score(start: Phone, end: Phone, params: Params) -> float:
     if len(after) != len(before) + 1:
         return 0.0
     first, last = before[0], after[-1]
-    return float(first["address"] == last["address"] and similar(str(first["body"]), str(last["body"])))
+    return float(_number(last) == _number(first) and similar(str(last["body"]), str(first["body"])))
 
 
 # -------------------------------------------------------------------------------------------------------- planning

@@ -21,7 +21,7 @@ Plan: TypeAlias = Callable[[Frame, Params, Phone], Action]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A task by its AndroidWorld name."""
+    """A task of AndroidWorld's by its name there, or one from outside."""
 
     name: str
     apps: tuple[str, ...]
@@ -42,7 +42,7 @@ class TaskSpec:
     verify: bool = False
     """Whether the goal already holds at the start and only has to be confirmed."""
     wave: int = 1
-    """Portion of AndroidWorld's tasks it belongs to: 1 or 2; a tag selects by it."""
+    """Portion of AndroidWorld's tasks it belongs to: 1 or 2; a tag selects by it. Means nothing for others."""
 
     @property
     def max_steps(self) -> int:

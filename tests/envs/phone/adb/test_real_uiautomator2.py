@@ -135,3 +135,21 @@ def test_files_are_pushed_and_pulled(device, tmp_path):
     device.push(str(tmp_path / "a"), "/sdcard/Download/a")
     device.pull("/sdcard/Download/a", str(tmp_path / "b"))
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+
+
+def test_gestures_of_two_fingers_are_answered(device, handle):
+    device.app_start(SETTINGS, stop=True)
+    view, before = device(scrollable=True), handle.phone
+    assert view.pinch_in(percent=80, steps=5)
+    assert view.pinch_out()
+    assert device().gesture((300, 900), (700, 900), (100, 900), (900, 900), steps=5)
+    assert device().gesture((300, 900), (700, 900), (700, 900), (300, 900))
+    assert handle.phone == before  # no app of this phone zooms
+    assert device().gesture((0.3, 0.8), (0.7, 0.8), (0.3, 0.2), (0.7, 0.2))
+    assert handle.phone != before  # side by side two fingers scroll like one
+    with pytest.raises(uiautomator2.UiObjectNotFoundError):
+        device.jsonrpc.pinchIn(device(text="nowhere").selector, 100, 50)
+    with pytest.raises(uiautomator2.RPCError, match="between 0 and 100"):
+        view.pinch_in(percent=400)
+    with pytest.raises(uiautomator2.RPCError):
+        device.jsonrpc.gesture(view.selector, 1, 2, 3, 4, 5)

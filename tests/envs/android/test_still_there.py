@@ -1,0 +1,278 @@
+"""A screen that changes by itself between the agents' look and their touch, and one that turns."""
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collab.envs.actions import MOBILE
+from collab.envs.android import device_guard
+from collab.envs.android.device import DeviceSuite
+from collab.envs.android.device_drive import Driver
+from collab.envs.android.still_there import CHANGED, find_again, looks_the_same
+from collab.envs.phone.adb.background import serving
+from collab.envs.phone.adb.handle import PhoneHandle
+from collab.types import Box, Element, Observation
+
+SERIAL = "emulator-5554"
+APP = "org.example.app"
+
+
+def view(text, box, kind="Button", key=""):
+    clickable = "true" if kind in ("Button", "EditText") else "false"
+    left, top, right, bottom = box
+    return (
+        f'<node text="{text}" resource-id="{key}" class="android.widget.{kind}" package="{APP}" '
+        f'clickable="{clickable}" enabled="true" visible-to-user="true" bounds="[{left},{top}][{right},{bottom}]" />'
+    )
+
+
+def screen(*views, size=(1080, 2400), rotation=0):
+    inside = "".join(views)
+    return (
+        f'<hierarchy rotation="{rotation}"><node class="android.widget.FrameLayout" package="{APP}" '
+        f'bounds="[0,0][{size[0]},{size[1]}]">{inside}</node></hierarchy>'
+    )
+
+
+class Scripted:
+    """A device whose screen is what a test says; it notes where it is touched."""
+
+    def __init__(self):
+        self.xml, self.size, self.touches, self.package = screen(), (1080, 2400), [], APP
+
+
+@pytest.fixture
+def device(monkeypatch, tmp_path):
+    told = Scripted()
+    monkeypatch.setattr(device_guard, "TERMINAL", tmp_path / "none" / "tty")
+    monkeypatch.setattr(Driver, "_dump", lambda driver: told.xml)
+    monkeypatch.setattr(Driver, "_size", lambda driver: told.size)
+    monkeypatch.setattr(Driver, "package", lambda driver: told.package)
+    monkeypatch.setattr(Driver, "_touch", lambda driver, kind, x, y: told.touches.append((kind, x, y)))
+    monkeypatch.setattr(Driver, "_type", lambda driver, text, place, **_: told.touches.append((text, *place.center)))
+    monkeypatch.setattr(Driver, "_drag", lambda driver, kind, way, place: told.touches.append((kind, way)))
+    return told
+
+
+@contextmanager
+def on_device(**options):
+    tasks = [{"name": "anything", "goal": "Do it.", "success": {"package": "x"}, "max_steps": 20}]
+    with serving({SERIAL: PhoneHandle()}) as port:
+        usual = {"serial": SERIAL, "adb_port": port, "tasks": tasks, "allow_apps": [f"App={APP}"], "settle_s": 0.0}
+        yield DeviceSuite(**usual | options)
+
+
+def step_on(device, before, now, make, **options):
+    """Let agents see one screen and act on it when it has become another: what the history says."""
+    device.xml = before
+
+    async def run(suite):
+        environment = await suite.open()
+        observation = await environment.reset(suite.instance("anything", 0))
+        device.xml = now
+        result = await environment.step(make(observation))
+        return result.info["effect"], result.observation
+
+    with on_device(**options) as suite:
+        return asyncio.run(run(suite))
+
+
+def on(label, type="click", place=0, **fields):
+    def make(observation):
+        indices = [one.index for one in observation.elements if one.label == label]
+        return MOBILE.make(type, index=indices[place], **fields)
+
+    return make
+
+
+NEXT = (100, 2100, 980, 2250)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        on("Next"),
+        on("Next", "double_tap"),
+        on("Next", "long_press"),
+        on("Next", "swipe", direction="up"),
+        on("Next", "input_text", text="x"),
+        lambda observation: MOBILE.make("click", x=540, y=2200),
+    ],
+)
+@pytest.mark.parametrize("free", [False, True])
+def test_a_touch_never_lands_on_what_was_not_seen(device, act, free):
+    before, now = (
+        screen(view("Welcome", (0, 200, 1080, 300), "TextView"), view(w, NEXT)) for w in ("Next", "Delete account")
+    )
+    said, observation = step_on(device, before, now, act, allow_effects=free)
+    assert said == CHANGED == "the screen changed; nothing happened"
+    assert device.touches == []
+    assert observation.elements[-1].label == "Delete account"  # what the agents see next
+
+
+def test_a_button_of_the_same_name_on_another_screen_is_another_button(device):
+    before, now = (
+        screen(view(f"{what} everything?", (0, 200, 1080, 300), "TextView", "android:id/message"), view("OK", NEXT))
+        for what in ("Save", "Erase")
+    )
+    assert step_on(device, before, now, on("OK"))[0] == CHANGED
+    assert device.touches == []
+
+
+def test_an_element_that_has_moved_is_touched_where_it_is(device):
+    words = [view(f"Line {number}", (0, 100 + 90 * number, 1080, 180 + 90 * number), "TextView") for number in range(9)]
+    before, now = screen(*words, view("Next", NEXT)), screen(*words, view("Next", (100, 1700, 980, 1850)))
+    step_on(device, before, now, on("Next"))
+    assert device.touches == [("click", 540, 1775)]
+
+
+def rows(*names):
+    views = []
+    for place, name in enumerate(names):
+        top = 300 + 200 * place
+        views += [
+            view(name, (0, top, 700, top + 150), "TextView", "app:id/name"),
+            view("Remind", (700, top, 1080, top + 150), key="app:id/remind"),
+        ]
+    return screen(view("People", (0, 100, 1080, 250), "TextView"), *views)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "place", "touched"),
+    [
+        (("Ann", "Bob"), ("Ann", "Bob"), 1, 575),
+        (("Ann", "Bob"), ("Zoe", "Ann", "Bob"), 1, 775),
+        (("Ann", "Bob"), ("Zoe", "Ann", "Bob"), 0, 575),
+        (("Ann", "Bob"), ("Ann", "Bob", "Carl"), 1, 575),
+        (("Ann", "Bob", "Carl", "Dan"), ("Ann", "Carl", "Dan"), 1, None),
+        (("Ann", "Bob"), ("Bob", "Ann"), 0, 575),
+        (("Room 1", "Room 2"), ("Room 0", "Room 1", "Room 2"), 1, 775),
+    ],
+)
+def test_one_of_several_equal_buttons_is_the_one_beside_the_same_words(device, before, now, place, touched):
+    said, _ = step_on(device, rows(*before), rows(*now), on("Remind", place=place))
+    assert device.touches == ([] if touched is None else [("click", 890, touched)])
+    assert (said == CHANGED) is (touched is None)
+
+
+def test_a_clock_that_ticks_is_no_other_screen(device):
+    before, now = (
+        screen(view(f"00:0{second}", (0, 200, 1080, 300), "TextView", "app:id/time"), view("Lap", NEXT))
+        for second in (1, 5)
+    )
+    assert step_on(device, before, now, on("Lap"))[0] != CHANGED
+    assert device.touches == [("click", 540, 2175)]
+
+
+def test_what_has_come_over_an_element_is_not_touched(device):
+    words = [view(f"Line {number}", (0, 100 + 90 * number, 1080, 180 + 90 * number), "TextView") for number in range(9)]
+    before = screen(*words, view("Next", NEXT))
+    now = screen(*words, view("Next", NEXT), view("Allow", (440, 2150, 640, 2200)))
+    assert step_on(device, before, now, on("Next"), allow_effects=True)[0] == CHANGED
+    assert device.touches == []
+
+
+def test_another_app_in_front_is_another_screen(device):
+    same = screen(view("Next", NEXT))
+    device.xml = same
+
+    async def run(suite):
+        environment = await suite.open()
+        observation = await environment.reset(suite.instance("anything", 0))
+        device.package = "org.example.other"
+        return (await environment.step(on("Next")(observation))).info["effect"]
+
+    with on_device(allow_apps=[f"App={APP}", "Other=org.example.other"]) as suite:
+        assert asyncio.run(run(suite)) == CHANGED
+    assert device.touches == []
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_yes_at_the_terminal_is_for_what_was_asked(device, monkeypatch, changed):
+    asked = screen(view("Delete draft", NEXT))
+
+    def agree(question):
+        device.xml = screen(view("Delete account", NEXT)) if changed else asked
+        return True
+
+    monkeypatch.setattr("collab.envs.android.device_environment.confirmed", agree)
+    said, _ = step_on(device, asked, asked, on("Delete draft"))
+    assert (said == CHANGED) is changed
+    assert device.touches == ([] if changed else [("click", 540, 2175)])
+
+
+def test_keys_of_the_phone_work_on_every_screen(device):
+    said, _ = step_on(device, screen(view("Next", NEXT)), screen(view("Other", NEXT)), lambda _: MOBILE.make("wait"))
+    assert said == "one second passed"
+
+
+def test_pictures_may_blink_but_not_where_they_are_touched():
+    seen = np.full((240, 108, 3), 200, dtype=np.uint8)
+    caret, word, dialog = seen.copy(), seen.copy(), seen.copy()
+    caret[50:53, 50] = 0
+    word[50:53, 48:58] = 0
+    dialog[60:200] = 0
+    touch = MOBILE.make("click", x=50, y=51)
+    assert [looks_the_same(touch, seen, now) for now in (seen, caret, word, dialog)] == [True, True, False, False]
+    assert looks_the_same(MOBILE.make("click", x=50, y=200), seen, word)
+    assert not looks_the_same(touch, seen, seen.swapaxes(0, 1))
+
+
+# ------------------------------------------------------------------------------------------------------- turning
+
+
+def test_a_device_that_turns_shows_all_its_screen(device):
+    play_bar = (2000, 900, 2300, 1000)
+    upright, turned = screen(view("Next", NEXT)), screen(view("Play", play_bar), size=(2400, 1080), rotation=1)
+    device.xml = upright
+
+    async def run(suite):
+        environment = await suite.open()
+        first = await environment.reset(suite.instance("anything", 0))
+        device.xml, device.size = turned, (2400, 1080)
+        second = (await environment.step(None)).observation
+        await environment.step(MOBILE.make("click", x=0.9, y=0.88, normalised=True))
+        device.xml, device.size = upright, (1080, 2400)
+        third = (await environment.step(None)).observation
+        return first, second, third
+
+    with on_device() as suite:
+        first, second, third = asyncio.run(run(suite))
+    assert [(one.width, one.height) for one in (first, second, third)] == [(1080, 2400), (2400, 1080), (1080, 2400)]
+    assert [(one.label, one.box) for one in second.elements] == [("Play", Box(*play_bar))]
+    assert device.touches == [("click", 2150, 950)]
+
+
+def test_a_device_that_turns_after_it_told_its_size_is_seen_as_the_dump_shows_it(device):
+    device.xml = screen(view("Play", (2000, 900, 2300, 1000)), size=(2400, 1080), rotation=1)
+
+    async def run(suite):
+        environment = await suite.open()
+        return await environment.reset(suite.instance("anything", 0))
+
+    with on_device() as suite:
+        observation = asyncio.run(run(suite))
+    assert (observation.width, observation.height) == (2400, 1080)
+    assert observation.elements[0].label == "Play"
+
+
+def test_a_touch_on_a_screen_that_has_turned_does_nothing(device):
+    said, _ = step_on(
+        device, screen(view("Next", NEXT)), screen(view("Next", (100, 900, 980, 1000)), size=(2400, 1080)), on("Next")
+    )
+    assert said == CHANGED
+
+
+# ------------------------------------------------------------------------------------------------------ by itself
+
+
+def test_an_element_that_ticks_is_found_at_its_place():
+    one = Element(index=0, role="button", label="00:01", key="app:id/time", box=Box(0, 0, 100, 100))
+    before = Observation(space="mobile", title="Clock", text="", elements=(one,))
+    click = MOBILE.make("click", index=0)
+    for label, found in (("00:09", True), ("Delete", False), ("1", False)):
+        now = replace(before, elements=(replace(one, label=label),))
+        assert (find_again(click, before, now) == click) is found, label
