@@ -105,17 +105,6 @@ class Library:
                 found.append(Entry(name=name, path=path, definition=None, error=str(error)))
         return tuple(found)
 
-    def entries(self, room: Room, model: type[ModelT]) -> tuple[Entry[ModelT], ...]:
-        """All definitions of a room, sorted by name; one that cannot be read hides no other."""
-        found: list[Entry[ModelT]] = []
-        for name in self.names(room):
-            path = self.path(room, name)
-            try:
-                found.append(Entry(name=name, path=path, definition=read(path, model), error=None))
-            except ConfigError as error:
-                found.append(Entry(name=name, path=path, definition=None, error=str(error)))
-        return tuple(found)
-
     def path(self, room: Room, name: str) -> Path:
         """Where the definition `name` lies.
 
