@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import overload
 
 from collab.background import unless_stopped
 from collab.collector import NOTHING, Collection, Progress, collect
@@ -25,13 +26,14 @@ from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.envs.android.action_log import logging_to
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
-from collab.evaluation import Report, describe_sampling, evaluate
+from collab.evaluation import Report, describe_sampling
 from collab.library import Library
 from collab.models.base import Capabilities
 from collab.models.meter import Metered
 from collab.prompts.render import spaces_of
 from collab.recorder import RunRecorder
 from collab.redact import HIDDEN
+from collab.report import report_of
 from collab.resolve import (
     Team,
     build_suite,
@@ -62,14 +64,18 @@ class RunResult:
     path: Path
     label: str
     """Environment as results are labelled."""
-    trajectories: tuple[Trajectory, ...]
-    """All finished episodes of the run, earlier ones included, in the order of the plan."""
     report: Report
+    """Over all planned episodes; its results stand in the order of the plan."""
     progress: Progress
     """Of this process alone."""
     stopped: str | None
     """Why it ended early; None when every planned episode is over."""
     privileged: bool
+
+    @property
+    def trajectories(self) -> Sequence[Trajectory]:
+        """All episodes that are over, in the order of the plan; each is read from the run when it is asked for."""
+        return _Trajectories(self.path, tuple(one.id for one in self.report.results))
 
     def __str__(self) -> str:
         told = [f"success {self.report.planned}"]
@@ -82,6 +88,32 @@ class RunResult:
         mark = ", rehearsal" if self.privileged else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
         return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
+
+
+class _Trajectories(Sequence[Trajectory]):
+    """Episodes of a run by id, none of which is kept in memory."""
+
+    def __init__(self, path: Path, ids: tuple[str, ...]) -> None:
+        self._path, self._ids = path, ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        with RunStore.open(self._path).reader() as reader:
+            for id in self._ids:
+                yield reader.trajectory(id)
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
+
+    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
+        if isinstance(index, slice):
+            return _Trajectories(self._path, self._ids[index])
+        return next(iter(_Trajectories(self._path, (self._ids[index],))))
 
 
 async def start(
@@ -338,8 +370,8 @@ def _planned(config: RunConfig, suite: Suite) -> tuple[PlannedTask, ...]:
 class _Recorded:
     """What earlier processes left of a run."""
 
-    finished: Sequence[Trajectory] = ()
-    """Episodes with an outcome."""
+    finished: Mapping[str, bool] = field(default_factory=dict)
+    """Id of an episode with an outcome → whether it was solved."""
     unfinished: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     """Recorded steps of those that can be resumed where they stood."""
     spent: Spent = NOTHING
@@ -351,11 +383,12 @@ def _split(path: Path, suite: Suite) -> _Recorded:
     What a model server broke goes on behind its last step, too; what the environment broke starts again.
     """
     with contextlib.closing(RunStore.open(path).reader()) as reader:
-        finished = list(reader.trajectories())
+        episodes = reader.episodes()
+        finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
         spent = paid(reader)
         if "deterministic" not in suite.capabilities:
             return _Recorded(finished=finished, spent=spent)
-        broken = [one.id for one in reader.episodes() if one.error is not None and one.error.type == "ModelFailure"]
+        broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.unfinished(), *(reader.trajectory(id) for id in broken)]
     unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
     return _Recorded(finished=finished, unfinished=unfinished, spent=spent)
@@ -380,13 +413,12 @@ async def _play(
     admit: Admit | None,
 ) -> RunResult:
     plan = plan_episodes(config)
-    over = {trajectory.id: trajectory for trajectory in recorded.finished}
-    left = [episode for episode in plan if episode.id not in over]
+    left = [episode for episode in plan if episode.id not in recorded.finished]
     progress = Progress(
         planned=len(plan),
-        done=len(over),
-        before=len(over),
-        succeeded=sum(episode.success for episode in recorded.finished),
+        done=len(recorded.finished),
+        before=len(recorded.finished),
+        succeeded=sum(recorded.finished.values()),
         earlier=recorded.spent,
     )
     watch(progress)
@@ -409,13 +441,10 @@ async def _play(
         writer.note(f"{warning} ({number} calls)")
     writer.spent(progress.spent)
     _close(writer, collection)
-    over |= {trajectory.id: trajectory for trajectory in collection.trajectories}
-    trajectories = _in_order(over, plan)
     return RunResult(
         path=path,
         label=suite.label,
-        trajectories=trajectories,
-        report=evaluate(trajectories, _planned(config, suite), sampling=config.sampling),
+        report=_report(path, plan),
         progress=progress,
         stopped=collection.stopped,
         privileged=team.network.privileged,
@@ -429,5 +458,9 @@ def _close(writer: RunWriter, collection: Collection) -> None:
         writer.stop(collection.stopped)
 
 
-def _in_order(over: Mapping[str, Trajectory], plan: Sequence[Episode]) -> tuple[Trajectory, ...]:
-    return tuple(over[episode.id] for episode in plan if episode.id in over)
+def _report(path: Path, plan: Sequence[Episode]) -> Report:
+    """Return the report of what is recorded, with its episodes in the order of the plan."""
+    order = {episode.id: place for place, episode in enumerate(plan)}
+    with RunStore.open(path).reader() as reader:
+        report = report_of(reader)
+    return replace(report, results=tuple(sorted(report.results, key=lambda one: order.get(one.id, len(order)))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,8 +113,11 @@ def run(network: Network, where: Stage, log: Log, which: Episode | None = None, 
     return asyncio.run(go())
 
 
-def gather(plan: list[Episode], network: Network, where: Stage, log: Log, **more: object) -> Collection:
-    return asyncio.run(collect(plan, lambda _: network, where, log, **more))
+def gather(plan: list[Episode], network: Network, where: Stage, log: Log, **more: object) -> SimpleNamespace:
+    """Why a collection stopped, and the episodes that are over in the order of the plan."""
+    collection = asyncio.run(collect(plan, lambda _: network, where, log, **more))
+    ended = {trajectory.id: trajectory for trajectory in log.ended}
+    return SimpleNamespace(stopped=collection.stopped, trajectories=tuple(ended[id] for id in collection.over))
 
 
 def test_an_episode_is_recorded_whole() -> None:
@@ -364,7 +368,8 @@ def test_an_episode_that_is_not_wanted_any_more_takes_no_further_step() -> None:
 
     paused, collection = asyncio.run(go())
     assert paused == 2
-    assert [one.success for one in collection.trajectories] == [True, True]
+    assert collection.over == (plan[0].id, last)
+    assert [one.success for one in log.ended] == [True, True]
 
 
 def test_a_world_that_exists_once_is_played_by_one_worker() -> None:
@@ -426,7 +431,7 @@ def test_a_request_to_stop_is_honoured_while_a_step_hangs() -> None:
 
     collection = asyncio.run(go())
     assert collection.stopped == "stopped on request"
-    assert collection.trajectories == ()
+    assert collection.over == ()
 
 
 def test_a_full_disk_ends_the_collection() -> None:

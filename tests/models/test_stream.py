@@ -100,21 +100,31 @@ def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -
             assert all(place[seeds[other]] < place[seed] for other in CHAIN.dependencies(cell))
 
 
+class Kept(Silent):
+    """Keeps the episodes that ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[Trajectory] = []
+
+    def end(self, trajectory: Trajectory) -> None:
+        self.ended.append(trajectory)
+
+
 def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Trajectory, ...]]:
     model = LocalModel(path=str(checkpoint))
     stage = Stage(suite=CorridorSuite(), seeds=Seeds(7), limits=Limits(max_steps=1))
     plan = [Episode(task="OpenDoors", number=number, seed=Seeds(7).task("OpenDoors", number)) for number in range(4)]
-    progress = Progress(planned=len(plan))
+    progress, recorder = Progress(planned=len(plan)), Kept()
 
     async def scene() -> tuple[Trajectory, ...]:
         network = team(model, CHAIN, 8)
-        found = await collect(plan, lambda _: network, stage, Silent(), concurrency=environments, progress=progress)
+        await collect(plan, lambda _: network, stage, recorder, concurrency=environments, progress=progress)
         await model.close()
         reading = model.meter.snapshot()
         assert (reading.calls, reading.computed_tokens) == (progress.calls, progress.computed_tokens)
         assert reading.hit_rate == progress.hit_rate
         assert reading.queue_s == pytest.approx(progress.queue_s)
-        return found.trajectories
+        return tuple(sorted(recorder.ended, key=lambda trajectory: trajectory.episode))
 
     return progress, asyncio.run(scene())
 
