@@ -35,7 +35,7 @@ _ROLE = "clumsy"
 
 def read_adversary_prompts(folder: Path) -> dict[str, str]:
     """The texts of a folder by template name; ConfigError when one is missing or cannot be read."""
-    return read_texts(folder, (_ROLE,), "an adversary needs")
+    return read_texts(folder, (_ROLE,), "an adversary needs", "adversary")
 
 
 class Clumsy:
