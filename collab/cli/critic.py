@@ -106,6 +106,7 @@ def calibrate(
     settings: Settings = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Ask a critic about steps whose worth is known, and tell how far it can be trusted.

@@ -66,6 +66,7 @@ def demo(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer episodes: a look in a minute.")] = False,
     library: options.LibraryFolder = None,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Watch one agent and a team of four on a phone, then the team on real web pages."""

@@ -72,6 +72,7 @@ def evaluate(
         ),
     ] = None,
     force: options.Force = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure how often a team succeeds, with 95 % intervals, per task and difficulty.

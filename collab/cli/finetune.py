@@ -112,6 +112,7 @@ def finetune(
     max_broken: MaxBroken = 0,
     allow_overlap: AllowOverlap = False,
     library: options.LibraryFolder = None,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a better checkpoint from a checkpoint and rows."""

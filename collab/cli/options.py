@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +32,28 @@ LibraryFolder = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+
+
+def _compute_in(threads: int | None) -> None:
+    """Have torch compute in so many threads; it reads the variable when it is loaded."""
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(threads)
+
+
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        callback=_compute_in,
+        expose_value=False,
+        help="Threads that a local model computes in; default: one per core. Where other programs use the cores, 1 is "
+        "fastest.",
+    ),
+]
 Environment = Annotated[
     str, typer.Option("--env", metavar="NAME", help="Where: see collab env list.", rich_help_panel=PLAY)
 ]

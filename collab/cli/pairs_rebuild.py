@@ -103,6 +103,7 @@ def rebuild(
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Pair a recorded run anew, without a new rollout, and tell what that adds, drops and turns round.

@@ -39,6 +39,7 @@ def rollout(
     settings: options.Settings = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""

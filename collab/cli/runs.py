@@ -161,6 +161,7 @@ def resume_run(
     *,
     budget: options.BudgetText = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Go on with what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning.

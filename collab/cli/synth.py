@@ -119,6 +119,7 @@ def synth(
     settings: Settings = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.

@@ -74,6 +74,7 @@ def train_marl(
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Train a team: play, judge every action, learn from better against worse, epoch by epoch.

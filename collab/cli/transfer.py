@@ -123,6 +123,7 @@ def transfer(
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Take a trained team to another environment, and tell what it gained there and lost at home.

@@ -44,6 +44,7 @@ def verify_resume(
             "--set", metavar="a.b=c", help="Override one setting of the training, e.g. reference=previous; repeatable."
         ),
     ] = None,
+    threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
