@@ -37,7 +37,9 @@ class Part(Definition):
     """Something to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
 
     kind: str
+    """A built-in kind, an entry point's name, or `package.module:Class`."""
     options: dict[str, Any] = {}
+    """Keyword arguments of the kind."""
 
 
 class Limits(Definition):
@@ -48,6 +50,7 @@ class Limits(Definition):
     step_s: float = Field(default=600.0, gt=0)
     """One environment step with its deliberation."""
     episode_s: float = Field(default=3600.0, gt=0)
+    """One episode, from reset to outcome."""
     max_steps: int | None = Field(default=None, ge=1)
     """Step budget for all tasks; None uses each task's own."""
 
@@ -65,13 +68,17 @@ class EnvironmentDefinition(Definition):
     """`envs/*.yaml`: where."""
 
     description: str = ""
+    """What listings say of it."""
     backend: str
     """Which of `backends` is used."""
     backends: dict[str, Part]
+    """Ways to reach the same place, by name."""
     tasks: Literal["all"] | list[str] = "all"
     """Names, or "tag:word" for all tasks with that tag."""
     limits: Limits = Limits()
+    """How long things may take."""
     unseen: Unseen = Unseen()
+    """What nothing is trained on."""
     lasting: bool = False
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
 
@@ -96,6 +103,7 @@ class EdgeSampler(Definition):
     """Edges drawn anew by a named sampler (see `collab.graphs.edges`)."""
 
     sampler: str
+    """Its name."""
     p: float | None = Field(default=None, ge=0, le=1)
     """Edge probability of `ordered`."""
     widths: list[int] | None = None
@@ -106,7 +114,9 @@ class GraphDefinition(Definition):
     """`graphs/*.yaml`: who hears whom."""
 
     description: str = ""
+    """What listings say of it."""
     slots: list[Name] = Field(min_length=1)
+    """Names of the places that agents fill, in order."""
     rounds: int = Field(default=3, ge=1)
     """m."""
     edges: list[tuple[str, str]] | EdgeSampler = []
@@ -114,6 +124,7 @@ class GraphDefinition(Definition):
     rewire: Literal["never", "epoch", "task"] = "never"
     """When a sampled graph is drawn anew. "never" and "epoch" agree while there is one epoch."""
     vote: Literal["majority"] = "majority"
+    """How the cells of a step decide."""
 
     @model_validator(mode="after")
     def _slots_differ(self) -> GraphDefinition:
@@ -132,9 +143,13 @@ class SamplingDefinition(Definition):
     """How replies are sampled; a list gives one temperature per slot, in the order of the graph."""
 
     temperature: Temperature | list[Temperature] = 0.1
+    """0 is greedy; a list gives one to each slot."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Draw from the likeliest tokens that hold this much probability together."""
     max_tokens: int = Field(default=256, ge=1)
+    """Longest reply."""
     stop: list[str] = []
+    """Texts that end a reply."""
 
     def of(self, position: int, slots: int, source: str) -> Sampling:
         """Sampling of the slot at `position`; ConfigError when the list is too short for `slots`."""
@@ -165,9 +180,11 @@ class AgentDefinition(Keyless):
     """`agents/*.yaml`: who speaks."""
 
     description: str = ""
+    """What listings say of it."""
     prompt: str = "default"
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition()
+    """How replies are sampled."""
     context_tokens: int = Field(default=8192, ge=256)
     """Longest prompt plus reply, in tokens; the size guard keeps prompts below it."""
     history: int = Field(default=5, ge=0)
@@ -227,6 +244,7 @@ class RunConfig(Definition):
     environment_name: str
     environment: EnvironmentDefinition
     graph_name: str
+    """Where the graph came from."""
     graph: GraphDefinition
     agents: dict[str, AgentDefinition]
     """Slot → who fills it."""

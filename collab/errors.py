@@ -195,7 +195,7 @@ def _is_named(frame: FrameType) -> bool:
 def _is_installed(file: str) -> bool:
     """Whether a file belongs to this project, to Python, to an installed package, or is none at all."""
     path, paths = Path(file), sysconfig.get_paths()
-    homes = [Path(__file__).parent, paths["stdlib"], paths["platstdlib"]]
+    homes = [str(Path(__file__).parent), paths["stdlib"], paths["platstdlib"]]
     packages = {"site-packages", "dist-packages"}.intersection(path.parts)
     return file.startswith("<") or bool(packages) or any(path.is_relative_to(home) for home in homes)
 

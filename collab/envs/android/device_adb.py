@@ -87,12 +87,12 @@ def _client(host: str, port: int) -> adbutils.AdbClient:
     """Return adbutils' client of a server, which fails when that is not there, instead of starting another one."""
     import adbutils
 
-    class Connection(adbutils.AdbConnection):
+    class Connection(adbutils.AdbConnection):  # type: ignore[misc]
         def _safe_connect(self) -> socket.socket:
             connected: socket.socket = self._create_socket()
             return connected
 
-    class Client(adbutils.AdbClient):
+    class Client(adbutils.AdbClient):  # type: ignore[misc]
         def make_connection(self, timeout: float | None = None) -> Connection:
             connection = Connection(host, port)
             if timeout:

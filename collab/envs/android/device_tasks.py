@@ -50,14 +50,21 @@ class DeviceTask(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[\w.-]+$")
+    """Unique in its file."""
     goal: str = Field(min_length=1)
+    """What the agents are asked to do."""
     success: Success
+    """When it is solved."""
     start: str | None = None
     """App to open at the beginning, by name or package; None for the home screen."""
     max_steps: int = Field(default=30, ge=1)
+    """Step budget."""
     difficulty: Literal["easy", "medium", "hard"] | None = None
+    """For tables and selection."""
     apps: list[str] = []
+    """Names of apps that it is about; they are stopped before it begins."""
     tags: list[str] = []
+    """Free words to select by."""
 
 
 def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[DeviceTask, ...]:

@@ -82,7 +82,9 @@ def _checked_task(spec: TaskSpec, module: str) -> TaskSpec:
     for name, fits, wanted in says:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(spec, name)!r:.80}")
-    watched = {name: _watched(getattr(spec, name), fits, f"{where}: {name}", what) for name, fits, what in functions}
+    watched: dict[str, Any] = {
+        name: _watched(getattr(spec, name), fits, f"{where}: {name}", what) for name, fits, what in functions
+    }
     return replace(spec, apps=tuple(spec.apps), **watched)
 
 

@@ -1,0 +1,116 @@
+"""The reference pages say everything that the code takes, and are up to date."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import jinja2
+import jinja2.meta
+import pytest
+import write_reference as reference
+from pydantic import BaseModel
+
+from collab.config import (
+    AgentDefinition,
+    EdgeSampler,
+    EnvironmentDefinition,
+    GraphDefinition,
+    Limits,
+    RunConfig,
+    SamplingDefinition,
+    Unseen,
+)
+from collab.credit import adversary_language, language_prompt, scoring_prompt
+from collab.envs.android.device_tasks import DeviceTask
+from collab.envs.web.live_tasks import LiveTask
+from collab.graphs.edges import SAMPLERS
+from collab.prompts import render
+from collab.resolve import BUILT_IN
+from collab.synth.llm import prompts as teacher
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "default": render,
+    "critic": language_prompt,
+    "critic-model": scoring_prompt,
+    "adversary": adversary_language,
+    "teacher": teacher,
+}
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return reference.render_pages()
+
+
+def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in reference.HOME.glob("*.md")}
+    assert kept == pages, "run: python scripts/write_reference.py"
+
+
+@pytest.mark.parametrize(
+    ("page", "models"),
+    [
+        ("agents.md", (AgentDefinition, SamplingDefinition)),
+        ("graphs.md", (GraphDefinition, EdgeSampler)),
+        ("environments.md", (EnvironmentDefinition, Limits, Unseen, LiveTask, DeviceTask)),
+    ],
+)
+def test_every_key_of_a_file_is_there_and_explained(
+    pages: dict[str, str], page: str, models: tuple[type[BaseModel], ...]
+) -> None:
+    for model in models:
+        for name in model.model_fields:
+            rows = re.findall(rf"^\| `{name}` \|.*\| (.*) \|$", pages[page], re.MULTILINE)
+            assert rows, name
+            assert all(rows), name
+
+
+@pytest.mark.parametrize("group", ["models", "critics", "adversaries", "environments"])
+def test_every_kind_is_there(pages: dict[str, str], group: str) -> None:
+    page = pages["environments.md" if group == "environments" else "agents.md"]
+    for kind in BUILT_IN[group]:  # type: ignore[index]
+        assert f"### `kind: {kind}`" in page
+
+
+def test_every_sampler_and_its_parameters_are_there(pages: dict[str, str]) -> None:
+    for name, sampler in SAMPLERS.items():
+        row = next(line for line in pages["graphs.md"].splitlines() if line.startswith(f"| `{name}` |"))
+        for one in inspect.signature(sampler).parameters.values():
+            assert (f"`{one.name}`" in row) is (one.kind is one.KEYWORD_ONLY)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_variables_of_prompts_are_those_that_templates_are_given(folder: str) -> None:
+    given: dict[str, set[str]] = {}
+    for call in ast.walk(ast.parse(inspect.getsource(FOLDERS[folder]))):
+        named = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if named and call.func.attr in ("render", "_prompt") and call.args:  # type: ignore[attr-defined]
+            first = call.args[0]  # type: ignore[attr-defined]
+            name = (
+                first.value if isinstance(first, ast.Constant) else getattr(FOLDERS[folder], ast.unparse(first), None)
+            )
+            if isinstance(name, str):
+                given.setdefault(name, set()).update(one.arg for one in call.keywords if one.arg)  # type: ignore[attr-defined]
+    assert given == {name: set(variables) for name, variables in reference.VARIABLES[folder].items()}
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "prompts").iterdir() if path.is_dir()))
+def test_built_in_prompts_use_no_other_variables(folder: str) -> None:
+    files = reference.VARIABLES.get(folder, reference.VARIABLES["default"])
+    assert {path.stem for path in (ROOT / "prompts" / folder).glob("*.jinja")} == set(files)
+    for name, variables in files.items():
+        text = (ROOT / "prompts" / folder / f"{name}.jinja").read_text(encoding="utf-8")
+        used = jinja2.meta.find_undeclared_variables(jinja2.Environment(autoescape=True).parse(text))
+        assert used <= {*variables, *reference.FORM}, name
+
+
+def test_every_setting_of_a_run_is_there(pages: dict[str, str]) -> None:
+    text = pages["settings.md"]
+    for name in RunConfig.model_fields:
+        assert re.search(rf"^\| `{name}[.`]", text, re.MULTILINE), name
+    for path in ("agents.*.sampling.temperature", "environment.limits.step_s", "graph.rounds", "dpo.beta"):
+        assert f"| `{path}` |" in text
