@@ -199,7 +199,8 @@ class OpenAIModel:
         """Unload the adapter and close the connections; the next call would open and load them anew."""
         self._prepared.cancel()
         await self._place.unload()
-        await self._transport.close()
+        if await self._transport.close():
+            self._probed.cancel()
 
     # ------------------------------------------------------------------------------------- what servers offer more
 
