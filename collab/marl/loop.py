@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collab.background import Stopped
 from collab.config import Budget, RunConfig, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
@@ -206,7 +207,7 @@ async def _run(
         stopped: str | None = None
         try:
             await _epochs(loop, records)
-        except Halted as why:
+        except (Halted, Stopped) as why:
             stopped = str(why)
         return MarlResult(
             path=folder.path,

@@ -105,6 +105,9 @@ def read_answer(response: httpx2.Response, schema: type[Answer]) -> Answer:
         ErrorInAnswer: it holds an error and not what was asked for.
     """
     document = _parse(response)
+    failed = _failed_choice(document)
+    if failed is not None:
+        raise ErrorInAnswer(_status_in(failed), find_words(failed), response)
     try:
         return schema.model_validate(document)
     except ValidationError as error:
@@ -197,6 +200,16 @@ def _whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {replace_halves(name): _whole(one) for name, one in value.items()}
     return value
+
+
+def _failed_choice(document: Any) -> dict[str, Any] | None:
+    """The first choice, where it holds an error in place of a text (OpenRouter); None where it does not."""
+    choices = document.get("choices") if isinstance(document, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict) or not find_words(first.get("error")):
+        return None
+    message = first.get("message")
+    return None if isinstance(message, dict) and message.get("content") else first
 
 
 def _status_in(document: dict[str, Any]) -> int:

@@ -43,6 +43,8 @@ from collab.types import PolicyRef, Sampling
 
 Answer = TypeVar("Answer", bound=Counted)
 
+_METRICS_S = 5.0
+"""How long the counts of the prefix cache are waited for."""
 _LEAST_SHARE = 0.75
 """A server that counts less than this share of the fewest tokens that a prompt can have has cut it."""
 _DEFAULT_URL = "https://api.openai.com/v1"
@@ -197,7 +199,8 @@ class OpenAIModel:
         """Unload the adapter and close the connections; the next call would open and load them anew."""
         self._prepared.cancel()
         await self._place.unload()
-        await self._transport.close()
+        if await self._transport.close():
+            self._probed.cancel()
 
     # ------------------------------------------------------------------------------------- what servers offer more
 
@@ -240,14 +243,12 @@ class OpenAIModel:
         """How often the server found prompts in its prefix cache, for all its clients since its start.
 
         Returns:
-            None when the server does not tell.
-
-        Raises:
-            ModelFailure: it does not answer at all.
+            None when the server does not tell, or not soon: it may answer all the same.
         """
         try:
-            return read_prefix_cache(await self._transport.read(metrics_url(self._url)))
-        except ServerRefusal:
+            async with asyncio.timeout(_METRICS_S):
+                return read_prefix_cache(await self._transport.read(metrics_url(self._url)))
+        except (ModelFailure, TimeoutError):
             return None
 
     # ---------------------------------------------------------------------------------------------------- parts
@@ -272,7 +273,8 @@ class OpenAIModel:
             scoring = await self._score([*prompt, *ids])
             cost = None if reply.cost_usd is None else reply.cost_usd + (self._cost(scoring) or 0.0)
             reply = replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
-        return replace(cut_at_stop(reply, request.sampling.stop), warning=self._note_length(request, completion))
+        warning = self._note_length(request, completion) or self._note_sampling(request)
+        return replace(cut_at_stop(reply, request.sampling.stop), warning=warning)
 
     def _note_length(self, request: Request, completion: Completion) -> str:
         """Return a warning where a server counts far fewer prompt tokens than were sent: it has cut the prompt."""
@@ -284,6 +286,14 @@ class OpenAIModel:
             f"{counted}; give it a longer context, or lower context_tokens in the agents file"
         )
         return self._cut
+
+    def _note_sampling(self, request: Request) -> str:
+        """Return a warning where the server takes no temperature or top_p, and another is wanted than it has itself."""
+        wanted = {"temperature": request.sampling.temperature, "top_p": request.sampling.top_p}
+        ignored = [f"{name} {value:g}" for name, value in wanted.items() if value != 1 and name in self._dialect.steps]
+        if not ignored:
+            return ""
+        return f"{self._transport.who} takes no {' and no '.join(ignored)}: it samples at its own"
 
     def _body(self, request: Request, found: Findings) -> dict[str, Any]:
         """The request body: nothing in it that the probe did not find supported."""

@@ -9,6 +9,7 @@ vLLM counts tokens, for all its clients together: looked up and found.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -55,10 +56,19 @@ def read_prefix_cache(metrics: str) -> PrefixCache | None:
     sums: dict[str, float] = {}
     for sample in _SAMPLE.finditer(metrics):
         if sample["name"] in (*_QUERIES, *_HITS):
-            sums[sample["name"]] = sums.get(sample["name"], 0.0) + float(sample["value"])
+            sums[sample["name"]] = sums.get(sample["name"], 0.0) + _count(sample["value"])
     queries = next((sums[name] for name in _QUERIES if name in sums), None)
     hits = next((sums[name] for name in _HITS if name in sums), None)
     return None if queries is None or hits is None else PrefixCache(queries=round(queries), hits=round(hits))
+
+
+def _count(written: str) -> float:
+    """Read one value; 0 for what is no count."""
+    try:
+        value = float(written)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
 
 
 def metrics_url(base_url: str) -> str:

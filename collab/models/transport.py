@@ -213,15 +213,21 @@ class Transport:
 
         await self._retried(attempt, seed=0, retries=retries)
 
-    async def close(self) -> None:
-        """Close the connections, if no sibling needs them; the next request would open new ones."""
+    async def close(self) -> bool:
+        """Close the connections, if no sibling needs them; the next request would open new ones.
+
+        Returns:
+            Whether no sibling needs them.
+        """
         line, session = self._line, self._line.session
         line.users.discard(id(self))
-        if session is None or line.users:
-            return
-        line.window, line.session = session.slots.window, None
-        if session.loop is asyncio.get_running_loop():
-            await session.client.close()
+        if line.users:
+            return False
+        if session is not None:
+            line.window, line.session = session.slots.window, None
+            if session.loop is asyncio.get_running_loop():
+                await session.client.close()
+        return True
 
     # ---------------------------------------------------------------------------------------------------- parts
 

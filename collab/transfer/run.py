@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collab
+from collab.background import Stopped
 from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
@@ -181,7 +182,10 @@ async def _run(
     )
     with folder.head.held():
         watch(work.progress)
-        stopped = await _all(work)
+        try:
+            stopped = await _all(work)
+        except Stopped as why:
+            stopped = str(why)
         if stopped is not None:
             return TransferResult(path=folder.path, told=None, stopped=stopped)
         told = _compared(config, folder)

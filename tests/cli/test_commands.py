@@ -209,7 +209,7 @@ def test_agents_check_shows_the_hit_rate_of_the_prefix_cache(collab, tmp_path):
         cache = read(collab("agents", "check", str(path), "--json"))[str(path)]["prefix_cache"]
     assert re.search(r"prefix cache: \d+% of \d+ prompt tokens found", out)
     assert "concurrency: 4 of at most 4" in out
-    assert cache["rate"] == cache["hits"] / cache["queries"] > 0.5, "the second check asks the same"
+    assert cache["rate"] == cache["hits"] / cache["queries"] > 0.4, "the second of two checks asks the same"
 
 
 # ------------------------------------------------------------------------------------------------------------ env

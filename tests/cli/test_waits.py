@@ -183,3 +183,17 @@ def test_a_server_that_counts_all_is_not_suspected(collab) -> None:
         serve(server)
         _, _, err = collab(*PLAY[:-1], "served.yaml")
     assert "cuts" not in err
+
+
+def test_a_temperature_that_the_server_does_not_take_is_told(collab) -> None:
+    def refuses(body: dict[str, object]) -> Fault | None:
+        return Fault(status=400, message="temperature: only 1 is supported") if "temperature" in body else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        _, out, _ = collab("agents", "check", "served.yaml")
+        assert "temperature: left out, refused (temperature: only 1 is supported)" in out
+        _, _, err = collab(*PLAY[:-1], "served.yaml")
+    assert "takes no temperature 0.1: it samples at its own" in err
+    notes = json.loads(Path("run/run.json").read_text())["models"]["ada"]["capabilities"]["notes"]
+    assert any("temperature: left out" in note for note in notes)

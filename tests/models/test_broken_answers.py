@@ -106,6 +106,7 @@ OK = json.dumps({"choices": [{"message": {"content": "Task: greet. Go."}}]}).enc
         Fault(raw=b"no brotli", headers={"Content-Encoding": "br"}),
         Fault(raw=b'{"error": {"message": "busy", "code": 503}}'),
         Fault(raw=b'{"error": "the engine is gone"}'),
+        Fault(raw=b'{"choices": [{"error": {"code": 502, "message": "upstream"}, "message": {"content": ""}}]}'),
         Fault(broken="close"),
         Fault(broken="flood"),
         Fault(raw=OK[:40], headers={"Content-Length": "4000", "Connection": "close"}),

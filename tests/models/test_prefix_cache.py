@@ -52,3 +52,8 @@ def test_after_a_new_start_all_is_later() -> None:
 def test_metrics_stand_beside_the_api() -> None:
     assert metrics_url("http://127.0.0.1:8000/v1/") == metrics_url("http://127.0.0.1:8000/v1")
     assert metrics_url("http://127.0.0.1:8000/v1") == "http://127.0.0.1:8000/metrics"
+
+
+def test_values_that_are_no_counts_are_none() -> None:
+    odd = "vllm:prefix_cache_queries_total 1.2.3\nvllm:prefix_cache_hits_total 1e999\n"
+    assert read_prefix_cache(odd) == PrefixCache(queries=0, hits=0)

@@ -4,7 +4,7 @@ Sources of the quirks stand in docs/models.md.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -290,6 +290,18 @@ def play(family: Family, sampling: Sampling) -> tuple[Capabilities, Reply, list[
         return found, reply, server.requests
 
 
+def closed(model: OpenAIModel, work: Coroutine[Any, Any, Any]) -> Any:
+    """What some work with a model gives, and the model closed."""
+
+    async def whole() -> Any:
+        try:
+            return await work
+        finally:
+            await model.close()
+
+    return asyncio.run(whole())
+
+
 def request(sampling: Sampling) -> Request:
     prompt = Prompt(system="Rules.", shared="Task: greet.", segments=(Segment(text=" Go."),))
     return Request(prompt=prompt, sampling=sampling, seed=2**62 + 5)
@@ -330,7 +342,7 @@ def test_the_probe_asks_with_the_definitions_own_sampling() -> None:
         sampling = SamplingDefinition(temperature=0.3, top_p=0.8, max_tokens=99, stop=["END"])
         options = {"model": "fake", "base_url": server.url, "api_key_env": ""}
         model = build("models", AgentDefinition(kind="openai", options=options, sampling=sampling), "agents/fake")
-        asyncio.run(model.probe())
+        closed(model, model.probe())
         for body in server.requests:
             assert (body["temperature"], body["top_p"], body["max_tokens"], body["stop"]) == (0.3, 0.8, 99, ["END"])
             assert has_system(body)
@@ -352,7 +364,7 @@ def test_what_is_refused_in_the_middle_of_a_run_is_left_out_from_then_on() -> No
             one = request(Sampling(temperature=0.4))
             return [await model.generate(one), await model.generate(one)]
 
-        assert [reply.text for reply in asyncio.run(scene())] == ["Task: greet. Go."] * 2
+        assert [reply.text for reply in closed(model, scene())] == ["Task: greet. Go."] * 2
         assert ["temperature" in body for body in server.requests] == [True, False, False]
 
 
@@ -364,7 +376,7 @@ def test_a_prompt_that_is_too_long_is_not_taken_for_a_refused_field() -> None:
     with FakeServer(refuses=refuses) as server:
         model = OpenAIModel(model="fake", base_url=server.url, api_key_env="")
         with pytest.raises(ModelFailure, match="maximum context length"):
-            asyncio.run(model.generate(request(Sampling())))
+            closed(model, model.generate(request(Sampling())))
         assert sum("Task" in str(body["messages"]) for body in server.requests) == 1
 
 
@@ -372,5 +384,5 @@ def test_a_refusal_of_everything_is_told_as_the_server_says_it() -> None:
     with FakeServer(refuses=lambda body: error(400, "this model is retired")) as server:
         model = OpenAIModel(model="fake", base_url=server.url, api_key_env="")
         with pytest.raises(ModelFailure, match="answered 400: this model is retired"):
-            asyncio.run(model.probe())
+            closed(model, model.probe())
         assert len(server.requests) < 10
