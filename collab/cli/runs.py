@@ -293,10 +293,11 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.watch import resume_command
     from collab.marl.layout import training_around
-    from collab.marl.step_budget import report_of_counted
+    from collab.marl.step_budget import report_of_counted, report_of_over
 
     counted, training = _counted(path, reader), training_around(path)
-    report = report_of_counted(reader, counted.steps, so_far=True)
+    known = counted.problem is None
+    report = report_of_counted(reader, counted.steps, so_far=True) if known else report_of_over(reader)
     summary = _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
