@@ -293,11 +293,10 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.watch import resume_command
     from collab.marl.layout import training_around
-    from collab.marl.step_budget import report_of_counted, report_of_over
+    from collab.marl.step_budget import report_of_counted
 
     counted, training = _counted(path, reader), training_around(path)
-    known = counted.problem is None
-    report = report_of_counted(reader, counted.steps, so_far=True) if known else report_of_over(reader)
+    report = report_of_counted(reader, counted.steps, so_far=True)
     summary = _summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]

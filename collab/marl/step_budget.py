@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.config import RunConfig, validate
-from collab.evaluation import EpisodeResult, Report, summarise
+from collab.evaluation import Report, summarise
 from collab.marl.config import MarlConfig
 from collab.marl.layout import training_of
 from collab.report import report_of
@@ -139,18 +139,8 @@ def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = Fa
     report, found = report_of(reader), counted_names(reader, steps)
     if steps is None or (found is None and not so_far):
         return report
-    return _among(report, [one for one in report.results if found is None or one.id in found])
-
-
-def report_of_over(reader: RunReader) -> Report:
-    """How a rollout went whose training cannot be read, so that nobody knows its steps: over what is over."""
-    report = report_of(reader)
-    return _among(report, report.results)
-
-
-def _among(report: Report, results: Sequence[EpisodeResult]) -> Report:
     return summarise(
-        results,
+        [one for one in report.results if found is None or one.id in found],
         environment=report.environment,
         environment_version=report.environment_version,
         privileged=report.privileged,

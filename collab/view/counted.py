@@ -10,7 +10,8 @@ from __future__ import annotations
 from collab.errors import CollabError
 from collab.evaluation import Report
 from collab.marl.layout import MarlFolder
-from collab.marl.step_budget import counted_names, report_of_counted, report_of_over, steps_wanted
+from collab.marl.step_budget import counted_names, report_of_counted, steps_wanted
+from collab.report import report_of
 from collab.store.reader import RunReader
 from collab.view.links import trouble
 from collab.view.roots import Root
@@ -33,7 +34,7 @@ def report_in(root: Root, reader: RunReader) -> Report:
     try:
         return report_of_counted(reader, _steps_of(root), so_far=True)
     except (CollabError, LookupError, TypeError, ValueError):
-        return report_of_over(reader)
+        return report_of(reader)
 
 
 def _steps_of(root: Root) -> int | None:
