@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from collab.errors import UsageError
@@ -36,12 +36,12 @@ class Comparison:
     difference: float
     interval: tuple[float, float]
     """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
-    won: tuple[Instance, ...]
+    won: tuple[Instance, ...] = ()
     """Instances that the second run solves and the first one does not, by task; of several trainings those that are
     solved more often."""
-    lost: tuple[Instance, ...]
+    lost: tuple[Instance, ...] = ()
     """The opposite. Together with `won` these are the discordant pairs; all others say nothing about a difference."""
-    sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]]
+    sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]] = field(default_factory=lambda: ({}, {}))
     """How the replies of the first and of the second run were sampled, by slot."""
 
     @property

@@ -190,6 +190,8 @@ def show_evaluation(evaluation: Evaluation) -> None:
     table(columns, [(run.seeds, *_rates(run.report.planned), run.report.broken, run.path) for run in evaluation.runs])
     show_groups(report)
     say()
+    silent = max(evaluation.runs, key=lambda run: run.report.replies.without_action)
+    show_cause(silent.path, silent.report)
 
 
 def show_tables(report: Report) -> None:

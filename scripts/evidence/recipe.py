@@ -11,6 +11,7 @@ which is checked by their digest. What a record says nothing of was at its defau
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from evidence.units import SHOWN, Unit, command, phase_of, players, shown_comman
 
 Told: TypeAlias = Mapping[str, Any]
 """Name → value of all that decides a unit beside its command, e.g. "method.dpo.beta" → 0.3."""
+_COMMENT = re.compile(r"\{#.*?#\}\n?", re.DOTALL)
+"""A template's comment, with the line break that goes with it: no model reads it."""
 SHORT = 60
 """Characters of a value that a message repeats."""
 
@@ -142,7 +145,9 @@ def _decisive(run: RunConfig, method: Method | None) -> Told:
             slot: agent.model_dump(mode="json", exclude={"description", "options"})
             for slot, agent in run.agents.items()
         },
-        "prompts": run.prompts,
+        "prompts": {
+            name: {part: _COMMENT.sub("", text) for part, text in texts.items()} for name, texts in run.prompts.items()
+        },
     }
     if method is not None:
         told["method"] = method.model_dump(mode="json", exclude={"description"})

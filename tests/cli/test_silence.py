@@ -148,6 +148,7 @@ def test_every_summary_counts_replies_without_an_action(collab):
     ):
         code, out, _ = collab(*command)
         assert (code, told in out) == (0, True), (command, out)
+        assert "\nwhy      collab runs show " in out, command
     assert "6/6" in collab("runs", "list", ".")[1]
     assert "replies without an action: 3 of 3" in collab("runs", "show", "r", "--episode", "TypeWord/0")[1]
     expected = {"total": 6, "without_action": 6, "by_cause": {"no_action": 6}}

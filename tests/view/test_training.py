@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
 from collab.marl.layout import MarlFolder
@@ -197,8 +198,10 @@ def test_agents_stand_in_the_same_order_everywhere(two_critics: Path, inspect: O
     assert {tuple(one) for one in orders} == {tuple(step.agents)}
 
 
-def test_a_rollout_that_ended_early_counts_what_it_played_as_its_epoch_does(recorded: Path, tmp_path: Path) -> None:
-    """Of ten planned episodes three were played; a run of its own counts the others as not solved."""
+def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_command_line_do(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of ten planned episodes three were played; the others count as not solved, wherever the run lies."""
     folder = MarlFolder(tmp_path / "marl")
     rollout = folder.epoch(1).rollout
     shutil.copytree(recorded, rollout)
@@ -212,13 +215,18 @@ def test_a_rollout_that_ended_early_counts_what_it_played_as_its_epoch_does(reco
     inspector = Inspector([tmp_path], spares=tmp_path / "spares")
     alone, training = sorted(inspector.runs().runs, key=lambda row: row.kind)
     part = inspector.run(training.id).parts[0].id
-    assert (alone.success.episodes, inspector.row(part).success.episodes) == (10, 3)
+    assert (alone.success.episodes, inspector.row(part).success.episodes) == (10, 10)
     played = [inspector.overview(id).epochs[0].played for id in (alone.id, part, training.id)]
-    assert {one.episodes for one in played if one is not None} == {3}
+    assert [one.episodes for one in played if one is not None] == [10, 10, 10]
+    shown = []
+    for place in (tmp_path / "alone", rollout):
+        assert main(["runs", "show", str(place), "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out)["success"]["episodes"])
+    assert shown == [10, 10], "as the command line says"
     solved = sum(one.success is True for one in inspector.episodes(part, EpisodeFilter()).rows)
     assert [one.successes for one in played if one is not None] == [solved] * 3
     tasks = [inspector.overview(id).tasks for id in (part, training.id)]
-    assert [sum(one.success.episodes for one in found) for found in tasks] == [3, 3]
+    assert [sum(one.success.episodes for one in found) for found in tasks] == [10, 10]
     inspector.close()
 
 
