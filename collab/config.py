@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FieldSerializationInfo,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
 
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain, load_yaml
@@ -22,6 +30,10 @@ from collab.types import Sampling
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 """A slot name: letters, digits, _ and -."""
+
+
+KEEP_CREDENTIALS = "keep credentials"
+"""Key of the serialization context under which a definition is told whole, to be read back and never to be written."""
 
 
 class Definition(BaseModel):
@@ -83,9 +95,11 @@ class EnvironmentDefinition(Definition):
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
 
     @field_serializer("backends", when_used="json")
-    def _without_credentials(self, backends: dict[str, Part]) -> dict[str, Any]:
+    def _without_credentials(self, backends: dict[str, Part], info: FieldSerializationInfo) -> dict[str, Any]:
         """Keep what is secret in an address (a task's start) out of everything that is written."""
-        return {name: hide_in_addresses(part.model_dump(mode="json")) for name, part in backends.items()}
+        plain = {name: part.model_dump(mode="json") for name, part in backends.items()}
+        is_kept = bool(info.context and info.context.get(KEEP_CREDENTIALS))
+        return plain if is_kept else {name: hide_in_addresses(part) for name, part in plain.items()}
 
     @model_validator(mode="after")
     def _backend_is_known(self) -> EnvironmentDefinition:
@@ -352,7 +366,8 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     Raises:
         ConfigError: a path leads nowhere, or the result does not fit.
     """
-    data, before = config.model_dump(mode="json"), config.model_dump(mode="json")
+    context = {KEEP_CREDENTIALS: True}
+    data, before = (config.model_dump(mode="json", context=context) for _ in range(2))
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:

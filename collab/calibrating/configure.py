@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from collab.config import (
+    KEEP_CREDENTIALS,
     Budget,
     Definition,
     EnvironmentDefinition,
@@ -89,7 +90,7 @@ async def configure(library: Library, wish: Wish) -> CalibrationConfig:
     critic = load_critic(library, wish.critic)
     data = {
         "environment_name": _short(wish.env),
-        "environment": environment.model_dump(mode="json"),
+        "environment": environment.model_dump(mode="json", context={KEEP_CREDENTIALS: True}),
         "critic_name": _short(wish.critic),
         "critic": critic.model_dump(mode="json"),
         "tasks": list(wish.tasks) or _default_tasks(environment.tasks),

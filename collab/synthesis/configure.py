@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.config import AgentDefinition, Budget, load_environment, override, validate
+from collab.config import KEEP_CREDENTIALS, AgentDefinition, Budget, load_environment, override, validate
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
@@ -73,7 +73,7 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
     asked_of_oracle = wish.teacher == ORACLE
     data = {
         "environment_name": _short(wish.env),
-        "environment": environment.model_dump(mode="json"),
+        "environment": environment.model_dump(mode="json", context={KEEP_CREDENTIALS: True}),
         "levels": _levels(wish.levels),
         "teacher_name": _short(wish.teacher),
         "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),

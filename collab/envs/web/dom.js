@@ -61,8 +61,8 @@
   };
   const words = (name) => [...new Set(String(name || "").split(/[^\p{L}\p{N}]+/u))].filter(Boolean).slice(0, 5).join(" ");
 
-  // What one request works with. `memory` outlives it: key → what the last look told there, and of which node.
-  let request, styles, positions, keys, frames, found, entries, covered, handled, hinted, focus, memory = null;
+  // What one request works with. Two things outlive it: the last look (last), and what it told (memory: key → entry).
+  let request, styles, positions, keys, frames, found, entries, covered, handled, hinted, focus, memory = null, last = {};
   const begin = (asked) => {
     request = asked;
     [styles, positions, keys, frames, hinted] = [new Map(), new Map(), new Map(), new Map(), new Set()];
@@ -558,6 +558,7 @@
   };
   // The entry of the element that was seen, found by looking again; null when the page shows it no more.
   const recognise = ({ key, seen }) => {
+    request.ignore ??= last.ignore;
     const kept = memory?.get(key), held = kept && isAlive(kept.node) ? kept.node : null;
     if (!memory && seen.from && isElsewhere(seen.from)) return null;  // another page came meanwhile
     const now = held ?? find(key);
@@ -573,7 +574,7 @@
   // Of several things of one name (a "Delete" in each row), the one that was seen stands among the same words.
   const hasSameSurroundings = (entry, kept, all) => {
     const twins = all.filter((each) => each !== entry && each.role === entry.role && each.label === entry.label).map((each) => each.node);
-    if (request.spots || (twins.length === 0 && !kept?.twins)) return true;
+    if (last.spots || (twins.length === 0 && !kept?.twins)) return true;
     let level = 0, around = entry.node;
     while (level < MAX_LEVELS && (around = $(around).parentElement) && !twins.some((twin) => $(around).contains(twin))) level += 1;
     if (level === 0) return entry.node === kept?.node || kept?.twins === twins.length;
@@ -720,6 +721,7 @@
     memory = new Map(entries.map((entry) => [entry.key, entry]));
   };
   const look = () => {
+    last = request;
     walk();
     remember();
     const room = pageRoom(document);

@@ -6,6 +6,12 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
 
 - An episode begins in a fresh window (no cookies, no storage) at the task's start address. Pages are what they are
   that day: the seed changes nothing, and an episode cannot be rebuilt from its actions.
+- An action touches the element that was seen or nothing: where the page, the tab or what stands at that place became
+  another while the action was chosen, its effect is "the page changed; nothing happened", and the episode goes on.
+- Pages are read out of reach of their scripts, frames of other origins included (see `worlds`). Of what would make a
+  text too long, the text says what was left out.
+- A start page is played as soon as it arrives; a picture or script of it that never comes is not waited for.
+- Credentials in a start address answer the site's sign-in prompt. They are in no observation, error or record.
 - After an action the page settles: two looks 0.1 s apart are equal, nothing it needs is loading and no new tab is
   being opened, for at most `settle_s` after it arrived. A navigation, a new tab's included, has `nav_timeout_s`; where
   a new tab did not come in that time, further ones have `settle_s` until one does.

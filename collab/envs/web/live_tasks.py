@@ -94,7 +94,10 @@ class LiveTask(BaseModel):
     @property
     def address(self) -> str:
         """The start address without a user part, as the browser is sent there."""
-        parts = urlsplit(self.start)
+        try:
+            parts = urlsplit(self.start)
+        except ValueError:  # no address at all, as the host policy will say
+            return self.start
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     @property

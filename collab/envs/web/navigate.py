@@ -51,12 +51,15 @@ async def arriving(window: Window, navigation: Awaitable[AnswerT]) -> AnswerT | 
     """The navigation's response (None where there is none to have), or why it failed, in words."""
     from playwright.async_api import Error
 
+    window.distrusted = None
     try:
         return await navigation
     except Error as error:
         if window.crashed:
             raise
         first = str(error).strip().split("\n", 1)[0]
+        if window.distrusted is not None:  # the browser calls this aborted
+            return f"net::{window.distrusted}"
         return cut(first.partition(": ")[2].partition(" at http")[0] or first, 200)
 
 

@@ -63,6 +63,8 @@ class Window:
         self._tasks: set[asyncio.Task[None]] = set()
         self.crashed = False
         """Whether the process of a page has died."""
+        self.distrusted: str | None = None
+        """What was wrong with the certificate refused last, in the browser's words; None when none was."""
         self.arrived = 0.0
         """When the tab that is shown last got a document, or gave up getting one, by `time.monotonic`."""
         context.on("page", self._opened)
@@ -249,6 +251,8 @@ class Window:
     async def _vouch(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         """Accept a certificate that nobody vouches for where the policy says so, and no other."""
         action = "continue" if self._policy.accepts_certificate(str(event["requestURL"])) else "cancel"
+        if action == "cancel":
+            self.distrusted = str(event["errorType"])
         await session.send("Security.handleCertificateError", {"eventId": event["eventId"], "action": action})
 
     async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:

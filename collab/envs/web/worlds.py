@@ -218,7 +218,10 @@ class _PageWorlds:
         """Frames that did not answer, and until when they are not asked again."""
         self.top: World | None = None
         page.on("crash", self._died)
-        page.on("close", lambda _: _worlds.pop(page, None))
+        page.on("close", self._closed)
+
+    def _closed(self, page: Page) -> None:
+        _worlds.pop(page, None)
 
     def _died(self, page: Page) -> None:
         if not self._crash.done():
@@ -244,7 +247,8 @@ class _PageWorlds:
 
         asked = asyncio.ensure_future(question)
         try:
-            await asyncio.wait({asked, self._crash}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {asked, self._crash}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 raise Error("the page crashed")
             return asked.result()

@@ -452,3 +452,33 @@ def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], No
         assert len(same) < 20, same
 
     play(check)
+
+
+@pytest.mark.browser
+def test_goals_are_the_same_in_every_time_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages draw times and dates, and write them with the browser's own clock and calendar."""
+    names = (
+        "enter-time",
+        "enter-date",
+        "choose-date",
+        "choose-date-easy",
+        "daily-calendar",
+        "book-flight",
+        "buy-ticket",
+    )
+    told: list[list[str]] = []
+
+    async def check(suite: MiniwobSuite) -> None:
+        environment = await suite.open()
+        seen = []
+        for name in names:
+            for seed in (4, 5):
+                screen = await environment.reset(suite.instance(name, seed))
+                seen.append(f"{name} {seed}: {environment.goal()}\n{screen.text}")
+        told.append(seen)
+
+    for zone in ("America/New_York", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        monkeypatch.setenv("LANG", "de_DE.UTF-8" if zone == "Asia/Tokyo" else "C.UTF-8")
+        play_alone(check, pages=1)
+    assert told[0] == told[1]

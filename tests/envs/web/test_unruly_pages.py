@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from collab.envs.actions import WEB
-from collab.envs.web.live import LiveEnvironment, LiveSuite
+from collab.envs.web.live import LiveSuite
+from collab.envs.web.live_environment import LiveEnvironment
 from collab.types import Element, Observation, StepResult
 
 pytestmark = pytest.mark.browser
@@ -317,12 +318,13 @@ def test_tabs_are_those_that_were_seen(play: Play, server: Server) -> None:
         await first.evaluate("window.open('/two')")
         while not player.environment.window.page.url.endswith("/two"):
             await asyncio.sleep(0.02)
-        for type, label, fields in [
+        acts: list[tuple[str, str | None, dict[str, Any]]] = [
             ("click", "Same", {}),
             ("scroll_page", None, {"direction": "down"}),
             ("go", None, {"direction": "backward"}),
             ("jump_to", None, {"url": "/three"}),
-        ]:
+        ]
+        for type, label, fields in acts:
             seen = player.seen
             await player.do(type, label, **fields)
             assert CHANGED in player.effect

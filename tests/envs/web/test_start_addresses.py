@@ -1,0 +1,193 @@
+"""Start addresses with credentials, and hosts whose certificates nobody has signed."""
+
+import asyncio
+import base64
+import http.server
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from collab.cli.main import app
+from collab.envs.actions import WEB
+from collab.envs.web.live import LiveSuite
+from collab.errors import ConfigError, EnvironmentFailure
+from collab.redact import hide_in_addresses
+
+CERTIFICATE = Path(__file__).parents[2] / "fixtures" / "web" / "self-signed.pem"
+SECRET, TOKEN = "pa55", "t0k3n-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("http://ada:pa55@host.test/a", "http://[redacted]@host.test/a"),
+        ("http://ada:p%40@ss@host.test/a", "http://[redacted]@host.test/a"),
+        ("Go to http://ada@host.test, then http://b.test.", "Go to http://[redacted]@host.test, then http://b.test."),
+        ("http://a.test/?access_token=0123456789&q=mug", "http://a.test/?access_token=[redacted]&q=mug"),
+        ("http://a.test/#id-token=0123456789", "http://a.test/#id-token=[redacted]"),
+        (
+            "http://a.test/?q=1&api_key=0123456789&sig=0123456789",
+            "http://a.test/?q=1&api_key=[redacted]&sig=[redacted]",
+        ),
+        ("http://a.test/?key=mug&monkey=0123456789", "http://a.test/?key=mug&monkey=0123456789"),
+        ("ada@host.test", "ada@host.test"),
+        (
+            {"tasks": [{"start": "http://u:p@h.test/"}], "n": 1},
+            {"tasks": [{"start": "http://[redacted]@h.test/"}], "n": 1},
+        ),
+    ],
+)
+def test_what_is_secret_in_an_address_is_hidden(text: Any, hidden: Any) -> None:
+    assert hide_in_addresses(text) == hidden
+    assert hide_in_addresses(hidden) == hidden
+
+
+class Server:
+    """A page behind a sign-in prompt, over https where a certificate is given."""
+
+    def __init__(self, *, certificate: Path | None = None) -> None:
+        self.asked: list[str] = []
+        wanted = "Basic " + base64.b64encode(f"ada:{SECRET}".encode()).decode()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                is_in = certificate is not None or self.headers.get("Authorization") == wanted
+                body = b"<title>Inside</title><p>welcome</p><img src='/picture.png'>" if is_in else b"who are you?"
+                self.send_response(200 if is_in else 401)
+                if not is_in:
+                    self.send_header("WWW-Authenticate", 'Basic realm="x"')
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def locked() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.mark.browser
+def test_credentials_of_a_start_address_open_the_page_and_are_nowhere_in_the_run(
+    locked: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = f"http://ada:{SECRET}@127.0.0.1:{locked.port}/?token={TOKEN}"
+    task = {"name": "in", "start": start, "goal": f"Sign in at {start}.", "max_steps": 1, "success": {"selector": "p"}}
+    options = {"allow_private": True, "tasks": [task]}
+    environment = {"backend": "a", "backends": {"a": {"kind": "web", "options": options}}}
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "lab.yaml").write_text(yaml.safe_dump(environment))
+    (tmp_path / "agents").mkdir()
+    script = {"kind": "scripted", "options": {"replies": ["Action: finish()"]}}
+    (tmp_path / "agents" / "idler.yaml").write_text(yaml.safe_dump(script))
+    monkeypatch.chdir(tmp_path)
+    library = ["--library", str(tmp_path)]
+    arguments = ["--env", "lab", "--agents", "idler", "--episodes", "1", "--out", "run"]
+    played = CliRunner().invoke(app, ["rollout", *arguments, *library])
+    assert played.exit_code == 0, played.output
+    listed = CliRunner().invoke(app, ["env", "tasks", "lab", "--json", *library])
+    files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert files
+    texts = [*files, played.output.encode(), listed.output.encode()]
+    assert [text for text in texts if SECRET.encode() in text or TOKEN.encode() in text] == []
+    head = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "[redacted]@127.0.0.1" in json.dumps(head)
+    assert f"/?token={TOKEN}" in locked.asked
+    assert b"welcome" in b"".join(files)
+
+
+@pytest.mark.browser
+def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(locked: Server) -> None:
+    start = f"http://ada:wrong-{SECRET}@127.0.0.1:{locked.port}/?token={TOKEN}"
+    task = {"name": "in", "start": start, "goal": "In.", "success": {"selector": "p"}}
+    suite = LiveSuite(tasks=[task], allow_private=True)
+
+    async def main() -> str:
+        environment = await suite.open()
+        try:
+            await environment.reset(suite.instance("in", 0))
+        except EnvironmentFailure as error:
+            return str(error)
+        finally:
+            await environment.close()
+            await suite.close()
+        return ""
+
+    problem = asyncio.run(main())
+    assert "401" in problem
+    assert SECRET not in problem
+    assert TOKEN not in problem
+    for made in (task, task | {"start": hide_in_addresses(start)}):
+        with pytest.raises(ConfigError, match=r"private address|not kept in a run") as found:
+            LiveSuite(tasks=[made])
+        assert SECRET not in str(found.value)
+
+
+def _start_tls(options: dict[str, Any]) -> tuple[str, list[str]]:
+    """What opening a page of a self-signed host comes to, and what its server was asked for."""
+    server = Server(certificate=CERTIFICATE)
+    filled = json.loads(json.dumps(options).replace("PORT", str(server.port)))
+    task = {"name": "in", "start": f"https://localhost:{server.port}/", "goal": "In.", "success": {"answer": "x"}}
+    suite = LiveSuite(tasks=[task], allow_private=True, **filled)
+
+    async def main() -> str:
+        environment = await suite.open()
+        try:
+            seen = await environment.reset(suite.instance("in", 0))
+            other = WEB.make("jump_to", url=f"https://127.0.0.1:{server.port}/", new_tab=True)
+            return f"{seen.title}; {(await environment.step(other)).info['effect']}"
+        except EnvironmentFailure as error:
+            return str(error)
+        finally:
+            await environment.close()
+            await suite.close()
+
+    try:
+        return asyncio.run(main()), server.asked
+    finally:
+        server.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("hosts", [["localhost"], ["localhost:PORT"], ["*.localhost", "other.test"]])
+def test_self_signed_hosts_are_believed_one_by_one(hosts: list[str]) -> None:
+    told, asked = _start_tls({"self_signed_hosts": hosts})
+    assert told.startswith("Inside; ")
+    assert "ERR_CERT" in told, "another host with the same certificate is not"
+    assert "/picture.png" in asked
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("options", [{}, {"self_signed_hosts": ["other.test", "localhost:1"]}])
+def test_other_self_signed_hosts_are_refused_with_what_to_do(options: dict[str, Any]) -> None:
+    told, asked = _start_tls(options)
+    assert "ERR_CERT_AUTHORITY_INVALID" in told
+    assert "self_signed_hosts" in told
+    assert asked == []
