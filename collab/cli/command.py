@@ -54,11 +54,11 @@ EXAMPLES = {
 class Command(TyperCommand):
     """A command that takes no option for the value of another one."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return options and arguments, flags without the type that would look like a value."""
         return _plain_flags(super().get_params(ctx))
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line.
 
         Raises:
@@ -71,7 +71,7 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of such commands."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return options, flags without a type."""
         return _plain_flags(super().get_params(ctx))
 

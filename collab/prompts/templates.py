@@ -88,10 +88,11 @@ class Templates:
         )
         self._folder = folder
         try:
-            for name in names if told is not None else ():
+            known = {} if told is None else told
+            for name in (name for name in names if name in known):
                 asked = jinja2.meta.find_undeclared_variables(environment.parse(texts[name], name=f"{name}.jinja"))
-                for odd in sorted(asked - set(told[name])):
-                    raise ConfigError(self._says(name, f"'{odd}' is undefined", told[name]))
+                for odd in sorted(asked - set(known[name])):
+                    raise ConfigError(self._says(name, f"'{odd}' is undefined", known[name]))
             self._templates = {name: environment.get_template(f"{name}.jinja") for name in names}
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"prompts/{folder}/{error.name}:{error.lineno}: {error.message}") from None

@@ -18,12 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from collab.config import RunConfig, override, run_config, validate
+from collab.config import RUN, RunConfig, override, run_config, validate
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.marl.ablation import ablated
 from collab.marl.config import MarlConfig, Method, load_method
-from collab.marl.configure import RUN
 from collab.marl.layout import MarlFolder
 from collab.resolve import with_prompts
 from evidence.gather import placeless
