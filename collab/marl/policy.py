@@ -22,6 +22,7 @@ from collab.marl.config import MarlConfig, Method, read_training
 from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
+from collab.store.files import check_plain
 from collab.trust import check_trusted
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
@@ -159,6 +160,7 @@ def agents_of(name: PolicyName, slots: Sequence[str]) -> dict[str, AgentDefiniti
     """
     folder = MarlFolder(name.run)
     head, config = read_training(folder)
+    check_plain(name.run, "training")
     check_slots(config, slots, str(name.run))
     policy = policy_after(folder, config, epoch_of(name, folder, config, head))
     agents = dict(playing(config.run, policy, config.method.determinism).agents)

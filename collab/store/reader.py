@@ -32,6 +32,7 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
+from collab.store.files import check_plain
 from collab.store.index import Index
 from collab.store.lock import owner
 from collab.store.log import Place
@@ -62,6 +63,8 @@ class RunReader:
         self.directory = directory
         self._spare = spare
         self._mutex = threading.RLock()
+        if directory.is_dir():
+            check_plain(directory)
         try:
             self.index = Index.load(directory, spare=spare)
         except OSError as error:
