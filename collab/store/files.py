@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,18 @@ def read_json(path: Path, absent: str) -> Any:
         raise RunFormatError(f"{path}: cannot be read: {error}") from None
 
 
-def check_plain(directory: Path, what: str = "run") -> None:
+def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = ()) -> None:
     """Check that a folder, which may have been received, holds plain files and folders only.
+
+    Args:
+        what: the folder is, for the message.
+        leaving: names in it that are not looked at.
 
     Raises:
         RunFormatError: names the first link, pipe, socket or device.
     """
     try:
-        foreign = foreign_entries(directory)
+        foreign = [one for one in foreign_entries(directory) if one[0].relative_to(directory).parts[0] not in leaving]
     except OSError as error:
         raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
     if foreign:

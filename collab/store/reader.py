@@ -49,6 +49,10 @@ class _Disagreement(RunFormatError):
     """The log does not hold what the index says."""
 
 
+_BESIDE = ("labels", "pairs", "proposals")
+"""Folders beside the run itself: whoever reads them looks at them, and what is odd there hides no run."""
+
+
 class RunReader:
     """A run as data. Safe to use from several threads.
 
@@ -64,7 +68,7 @@ class RunReader:
         self._spare = spare
         self._mutex = threading.RLock()
         if directory.is_dir():
-            check_plain(directory)
+            check_plain(directory, leaving=_BESIDE)
         try:
             self.index = Index.load(directory, spare=spare)
         except OSError as error:
