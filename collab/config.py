@@ -433,16 +433,19 @@ def load_environment(library: Library, name: str) -> EnvironmentDefinition:
         UnknownName, ConfigError: see `Library.load`.
     """
     definition = library.load("envs", name, EnvironmentDefinition)
-    homes = (library.path("envs", name).parent, Path())
-    backends = {key: _with_task_file(part, homes) for key, part in definition.backends.items()}
+    home = library.path("envs", name).parent
+    received = library.own is not None and home.is_relative_to(library.own)
+    backends = {key: _with_task_file(part, (home, Path()), received) for key, part in definition.backends.items()}
     return definition.model_copy(update={"backends": backends})
 
 
-def _with_task_file(part: Part, homes: Sequence[Path]) -> Part:
+def _with_task_file(part: Part, homes: Sequence[Path], received: bool) -> Part:
     tasks = part.options.get("tasks")
     if not isinstance(tasks, str):
         return part
     found = [path for home in homes if (path := home / Path(tasks).expanduser()).is_file()]
+    if received and found and found[0].is_symlink():
+        raise ConfigError(f"{found[0]}: is a link; only plain files and folders are read in a library")
     return part.model_copy(update={"options": part.options | {"tasks": str(found[0].resolve())}}) if found else part
 
 

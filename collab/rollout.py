@@ -159,8 +159,13 @@ def _asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> Callab
 
 def _recorded(observation: Observation) -> Observation:
     """What a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
-    seen = {name: getattr(observation, name) for name in ("title", "url", "notice", "text")}
-    return replace(observation, **{name: text and hide_text(text) for name, text in seen.items()})
+    return replace(
+        observation,
+        title=hide_text(observation.title),
+        url=observation.url and hide_text(observation.url),
+        notice=observation.notice and hide_text(observation.notice),
+        text=hide_text(observation.text),
+    )
 
 
 class _Player:

@@ -20,7 +20,6 @@ from typing import Any, TextIO
 
 from collab.cli.herald import spoken
 from collab.errors import StoreFailure
-from collab.redact import hide_text, hide_values, redact
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -38,6 +37,8 @@ def say(text: str = "") -> None:
         StoreFailure: they cannot be written (the disk is full).
         BrokenPipeError: whoever read them has gone.
     """
+    from collab.redact import hide_text
+
     _print(hide_text(text))
 
 
@@ -52,6 +53,8 @@ def _print(text: str) -> None:
 
 def note(text: str) -> None:
     """One line beside the result, on stderr; if nobody can be told, work goes on."""
+    from collab.redact import hide_text
+
     with contextlib.suppress(OSError):
         _write(sys.stderr, plain(hide_text(text)))
 
@@ -63,6 +66,8 @@ def amount(number: int, noun: str) -> str:
 
 def fail(text: str) -> None:
     """The one line that tells what went wrong, on stderr."""
+    from collab.redact import redact
+
     note(f"error: {redact(text)}")
 
 
@@ -143,6 +148,8 @@ def _bold(text: str) -> str:
 
 def emit(value: object) -> None:
     """Print one JSON document on stdout."""
+    from collab.redact import hide_values
+
     said = hide_values(data(value))
     _print(json.dumps(said, indent=2, ensure_ascii=not _is_unicode(sys.stdout), allow_nan=False))
 

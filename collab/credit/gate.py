@@ -17,6 +17,7 @@ from pathlib import Path
 
 from collab.credit.calibration_record import FILE, CalibrationRecord, free_directory, read_record
 from collab.errors import ConfigError, RunFormatError
+from collab.plain import read_plain
 
 FOLDER = Path("calibrations")
 """Where calibrations are looked for, beneath the working directory."""
@@ -61,7 +62,7 @@ def last_calibration(folder: Path, digest: str, environment: str | None = None) 
 def _told_digest(path: Path) -> str | None:
     """Of which critic a record is that this version cannot read; None where that cannot be told either."""
     try:
-        return str(json.loads(path.read_bytes())["digest"])
+        return str(json.loads(read_plain(path))["digest"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

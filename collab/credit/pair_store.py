@@ -29,6 +29,7 @@ from collab.credit.adversary import FREE
 from collab.credit.labels import NAME, LabelHead, Labels, check_called
 from collab.credit.pairing import Paired, Recipe
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
+from collab.plain import read_plain
 from collab.redact import hide_values
 from collab.store.files import sync_directory, write_atomic, writing
 from collab.store.lock import RunLock
@@ -171,7 +172,7 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
     """
     head, path = read_head(run, name), _directory(run, name) / FILE
     try:
-        content = path.read_bytes()
+        content = read_plain(path, within=run)
     except OSError as error:
         raise RunFormatError(f"{path}: cannot be read: {error.strerror or error}; {_again(path)}") from None
     pairs = tuple(_read_lines(path, content))

@@ -17,7 +17,7 @@ from collab.errors import (
     TrainingFailure,
 )
 from collab.learn.folder import write_json
-from collab.store.files import read_json, writing
+from collab.store.files import check_plain, read_json, writing
 from collab.store.lock import RunLock
 from collab.store.run_dir import check_free, new_directory
 
@@ -83,9 +83,11 @@ class HeadFile:
 
         Raises:
             UsageError: another process has that right.
+        RunFormatError: something in it is no plain file or folder.
             RunError: as the block raises it, with that command, unless it says how to go on itself.
         """
         folder = self.path.parent
+        check_plain(folder, self.noun)
         with writing(folder, self.resume):
             lock = RunLock(folder, self.resume)
         try:

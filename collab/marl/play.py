@@ -22,6 +22,7 @@ from collab.marl.loop_state import Loop
 from collab.marl.moved import follow
 from collab.marl.policy import Policy, playing
 from collab.marl.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
+from collab.plain import read_plain
 from collab.report import recorded_evaluation
 from collab.resolve import build_suite, draw_order, plan_episodes, splits_in
 from collab.runs import resume, start
@@ -203,7 +204,7 @@ def is_over(path: Path) -> bool:
 
 def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_plain(path))
         edges: Sequence[tuple[str, str]] = [(speaker, hearer) for speaker, hearer in content["edges"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and it is drawn again") from None

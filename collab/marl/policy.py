@@ -25,6 +25,7 @@ from collab.marl.layout import MarlFolder
 from collab.marl.summary import read_record
 from collab.marl.trainable import WHERE, check_trainable
 from collab.models.chat import ChatTokenizer
+from collab.store.files import check_plain
 from collab.trust import check_trusted
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
@@ -181,6 +182,7 @@ def agents_of(name: PolicyName, slots: Sequence[str], *, as_trained: bool = Fals
     """
     folder = MarlFolder(name.run)
     head, config = read_training(folder)
+    check_plain(name.run, "training")
     check_slots(config, slots, str(name.run))
     policy = policy_after(folder, config, epoch_of(name, folder, config, head))
     run = config.run if as_trained else config.as_declared

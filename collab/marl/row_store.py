@@ -18,6 +18,7 @@ from collab.marl.config import MarlConfig
 from collab.marl.layout import MarlFolder
 from collab.marl.rows import Made
 from collab.marl.summary import RowCounts
+from collab.plain import read_plain
 from collab.seeds import derive, generator
 from collab.store.files import writing
 from collab.synth.rows import Row
@@ -60,7 +61,7 @@ def stored(rows: Path) -> dict[str, RowCounts] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_plain(path))
         return {group: validate(RowCounts, one, str(path)) for group, one in content.items()}
     except (OSError, ValueError, AttributeError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and the rows are made again") from None

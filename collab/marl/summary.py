@@ -16,6 +16,7 @@ from collab.credit.labels import Failed
 from collab.errors import RunFormatError
 from collab.evaluation import Report, describe_sampling
 from collab.marl.layout import MarlFolder
+from collab.plain import read_plain
 from collab.store.cost import total
 from collab.types import Spent, Trajectory
 
@@ -209,7 +210,7 @@ class Summary(Definition):
 def read_record(path: Path) -> Record:
     """An epoch's record; RunFormatError when it cannot be read."""
     try:
-        return validate(Record, json.loads(path.read_text(encoding="utf-8")), str(path))
+        return validate(Record, json.loads(read_plain(path)), str(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFormatError(
             f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from collab.errors import UnknownName, UsageError
+from collab.plain import read_plain
 from collab.store.files import write_atomic, writing
 
 FOLDER = "blobs"
@@ -44,7 +45,7 @@ def read_blob(directory: Path, hash: str) -> bytes:
     """
     path = blob_path(directory, hash)
     try:
-        return path.read_bytes()
+        return read_plain(path, within=directory)
     except OSError as error:
         raise UnknownName(f"{directory}: no picture {hash}: {error.strerror}") from None
 

@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from collab.errors import RunFormatError, StoreFailure
+from collab.plain import foreign_entries, read_plain
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -41,11 +42,35 @@ def read_json(path: Path, absent: str) -> Any:
         RunFormatError: it is not there, or cannot be read.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_plain(path))
     except FileNotFoundError:
         raise RunFormatError(absent) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise RunFormatError(f"{path}: cannot be read: {error}") from None
+
+
+def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = ()) -> None:
+    """Check that a folder, which may have been received, holds plain files and folders only.
+
+    Args:
+        what: the folder is, for the message.
+        leaving: names in it that are not looked at.
+
+    Raises:
+        RunFormatError: names the first link, pipe, socket or device.
+    """
+    try:
+        foreign = [one for one in foreign_entries(directory) if one[0].relative_to(directory).parts[0] not in leaving]
+    except OSError as error:
+        raise RunFormatError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
+    if foreign:
+        more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""
+        raise RunFormatError(
+            f"{foreign[0][0]}: is {foreign[0][1]}{more}; a {what} holds plain files and folders only: remove it, or "
+            "put there what it leads to"
+        )
 
 
 def sync_directory(path: Path) -> None:

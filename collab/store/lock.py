@@ -12,9 +12,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
+from collab.plain import NotPlain, open_descriptor
 from collab.store.manifest import now
 
 FILE = "lock"
@@ -41,11 +41,15 @@ class RunLock:
 
     Raises:
         UsageError: another process (or another writer of this one) holds it.
+        RunFormatError: the file is a link, a pipe or a device.
         OSError: the file cannot be opened or the file system has no locks.
     """
 
     def __init__(self, directory: Path, resume: str | None = None) -> None:
-        self._descriptor: int | None = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._descriptor: int | None = open_descriptor(directory / FILE, os.O_RDWR | os.O_CREAT)
+        except NotPlain as error:  # what a link leads to would be overwritten
+            raise RunFormatError(f"{error.filename}: {error.strerror}; remove it") from None
         if not _acquire(self._descriptor):
             current = _read(self._descriptor)
             self.release()
@@ -67,12 +71,10 @@ class RunLock:
 def owner(directory: Path) -> Owner | None:
     """Who writes the run now; None when nobody does. Changes nothing."""
     try:
-        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
+        descriptor = open_descriptor(directory / FILE, os.O_RDONLY)
     except OSError:
         return None
     try:
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(descriptor) or Owner(pid=0, since="")

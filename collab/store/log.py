@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from collab.errors import StoreFailure
+from collab.plain import open_plain
 from collab.store.files import sync_directory
 
 FOLDER = "events"
@@ -59,7 +60,7 @@ def is_segment(name: str) -> bool:
 
 def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[Line]:
     """Whole lines of a segment from `offset` (after `number` lines) on; what follows the last line break is left."""
-    with (directory / FOLDER / segment).open("rb") as file:
+    with open_plain(directory / FOLDER / segment, within=directory) as file:
         file.seek(offset)
         for content in file:
             if not content.endswith(b"\n"):
@@ -73,7 +74,7 @@ def read(directory: Path, place: Place) -> bytes:
     """The bytes at a place; OSError where they cannot be read, or no segment is called so: names lead nowhere else."""
     if not _NAME.fullmatch(place.segment):
         raise FileNotFoundError(errno.ENOENT, "no segment of a log", place.segment)
-    with (directory / FOLDER / place.segment).open("rb") as file:
+    with open_plain(directory / FOLDER / place.segment, within=directory) as file:
         file.seek(place.offset)
         return file.read(place.length)
 

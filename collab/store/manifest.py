@@ -16,9 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 
 import collab
 from collab.errors import RunFormatError
+from collab.plain import read_plain
 from collab.redact import hide_values
 from collab.seeds import Seeds
-from collab.store.files import write_atomic
+from collab.store.files import check_plain, write_atomic
 from collab.store.log import segments
 from collab.types import PlannedTask
 
@@ -123,7 +124,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / FILE
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_plain(path))
     except FileNotFoundError:
         raise DamagedHead(f"{directory}: not a run directory (no {FILE}); {_next_move(directory)}") from None
     except OSError as error:
@@ -144,7 +145,13 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def find_manifest(directory: Path) -> Manifest | None:
-    """`run.json`; None when it is spoilt and there is a log, which holds a copy. Raises as `read_manifest` does."""
+    """`run.json`; None when it is spoilt and there is a log, which holds a copy. Raises as `read_manifest` does.
+
+    Raises:
+        RunFormatError: something in the directory is no plain file or folder.
+    """
+    if directory.is_dir():
+        check_plain(directory)
     try:
         return read_manifest(directory)
     except DamagedHead:

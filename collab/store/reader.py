@@ -32,6 +32,7 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
+from collab.store.files import check_plain
 from collab.store.index import Index
 from collab.store.lock import owner
 from collab.store.log import Place
@@ -48,6 +49,10 @@ class _Disagreement(RunFormatError):
     """The log does not hold what the index says."""
 
 
+_BESIDE = ("labels", "pairs", "proposals")
+"""Folders beside the run itself: whoever reads them looks at them, and what is odd there hides no run."""
+
+
 class RunReader:
     """A run as data. Safe to use from several threads.
 
@@ -62,6 +67,8 @@ class RunReader:
         self.directory = directory
         self._spare = spare
         self._mutex = threading.RLock()
+        if directory.is_dir():
+            check_plain(directory, leaving=_BESIDE)
         try:
             self.index = Index.load(directory, spare=spare)
         except OSError as error:

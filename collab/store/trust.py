@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 from stat import S_ISREG
 
+from collab.plain import open_plain
 from collab.store import log, tables
 from collab.store.events import EpisodeFinished, EpisodeStarted, Event, LabelRecorded, StepRecorded, TextRecorded
 from collab.store.lock import owner
@@ -42,15 +43,12 @@ SELECT 1 FROM {table} LEFT JOIN segments ON name = {to}segment WHERE {given} AND
 
 def is_plain(directory: Path, path: Path) -> bool:
     """Whether a file and what lies beside it can be opened as an index: SQLite neither waits there, nor writes."""
-    if not path.is_file():
-        return False
-    real = path.resolve()  # beside which SQLite looks for the others
-    if not all(_is_regular(real.with_name(real.name + end)) for end in _COMPANIONS):
+    if not path.is_file() or not all(_is_regular(path.with_name(path.name + end)) for end in ("", *_COMPANIONS)):
         return False
     if owner(directory) is not None:  # closing a file gives up the locks on it, also those of a writer in this process
         return True
     try:
-        with real.open("rb") as file:
+        with open_plain(path) as file:
             return file.read(_MODE.stop)[_MODE] == _ROLLBACK  # of another mode, whoever reads it leaves files beside it
     except OSError:
         return False

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from collab.errors import RunFormatError
+from collab.plain import read_plain
 
 ContentT = TypeVar("ContentT")
 
@@ -24,7 +25,7 @@ def read_versioned(path: Path, kind: TypeAdapter[ContentT], *, readable: int, ab
         RunFormatError: it is missing, cannot be read, is not JSON, of another format, or does not fit `kind`.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_plain(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFormatError(absent or f"{path}: cannot be read: {error.strerror}") from None
     except OSError as error:

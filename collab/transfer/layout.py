@@ -14,6 +14,7 @@ from collab.learn.folder import write_json
 from collab.marl.head import HeadFile
 from collab.marl.layout import MarlFolder
 from collab.marl.play import is_over
+from collab.plain import read_plain
 from collab.store.files import write_atomic, writing
 from collab.store.manifest import FILE as RUN_FILE
 from collab.transfer.config import Arm, Place, TransferConfig
@@ -123,8 +124,8 @@ class TransferFolder:
         if not self.result.exists():
             return None
         try:
-            content = json.loads(self.result.read_text(encoding="utf-8"))
-            table = self.table.read_text(encoding="utf-8")
+            content = json.loads(read_plain(self.result))
+            table = read_plain(self.table).decode("utf-8")
         except (OSError, ValueError) as error:
             raise RunFormatError(f"{self.result}: cannot be read: {error}; remove it, and it is made again") from None
         return Told(outcome=validate(Outcome, content, str(self.result)), markdown=table)

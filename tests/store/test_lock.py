@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.store.lock import owner
 from collab.store.run import RunStore
 
@@ -111,4 +111,5 @@ def test_a_pipe_by_the_name_of_the_lock_is_no_lock(store: RunStore) -> None:
     looked.join(10)
     assert not looked.is_alive()
     assert owner(store.path) is None
-    assert store.reader().status == "dead"
+    with pytest.raises(RunFormatError, match="lock: is a pipe"):
+        store.reader()
