@@ -58,7 +58,12 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
         raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
-    return tuple([await _found(config, library, out / f"seed-{config.seed}") for config in configs])
+    places = {out / f"seed-{config.seed}": config for config in configs}
+    begun = next((stored_config(path) for path in places if (path / FILE).exists()), None)
+    planned = {path: with_prompts(config, library) for path, config in places.items()}
+    if begun is not None:  # all seeds are told the date that the first ones were told
+        planned = {path: with_dates_of(config, begun, places[path]) for path, config in planned.items()}
+    return tuple([await _found(config, path) for path, config in planned.items()])
 
 
 async def play(
@@ -88,13 +93,10 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
     return Budget(**left) if all(amount > 0 for amount in left.values()) else None
 
 
-async def _found(asked: RunConfig, library: Library, path: Path) -> SeedRun:
-    config = with_prompts(asked, library)
+async def _found(config: RunConfig, path: Path) -> SeedRun:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return SeedRun(config=config, path=path, begun=False, over=False)
-    begun = stored_config(path)
-    config = with_dates_of(config, begun, asked)
-    recorded, wanted = begun.model_dump(mode="json"), config.model_dump(mode="json")
+    recorded, wanted = stored_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
         raise UsageError(

@@ -105,6 +105,7 @@ def evaluate(
 
     configs = [configured(one) for one in _chosen(seed, seeds, settings)]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
+    options.tell_doubts(configs[0])
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)

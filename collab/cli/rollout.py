@@ -59,6 +59,7 @@ def rollout(
         settings=settings,
     )
     options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
+    options.tell_doubts(config)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 

@@ -103,6 +103,7 @@ def train_marl(
         settings=settings or (),
     )
     options.tell_outside(named, config.run.split, config.run.tasks)
+    options.tell_doubts(config.run)
     if plan:
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:

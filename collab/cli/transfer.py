@@ -223,6 +223,7 @@ def _configured(library: Path | None, wish: Wish) -> TransferConfig:
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
         options.tell_outside(wish.tasks, run.split, run.tasks)
+        options.tell_doubts(run)
     return config
 
 
