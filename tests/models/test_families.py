@@ -42,7 +42,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gptj": ({"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "n_positions": 512}, "attention of their own"),
     "bloom": ({"hidden_size": 64, "n_layer": 2, "n_head": 4}, "attention of their own"),
-    "gpt_bigcode": ({"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}, "other heads than its config"),
+    "gpt_bigcode": ({"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}, "share what they begin"),
     "mamba": ({"hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "time_step_rank": 8}, "full attention"),
     "falcon_mamba": (
         {"hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "time_step_rank": 8},
@@ -60,7 +60,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
         | {"num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 32, "qk_nope_head_dim": 16, "v_head_dim": 16}
         | {"qk_rope_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
         | {"moe_intermediate_size": 32, "first_k_dense_replace": 1},
-        "its attention cannot be replaced",
+        "other heads than its configuration says",
     ),
     "qwen3_moe": (
         GROUPED | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
