@@ -110,6 +110,9 @@ BROKEN: dict[str, tuple[Callable[[Weights], Weights], dict[str, Any], str]] = {
     "empty": (lambda weights: {"nothing": torch.zeros(1)}, {}, r"27 of 27 are missing"),
 }
 
+QUICK = {"compiled", "parallel", "deeper", "biased", "wide"}
+"""Those that stand for the others where time is short."""
+
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
@@ -126,7 +129,7 @@ def agents_file(folder: Path, **options: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in BROKEN])
 def test_every_command_refuses_weights_that_are_not_the_models(
     kind: str, tiny: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
