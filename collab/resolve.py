@@ -39,7 +39,7 @@ from collab.graphs.edges import dag_of
 from collab.graphs.network import Network
 from collab.library import Library, checkpoint, explain
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
-from collab.models.chat import tells_date, today
+from collab.models.chat import ChatTokenizer, stands_in_template, tells_date, today
 from collab.prompts.render import Template, read_templates
 from collab.rollout import Episode
 from collab.seeds import Seeds, derive, generator
@@ -305,6 +305,23 @@ def _dated(agent: AgentDefinition) -> AgentDefinition:
     if not tells_date(checkpoint(path)):
         return agent
     return agent.model_copy(update={"options": {**agent.options, DATE: today().isoformat()}})
+
+
+def template_doubts(config: RunConfig) -> list[str]:
+    """Return what a run's local models should be warned of: templates that open replies otherwise than they write them.
+
+    Only templates that know of thoughts are rendered; `collab agents check` looks at all.
+    """
+    found: dict[str, str] = {}
+    for agent in config.agents.values():
+        path = agent.options.get("path")
+        if agent.kind != "local" or not isinstance(path, str) or _key(agent) in found:
+            continue
+        if stands_in_template(checkpoint(path), b"think"):
+            chat = ChatTokenizer(checkpoint(path), template=agent.options.get("chat_template_kwargs"))
+            if chat.doubt is not None:
+                found[_key(agent)] = f"warning: {path}: {chat.doubt}"
+    return list(dict.fromkeys(found.values()))
 
 
 def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:

@@ -88,13 +88,13 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
         raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
-    series = tuple(seeds)
-    return tuple(
-        [
-            await _found(config.model_copy(update={"series": series}), library, out / f"seed-{config.seed}")
-            for config in configs
-        ]
-    )
+    places = {out / f"seed-{config.seed}": config for config in configs}
+    begun = next((recorded_config(path) for path in places if (path / FILE).exists()), None)
+    planned = {path: with_prompts(config, library) for path, config in places.items()}
+    if begun is not None:  # all seeds are told the date that the first ones were told
+        planned = {path: with_dates_of(config, begun, places[path]) for path, config in planned.items()}
+    series = {"series": tuple(seeds)}
+    return tuple([await _found(config.model_copy(update=series), path) for path, config in planned.items()])
 
 
 async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
@@ -112,7 +112,7 @@ async def stored_series(folder: Path) -> tuple[SeedRun, ...]:
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
     configs = [recorded[seed] if seed in recorded else await _reseeded(first, seed) for seed in seeds]
-    return tuple([await _found(config, Library(), folder / f"seed-{config.seed}") for config in configs])
+    return tuple([await _found(config, folder / f"seed-{config.seed}") for config in configs])
 
 
 async def _reseeded(config: RunConfig, seed: int) -> RunConfig:
@@ -188,13 +188,10 @@ def left_of(budget: Budget, progress: Progress) -> Budget | None:
     return Budget(**left) if all(amount > 0 for amount in left.values()) else None
 
 
-async def _found(asked: RunConfig, library: Library, path: Path) -> SeedRun:
-    config = asked if asked.prompts else with_prompts(asked, library)
+async def _found(config: RunConfig, path: Path) -> SeedRun:
     if is_free(path, FILE):
         return SeedRun(config=config, path=path, begun=False, over=False)
-    begun = recorded_config(path)
-    config = with_dates_of(config, begun, asked)
-    recorded, wanted = begun.model_dump(mode="json"), config.model_dump(mode="json")
+    recorded, wanted = recorded_config(path).model_dump(mode="json"), config.model_dump(mode="json")
     other = [name for name in wanted if name not in FREE and recorded[name] != wanted[name]]
     if other:
         raise UsageError(

@@ -107,6 +107,7 @@ def evaluate(
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
+    options.tell_doubts(configs[0])
     if seeds is None:
         [config] = configs
         finish(play(config, definitions, out), as_json=as_json, details=True)

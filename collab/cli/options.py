@@ -13,7 +13,7 @@ import typer
 from collab.cli.output import note
 
 if TYPE_CHECKING:
-    from collab.config import SplitChoice
+    from collab.config import RunConfig, SplitChoice
     from collab.library import Library, ModelT, Room
 
 PLAY, LIMITS = "What is played", "How it is played"
@@ -234,6 +234,15 @@ def listed(option: str, values: list[str] | None, *, whole: Callable[[str], bool
     if values and not items:
         raise UsageError(f"{option} {values[0]!r}: nothing is named; name something or leave the option out")
     return items
+
+
+def tell_doubts(config: RunConfig) -> None:
+    """Warn of chat templates under which a model would be played in another place than it knows."""
+    from collab.cli.output import note
+    from collab.resolve import template_doubts
+
+    for line in template_doubts(config):
+        note(line)
 
 
 def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:

@@ -62,6 +62,7 @@ def rollout(
     )
     options.tell_outside(options.listed("--tasks", tasks), config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
+    options.tell_doubts(config)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 

@@ -26,6 +26,8 @@ def prepared(task: Task, definitions: Library, allow_overlap: bool) -> Prepared:
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
     tell(f"base: {prepared.base}")
+    if prepared.base.chat.doubt is not None:
+        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
         tell(f"data: {amount(len(rows), 'row')} ({counts}), {amount(read.repeated, 'repetition')} left out")
@@ -60,6 +62,8 @@ def as_before(folder: RunFolder, said: Sequence[str]) -> Prepared:
     prepared = prepare(task, read.rows if read is not None else ())
     check_same(prepared, manifest)
     tell(f"base: {prepared.base}")
+    if prepared.base.chat.doubt is not None:
+        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
     checkpoint = folder.checkpoint()
     tell(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
     return prepared

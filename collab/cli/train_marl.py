@@ -107,6 +107,7 @@ def train_marl(
     options.tell_outside(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
+    options.tell_doubts(config.run)
     if plan:
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:

@@ -225,6 +225,7 @@ def _configured(library: Path | None, wish: Wish) -> TransferConfig:
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
         options.tell_outside(wish.tasks, run.split, run.tasks)
+        options.tell_doubts(run)
     for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
         for one in evaluations:
             options.print_sample(one.tasks, one.episodes, f"{name}seed {one.seed}")

@@ -69,7 +69,7 @@ def check_last_norm(model: nn.Module) -> None:
     with torch.no_grad():
         for weight in norm.parameters():
             weight.copy_(torch.linspace(0.5, 1.5, weight.numel()).view_as(weight))
-    check_scales(norm, norm.weight)
+    check_scales(norm, next(weight for name, weight in norm.named_parameters() if name == "weight"))
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:

@@ -132,6 +132,8 @@ class Pass:
         for segment in self.segments:
             first = segment.first
             for kv in segment.kept:
+                if (kv.shape[2], kv.shape[4]) != (len(key), key.shape[-1]):
+                    raise NotImplementedError("its layers have other heads than its configuration says")
                 kv[layer, 0] = key[:, first : first + kv.shape[3]]
                 kv[layer, 1] = value[:, first : first + kv.shape[3]]
                 first += kv.shape[3]

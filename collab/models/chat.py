@@ -22,7 +22,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,13 @@ from collab.types import Prompt, Segment
 
 _NO_THOUGHT: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
 """Variables by which templates are told to open no thought."""
+_CLOCK = "strftime_now"
+"""What chat templates call to tell the date."""
+_DIRECTIVES = (
+    "%a %A %b %B %d %-d %e %m %-m %y %Y %H %-H %I %-I %p %M %-M %S %-S %f %j %-j %U %W %w %u %V %G %c %x %X %D %F %T %R"
+    " %z %Z"
+)
+"""Of strftime; what a template can ask for."""
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 """Files in which chat templates stand."""
 _MARKER = "collab-7d0f4be1-user-text"
@@ -241,17 +248,28 @@ class ChatTokenizer:
     def _render(
         self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
     ) -> str:
-        variables = {"strftime_now": self._noon.strftime, **self._template, **(over or {})}
+        template = self._dated_template
+        variables = {**self._template, **(over or {})}
         told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
-        _check_template(self._tokenizer.get_chat_template(), told | variables)
+        _check_template(template or self._tokenizer.get_chat_template(), told | variables)
         text: str = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=opening, **variables
+            messages,
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=opening,
+            **variables,
         )
         return text
 
+    @cached_property
+    def _dated_template(self) -> str | None:
+        """The chat template with a clock of its own, as transformers' tells the moment; None where it asks for none."""
+        own: str = self._tokenizer.get_chat_template()
+        return _clock(self._noon) + own if _CLOCK in own else None
+
     def _check_variables(self) -> None:
         taken = inspect.signature(self._tokenizer.apply_chat_template).parameters.keys() - {"kwargs"}
-        odd = sorted({str(name) for name in self._template} & (taken | {"messages", "strftime_now"}))
+        odd = sorted({str(name) for name in self._template} & (taken | {"messages", _CLOCK}))
         if odd:
             raise ConfigError(
                 f"{self.path}: chat_template_kwargs: {odd[0]!r} is no variable of a chat template; name those that it "
@@ -307,8 +325,19 @@ def today() -> datetime.date:
     return datetime.date.today()
 
 
+def _clock(now: datetime.datetime) -> str:
+    """Return a piece of template that writes nothing and makes `strftime_now` tell this moment."""
+    told = "".join(f"|replace({one!r}, {now.strftime(one)!r})" for one in _DIRECTIVES.split())
+    return f"{{% macro {_CLOCK}(format) %}}{{{{ format{told}|replace('%%', '%') }}}}{{% endmacro %}}{{{{ '' }}}}"
+
+
 def tells_date(path: str) -> bool:
-    """Whether a checkpoint's chat template reads the date.
+    """Whether a checkpoint's chat template reads the date; arguments as of `stands_in_template`."""
+    return stands_in_template(path, _CLOCK.encode())
+
+
+def stands_in_template(path: str, text: bytes) -> bool:
+    """Whether a text stands in a file that may hold a checkpoint's chat template; nothing is loaded.
 
     Args:
         path: directory, or a model hub id, of which this machine's cache is looked at.
@@ -323,7 +352,7 @@ def tells_date(path: str) -> bool:
         except ValueError:  # no such id
             return False
         files = [Path(file) for file in found if isinstance(file, str)]
-    return any(b"strftime_now" in file.read_bytes() for file in files if file.is_file())
+    return any(text in file.read_bytes() for file in files if file.is_file())
 
 
 def _check_template(template: str, told: dict[str, Any]) -> None:

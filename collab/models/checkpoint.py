@@ -62,8 +62,7 @@ class Checkpoint:
                 f"{chat.path}: the model ends replies with token {max(self.ends)}, the tokenizer has {chat.size}; "
                 "the tokenizer belongs to another model"
             )
-        self.shape: Shape | None = _shape(config, self.model.dtype, self.device)
-        """Of the keys and values of a token; None where layers differ in it, or have none."""
+        self._shape = _shape(config, self.model.dtype, self.device)
 
     def add_adapter(self, name: str, path: str) -> None:
         """Load a LoRA adapter under a name; nothing happens when the name is known.
@@ -96,7 +95,7 @@ class Checkpoint:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
         if self.stretches:
             return "its positions depend on the longest sequence beside them"
-        if self.shape is None:
+        if self._shape is None:
             return "its layers differ in heads or sizes"
         if "logits_to_keep" not in inspect.signature(self.model.forward).parameters:
             return "its forward pass takes no logits_to_keep"
@@ -121,6 +120,13 @@ class Checkpoint:
         if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
+
+    @property
+    def shape(self) -> Shape:
+        """Of the keys and values of a token; ValueError for a model whose layers differ in it, or have none."""
+        if self._shape is None:
+            raise ValueError(f"{self.chat.path}: its layers differ in heads or sizes")
+        return self._shape
 
     @property
     def stretches(self) -> bool:

@@ -110,6 +110,9 @@ BROKEN: dict[str, tuple[Callable[[Weights], Weights], dict[str, Any], str]] = {
     "empty": (lambda weights: {"nothing": torch.zeros(1)}, {}, r"27 of 27 are missing"),
 }
 
+QUICK = {"compiled", "parallel", "deeper", "biased", "wide"}
+"""Those that stand for the others where time is short."""
+
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
@@ -126,7 +129,7 @@ def agents_file(folder: Path, **options: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in BROKEN])
 def test_every_command_refuses_weights_that_are_not_the_models(
     kind: str, tiny: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,3 +284,38 @@ def test_a_tokenizer_with_more_tokens_than_the_model_says_which(
         said = refused(capsys, *arguments)
         assert f"the tokenizer has {size + 4} tokens, the model {size};" in said
         assert f"4 tokens are beyond what the model reads: '<tap>' ({size}), '<swipe>' ({size + 1})" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"quantised \(gptq\).*name the checkpoint"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            r"quantised \(bitsandbytes\)",
+        ),
+        ({"num_attention_heads": "many"}, r"num_attention_heads.*'many'"),
+        ({"num_attention_heads": 0}, r"."),
+        ({"model_type": "nobody-knows"}, r"config\.json cannot be used: .*nobody-knows"),
+        ({"model_type": "t5"}, r"models of type t5 are no language models"),
+        ({"model_type": None}, r"config\.json cannot be used"),
+        ({"hidden_act": "nothing"}, r"."),
+    ],
+)
+def test_odd_configurations_are_one_line(
+    config: dict[str, Any],
+    message: str,
+    tiny: Path,
+    rows: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    odd = change(tiny, tmp_path / "odd", lambda weights: weights, **config)
+    for arguments in (
+        ("agents", "check", agents_file(tmp_path, path=str(odd))),
+        ("finetune", "--stage", "sft", "--base", str(odd), "--data", str(rows), "--set", "context=100", "--plan"),
+    ):
+        said = refused(capsys, *arguments)
+        assert str(odd) in said
+        assert re.search(message, said), said
+        assert "bug" not in said

@@ -587,8 +587,8 @@ def test_a_run_whose_data_changed_is_not_resumed(samples, base: Path, tmp_path: 
 def test_a_run_that_could_not_begin_leaves_nothing_behind(samples, base: Path, tmp_path: Path) -> None:
     broken = tmp_path / "base"
     shutil.copytree(base, broken)
-    (broken / "model.safetensors").write_bytes(b"no weights")
     prepared = prepare(samples.task(broken, "sft", "epochs=1"), samples.rows(2))
+    (broken / "model.safetensors").write_bytes(b"no weights")  # behind its back
     folder = begin(prepared, tmp_path / "out")
     with pytest.raises(ConfigError, match="the weights cannot be loaded"):
         train(prepared, folder, device="cpu")

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma2Config,
+    GPTJConfig,
+    MambaConfig,
+    PreTrainedConfig,
+)
 
 from collab.config import override
 from collab.errors import ConfigError
@@ -55,3 +62,32 @@ def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configured, tin
     check_suited(override(configured(*LORA, "dpo.lora.targets=[q_proj]"), options))
     with pytest.raises(ConfigError, match=r"made for other modules .* it has q_proj: set lora.targets to these"):
         check_suited(override(configured(*LORA), options))
+
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+GPTJ = GPTJConfig(n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=4096)
+GEMMA = Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=16)
+MAMBA = MambaConfig(hidden_size=64, num_hidden_layers=2, state_size=8, time_step_rank=8)
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "said"),
+    [
+        (GPTJ, ("dpo.sharing=prefix",), r"attention of their own; set dpo\.sharing=none"),
+        (GEMMA, ("dpo.temperature=1.5",), r"more than a product .* train it with temperature 1"),
+        (GEMMA, ("dpo.final_norm_learning_rate=0.1",), r"last norm .*Gemma2RMSNorm.* set it to null"),
+        (MAMBA, (*LORA, "dpo.lora.targets=all-linear"), r"lora\.targets: .*out_proj.* name others"),
+    ],
+)
+def test_what_a_family_cannot_do_is_found_before_anybody_plays(
+    configured, tiny: Path, tmp_path: Path, config: PreTrainedConfig, settings: tuple[str, ...], said: str
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.save_pretrained(tmp_path / "model")
+    config.vocab_size, config.bos_token_id, config.eos_token_id, config.pad_token_id = len(tokenizer), None, 2, 0
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    path = f"run.agents.*.options.path={tmp_path / 'model'}"
+    plain = ("dpo.sharing=none", "dpo.final_norm_learning_rate=null", "dpo.temperature=1")
+    check_suited(override(configured(*plain), [path]))
+    with pytest.raises(ConfigError, match=said):
+        check_suited(override(configured(*plain, *settings), [path]))

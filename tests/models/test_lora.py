@@ -56,7 +56,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["tied", "untied"])
+QUICK = {"plain", "dora", "bias all", "modules to save: lm_head", "embed_tokens", "tokens", "pissa"}
+"""Those that stand for the others where time is short."""
+
+
+@pytest.fixture(scope="module", params=["tied", pytest.param("untied", marks=pytest.mark.slow)])
 def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = make_tiny_checkpoint(tmp_path_factory.mktemp("lora") / request.param, hidden=32, context=256)
@@ -96,7 +100,7 @@ def logits(model: Any) -> Any:
         return model(input_ids=ids).logits
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in KINDS])
 @pytest.mark.usefixtures("still")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_each_kind_is_played_as_peft_computes_it_and_leaves_the_base_as_it_was(
