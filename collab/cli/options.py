@@ -293,7 +293,7 @@ def said(context: typer.Context, names: Iterable[str]) -> list[str]:
     """Options, as they are written, that stand on the command line; of these parameters."""
     sources = {name: context.get_parameter_source(name) for name in names}
     there = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    return ["--set" if name == "settings" else f"--{name}" for name in there]
+    return ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in there]
 
 
 def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +71,7 @@ def train_marl(
     calibrations: training.Calibrations = None,
     anyway: training.Anyway = False,
     device: training.Device = None,
+    report_to: training.ReportTo = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -84,9 +86,10 @@ def train_marl(
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
+    reports = None if report_to is None else options.listed("--report-to", report_to)
     if resume is not None:
-        options.refuse_beside_resume(context, {"resume", "device", "budget", "as_json"}, "the training")
-        go_on(resume, limit, device=device, as_json=as_json)
+        options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
+        go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
     _refuse_graph(context, ablation, graph)
     definitions, named = options.library(library), options.listed("--tasks", tasks)
@@ -111,14 +114,22 @@ def train_marl(
     if plan:
         _show_plan(config, definitions, device or training.AUTO, as_json)
     else:
-        _finish(_begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway), as_json)
+        where = {"device": device or training.AUTO, "report_to": reports or ()}
+        _finish(_begin(config, out, limit, calibrations=calibrations, anyway=anyway, **where), as_json)
 
 
-def go_on(path: Path, budget: Budget | None, *, device: str | None = None, as_json: bool) -> None:
+def go_on(
+    path: Path,
+    budget: Budget | None,
+    *,
+    device: str | None = None,
+    report_to: Sequence[str] | None = None,
+    as_json: bool,
+) -> None:
     """Go on with a training and print how it went.
 
     Args:
-        budget: as of `collab.marl.loop.resume`, like `device`, and what is raised.
+        budget: as of `collab.marl.loop.resume`, like `device` and `report_to`, and what is raised.
 
     Raises:
         typer.Exit: it stopped early.
@@ -130,7 +141,9 @@ def go_on(path: Path, budget: Budget | None, *, device: str | None = None, as_js
     over = "summary" in folder.read()
     finished = f"{path} is finished; to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
     result = work(
-        lambda watch, stop: resume(path, budget=budget, device=device, tell=note, watch=watch, stop=stop),
+        lambda watch, stop: resume(
+            path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
+        ),
         path,
         opening=finished if over else f"going on with {path}",
         tell=describe,
@@ -171,7 +184,12 @@ def _refuse_graph(context: typer.Context, ablation: str | None, graph: str) -> N
 
 
 def _begin(
-    config: MarlConfig, out: Path | None, budget: Budget | None, device: str, *, calibrations: Path | None, anyway: bool
+    config: MarlConfig,
+    out: Path | None,
+    budget: Budget | None,
+    *,
+    calibrations: Path | None,
+    **choices: Any,
 ) -> MarlResult:
     from collab.credit.gate import FOLDER
     from collab.errors import UsageError
@@ -181,7 +199,7 @@ def _begin(
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
     begin = functools.partial(
-        start, config, out, calibrations=calibrations or FOLDER, anyway=anyway, budget=budget, device=device, tell=note
+        start, config, out, calibrations=calibrations or FOLDER, budget=budget, tell=note, **choices
     )
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"

@@ -79,6 +79,15 @@ Anyway = Annotated[
     bool,
     typer.Option("--anyway", help="Let the critic judge, whatever is known of it.", rich_help_panel=HOW),
 ]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report-to",
+        metavar="NAMES",
+        help="Report metrics of training also to tensorboard or trackio; with --resume as before unless given.",
+        rich_help_panel=HOW,
+    ),
+]
 Resume = Annotated[
     Path | None,
     typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from collab.transfer.layout import TransferFolder
     from collab.transfer.run import TransferResult
 
-FREE = {"resume", "plan", "device", "budget", "as_json"}
+FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
-TRAINS = ("preset", "ablation", "seed", "calibrations", "anyway", "device")
+TRAINS = ("preset", "ablation", "seed", "calibrations", "anyway", "device", "report_to")
 """Parameters that say how training goes on."""
 NO_SPLIT = "none"
 
@@ -116,6 +117,7 @@ def transfer(
     calibrations: training.Calibrations = None,
     anyway: training.Anyway = False,
     device: training.Device = None,
+    report_to: training.ReportTo = None,
     out: training.Out = None,
     resume: training.Resume = None,
     plan: OnlyPlan = False,
@@ -133,9 +135,10 @@ def transfer(
     from collab.config import Budget
 
     limit = None if budget is None else Budget.parse(budget)
+    reports = None if report_to is None else options.listed("--report-to", report_to)
     if resume is not None:
         options.refuse_beside_resume(context, FREE, "the transfer")
-        go_on(resume, limit, device=device, plan=plan, as_json=as_json)
+        go_on(resume, limit, device=device, report_to=reports, plan=plan, as_json=as_json)
         return
     _refuse_untrained(context, mode)
     wish = _wish(
@@ -159,15 +162,24 @@ def transfer(
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
-    result = _begin(config, out, limit, device or training.AUTO, calibrations=calibrations, anyway=anyway)
+    where = {"device": device or training.AUTO, "report_to": reports or ()}
+    result = _begin(config, out, limit, calibrations=calibrations, anyway=anyway, **where)
     _finish(result, as_json=as_json)
 
 
-def go_on(path: Path, budget: Budget | None, *, device: str | None = None, plan: bool = False, as_json: bool) -> None:
+def go_on(
+    path: Path,
+    budget: Budget | None,
+    *,
+    device: str | None = None,
+    report_to: Sequence[str] | None = None,
+    plan: bool = False,
+    as_json: bool,
+) -> None:
     """Go on with a transfer and print what came of it.
 
     Args:
-        budget: as of `collab.transfer.run.resume`, like `device`, and what is raised.
+        budget: as of `collab.transfer.run.resume`, like `device` and `report_to`, and what is raised.
         plan: whether only what is left is printed.
 
     Raises:
@@ -181,7 +193,9 @@ def go_on(path: Path, budget: Budget | None, *, device: str | None = None, plan:
         _show_plan(stored_config(folder), folder, device, as_json=as_json)
         return
     result = work(
-        lambda watch, stop: resume(path, budget=budget, device=device, tell=note, watch=watch, stop=stop),
+        lambda watch, stop: resume(
+            path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
+        ),
         path,
         opening=f"going on with {path}",
         tell=describe,
@@ -241,10 +255,9 @@ def _begin(
     config: TransferConfig,
     out: Path | None,
     budget: Budget | None,
-    device: str,
     *,
     calibrations: Path | None,
-    anyway: bool,
+    **choices: Any,
 ) -> TransferResult:
     from collab.credit.gate import FOLDER
     from collab.errors import UsageError
@@ -254,7 +267,7 @@ def _begin(
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
     begin = functools.partial(
-        start, config, out, calibrations=calibrations or FOLDER, anyway=anyway, budget=budget, device=device, tell=note
+        start, config, out, calibrations=calibrations or FOLDER, budget=budget, tell=note, **choices
     )
     how = "" if config.training is None else f", trained by {config.training.called}"
     return work(

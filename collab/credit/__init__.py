@@ -1,4 +1,4 @@
-"""Who deserves what: judging single actions and proposing worse ones (CollabUIAgents, section 3.3).
+"""Who deserves what: judging single actions and proposing worse ones (CollabUIAgents, section 3.2).
 
     case        a recorded step, and the way back into its state
     critic      how good each cell's action is             → judgement      oracle, outcome, llm

@@ -22,6 +22,7 @@ from numbers import Real
 from typing import Protocol
 
 from collab.credit.case import Case
+from collab.credit.replies import number_in
 from collab.types import Action, CellRef, CellReward, RewardMatrix, Spent
 
 UNREAD = "its reply did not parse"
@@ -132,9 +133,13 @@ class Word:
 
     @classmethod
     def of(cls, score: object, reason: str = "") -> Word:
-        """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped."""
+        """What was given as a score, if it is one; nothing is mended, and what is out of range is not clipped.
+
+        A number in quotes is that number.
+        """
         if score is None:
             return cls.none(ABSENT)
+        score = number_in(score)
         try:
             number = math.nan if isinstance(score, bool) or not isinstance(score, Real) else float(score)
         except OverflowError:  # an integer beyond all floats

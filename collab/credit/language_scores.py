@@ -1,22 +1,27 @@
 """A critic's reply → a word on each proposal; whatever is not a proper score is missing, with its cause.
 
 Replies are lists of {agent, round, score, reason}, read as generously as `collab.credit.replies` reads everything.
-Nothing is mended: a score outside [0, 1] is not clipped, one of two is not chosen, one that is absent is not 0.
+The paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one proposal. Nothing is
+mended: a score outside [0, 1] is not clipped, one of two that differ is not chosen, one that is absent is not 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, StrictInt
 
 from collab.credit.critic import ABSENT, Word
 from collab.credit.language_prompt import Proposal
-from collab.credit.replies import NO_ITEM, Item, Items, read_items
+from collab.credit.replies import NO_ITEM, Item, Items, read_items, read_objects
 
 CUT = "the critic's reply was cut before its score"
 TWICE = "the critic gave two scores"
+"""That differ; equal ones are one."""
+ROUNDLESS = "the critic did not say which round"
+"""One score by an agent's name, and the agent made several proposals."""
 STRAY = "the critic counted rounds from 0"
 """So what it says of a round is about another one, and nobody can tell which it means."""
 
@@ -54,11 +59,39 @@ def read_scores(text: str, proposals: Sequence[Proposal], *, cut: bool = False) 
     for item in found.good:
         said.setdefault((name(item.agent), item.round), []).append(item)
     absent = Word.none(_why_absent(found, cut))
+    plain = _by_agent(text, {name(agent) for agent in agents}, name)
+    many = Counter(name(proposal.agent) for proposal in proposals)
     words = []
     for proposal in proposals:
-        items = said.get((name(proposal.agent), proposal.round), [])
-        words.append(absent if not items else _word(items[0]) if len(items) == 1 else Word.none(TWICE))
+        own = [_word(item) for item in said.get((name(proposal.agent), proposal.round), [])]
+        alone = plain.get(name(proposal.agent), [])
+        if own or not alone:
+            words.append(_one(own) or absent)
+        else:
+            words.append(_one(alone) or absent if many[name(proposal.agent)] == 1 else Word.none(ROUNDLESS))
     return words
+
+
+def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> dict[str, list[Word]]:
+    """What objects say that have agents as their keys: agent → its words, of a score or of {score, reason}."""
+    found: dict[str, list[Word]] = {}
+    for one in read_objects(text):
+        if "agent" in one or "score" in one:  # an item of the list
+            continue
+        for key, given in one.items():
+            if name(key.strip()) in agents and not isinstance(given, list):
+                score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
+                words = Word.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
+                found.setdefault(name(key.strip()), []).append(words)
+    return found
+
+
+def _one(words: Sequence[Word]) -> Word | None:
+    """The only word, or the first of equal scores; None without any."""
+    if not words:
+        return None
+    alike = all((word.score, word.missing) == (words[0].score, words[0].missing) for word in words)
+    return words[0] if alike else Word.none(TWICE)
 
 
 def _why_absent(found: Items[Said], cut: bool) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 
 UNFIT = "an item does not fit the schema"
 NO_ITEM = "the reply holds no item"
@@ -24,6 +24,7 @@ _LONGEST = 200_000
 _ATTEMPTS = 500
 """Openings that lead nowhere before reading ends; bounds the work on hostile text."""
 _OPENING = re.compile(r"[{\[]")
+_NUMBER = re.compile(r"[+-]?(\d{1,20}\.?\d{0,40}|\.\d{1,40})", re.ASCII)
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Half characters cannot be stored or sent; other control characters have no business in a sentence."""
 
@@ -66,12 +67,17 @@ class Instruction(Proposal):
     instruction: Words
 
 
+def number_in(given: Any) -> Any:
+    """Return the number of a text that is nothing but one ("0.9"); anything else as it is."""
+    return float(given) if isinstance(given, str) and _NUMBER.fullmatch(given.strip()) else given
+
+
 class Score(Item):
     """A critic's word on one action."""
 
     id: StrictInt
     """Number of the action in the prompt."""
-    score: Annotated[float, Field(ge=0, le=1, strict=True)]
+    score: Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(number_in)]
     reason: str = ""
 
 
@@ -116,6 +122,12 @@ def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
     if not found:
         refused[NO_ITEM if values else "the reply is not JSON"] += 1
     return Items(good=tuple(good), refused=refused)
+
+
+def read_objects(text: str) -> list[dict[str, Any]]:
+    """All JSON objects of a reply, and those right inside of them; never raises."""
+    found = [value for value in _values(spoken(text)[:_LONGEST]) if isinstance(value, dict)]
+    return [*found, *(inner for value in found for inner in value.values() if isinstance(inner, dict))]
 
 
 def _values(text: str) -> Iterator[Any]:

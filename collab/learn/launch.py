@@ -46,6 +46,7 @@ def launch(
     stopping: Callable[[], bool] = lambda: False,
     device: str = "auto",
     parallelism: Parallelism = "ddp",
+    report_to: Sequence[str] = (),
 ) -> Result:
     """Train to the end, or until asked to stop, by as many processes as the run was prepared for.
 
@@ -56,6 +57,7 @@ def launch(
         stopping: asked twice a second; True stops with a checkpoint after the step at hand.
         device: "auto" takes the GPUs when there are any, or "cpu".
         parallelism: what each process holds; see `collab.learn.sharded`.
+        report_to: as of `collab.learn.finetune.train`.
 
     Raises:
         UsageError: there are fewer GPUs than processes.
@@ -67,7 +69,8 @@ def launch(
     folder.place(prepared.manifest())
     folder.forget_metrics_after(_resumed_at(folder))  # or what is trained again would be told as done
     _give_back_gpus()
-    started = _started(command(prepared.world, folder.path, device, parallelism, folder.resume), folder, device)
+    words = command(prepared.world, folder.path, device, parallelism, folder.resume, report_to)
+    started = _started(words, folder, device)
     try:
         code = _watched(started, prepared, folder, watch, stopping)
     finally:
@@ -81,7 +84,12 @@ def launch(
 
 
 def command(
-    processes: int, out: Path, device: str, parallelism: Parallelism = "ddp", resume: str | None = None
+    processes: int,
+    out: Path,
+    device: str,
+    parallelism: Parallelism = "ddp",
+    resume: str | None = None,
+    report_to: Sequence[str] = (),
 ) -> list[str]:
     """What is run; `resume` as of `RunFolder`."""
     machines = "gpus" if _gpus(device) else "cpus"
@@ -92,6 +100,7 @@ def command(
         *("--num_processes", str(processes)),
         *("-m", "collab.learn.process", str(out), "--device", device, "--while-alive", str(os.getpid())),
         *([] if resume is None else ["--resume", resume]),
+        *(word for name in report_to for word in ("--report-to", name)),
     ]
 
 

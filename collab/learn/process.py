@@ -28,12 +28,13 @@ DIVERGED = "diverged: "
 """… and this one that of a loss that is no number."""
 
 
-def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool]) -> Result:
+def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool], report_to: Sequence[str] = ()) -> Result:
     """Go on with a run as its manifest says.
 
     Args:
         device: as `finetune.train`.
         wanted: asked after every step; False stops with a checkpoint.
+        report_to: as `finetune.train`.
 
     Raises:
         UsageError: base, data, order or number of processes are not those of the manifest.
@@ -44,7 +45,13 @@ def train_as_asked(folder: RunFolder, device: str, wanted: Callable[[], bool]) -
     rows = read_data([Path(one) for one in task.data], levels_of(task), max_broken=task.max_broken).rows
     prepared = prepare(task, rows)
     check_same(prepared, manifest)
-    return train(prepared, folder, device=device, stopping=lambda: (folder.path / STOP).exists() or not wanted())
+    return train(
+        prepared,
+        folder,
+        device=device,
+        stopping=lambda: (folder.path / STOP).exists() or not wanted(),
+        report_to=report_to,
+    )
 
 
 def is_alive(process: int) -> bool:
@@ -65,9 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--while-alive", type=int, required=True, metavar="PROCESS")
     parser.add_argument("--resume", metavar="COMMAND", help="goes on with the run; told where it fails")
+    parser.add_argument("--report-to", action="append", default=[], metavar="NAME")
     asked = parser.parse_args(arguments)
+    folder = RunFolder(asked.out, asked.resume)
     try:
-        train_as_asked(RunFolder(asked.out, asked.resume), asked.device, lambda: is_alive(asked.while_alive))
+        train_as_asked(folder, asked.device, lambda: is_alive(asked.while_alive), asked.report_to)
     except CollabError as error:
         if world()[0] == 0 or type(error) is TrainingFailure:  # which may befall one of them alone
             why = f"{DIVERGED}{error.what}" if isinstance(error, Diverged) else f"{ERROR}{error}"

@@ -8,8 +8,9 @@ Three things differ:
     packed passes       `collab.learn.packed`; with K pairs of a state 2K(P + C) tokens become P + 2KC
     whole states        a micro-batch holds all pairs of a state, or of several
     one mean            micro-batches may differ in size, so each is weighted by its pairs (the anchor by its chosen
-                        tokens): an optimizer step has the loss and the gradient of its pairs taken as one batch. TRL
-                        takes the mean of the micro-batches' means, which is the same where they are equally large
+                        tokens): an optimizer step has the loss and the gradient of its pairs taken as one batch, and
+                        rows that are no pairs do not weaken them (`ByPairs`). TRL takes the mean of the micro-batches'
+                        means, which is the same where they are equally large and all rows are pairs
     whole steps         a batch `{PASSES: [micro-batch, …]}` is a step of its own (gradient_accumulation_steps 1), so
                         that one step may have more passes than another; all processes have as many in it
 """
@@ -17,6 +18,7 @@ Three things differ:
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,7 @@ from trl import DPOTrainer
 
 from collab.errors import ConfigError, UsageError
 from collab.learn.packed import packed_batch, share
+from collab.learn.pair_means import differing
 from collab.learn.sharded import gathered
 from collab.seeds import derive, generator
 
@@ -89,7 +92,52 @@ class Packing:
         return {**batch, "packed": packed_batch(batch)}
 
 
-class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
+class ByPairs:
+    """Of trainers of preferences: an optimizer step is the mean over all its pairs, and over all its chosen tokens.
+
+        loss = 1/P sum over pairs of -log sigmoid(margin)  +  anchor/T sum over chosen tokens of -log p
+
+    P counts the rows whose two replies differ, T the tokens of chosen replies of all rows. A row that is only held on
+    to has the same reply on both sides: it has a margin of 0 and no gradient of the first term, and does not weaken it.
+    """
+
+    _totals: Tensor | None = None
+    _rows: Sequence[float] = ()
+    """Of each forward pass of the step, over all processes."""
+
+    def get_batch_samples(self: Any, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
+        """The micro-batches of a step; how much they hold over all processes is noted."""
+        # The trainer beside which this class is mixed in has it; a checker sees this class alone.
+        samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
+        if samples:
+            held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
+            held = self.accelerator.reduce(held, "sum").cpu()
+            self._totals, self._rows = held.sum(0), held[:, 0].tolist()
+        return samples, items
+
+    def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        """TRL's loss, which is a mean over rows, with the weights of the class's formula."""
+        if not self.model.training or self._totals is None:
+            return super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
+        parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
+        rows, pairs, tokens = _held(inputs).tolist()
+        _, all_pairs, all_tokens = (parts / max(1, one) for one in self._totals.tolist())
+        weights = self.loss_weights
+        try:
+            self.loss_weights = [
+                weight * (tokens * all_tokens if kind == "sft" else rows * all_pairs * bool(self._totals[1]))
+                for kind, weight in zip(self.loss_types, weights, strict=True)
+            ]
+            with unequal_counts(self.accelerator):
+                loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
+        finally:
+            self.loss_weights = weights
+        if self.loss_types[0] == "sigmoid" and self._totals[1]:
+            loss = loss - weights[0] * all_pairs * (rows - pairs) * math.log(2)  # of rows with a margin of 0
+        return loss
+
+
+class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
     """TRL's DPO trainer that computes what pairs share once.
 
     Args:
@@ -108,8 +156,6 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
     def __init__(self, *rest: Any, states: Sequence[Hashable] | None = None, **named: Any) -> None:
         self._states = states
         self._sharing = False
-        self._totals: Tensor | None = None
-        self._pairs: list[float] = []
         super().__init__(*rest, **named)
         if states is not None and len(states) != len(self.train_dataset):
             raise ConfigError(f"{len(states)} states for {len(self.train_dataset)} pairs; each pair has one")
@@ -124,15 +170,6 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
         batches = StateBatches(self._states, self.args.per_device_train_batch_size, self.args.seed)
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
-    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
-        """The micro-batches of a step; how much they hold over all processes is noted."""
-        samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if samples:
-            held = torch.stack([_held(part) for one in samples for part in one.get(PASSES, [one])]).to(device)
-            held = self.accelerator.reduce(held, "sum").cpu()
-            self._totals, self._pairs = held.sum(0), held[:, 0].tolist()
-        return samples, items
-
     def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         """TRL's; of a whole step one pass after the other, gradients put together behind the last one."""
         if PASSES not in inputs:
@@ -146,25 +183,8 @@ class SharedPrefixDPOTrainer(DPOTrainer):  # type: ignore[misc]
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 losses.append(super().training_step(model, part, *rest, **named))
         for name, values in self._metrics["train"].items():
-            _merge(values, before.get(name, 0), self._pairs)
+            _merge(values, before.get(name, 0), self._rows)
         return torch.stack(losses).sum()
-
-    def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """TRL's loss, weighted so that a step is the mean over all its pairs."""
-        if not self.model.training or self._totals is None:
-            return super().compute_loss(model, inputs, *rest, **named)
-        parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
-        pairs, tokens = (_held(inputs).double() * parts / self._totals.clamp(min=1)).tolist()
-        weights = self.loss_weights
-        try:
-            self.loss_weights = [
-                weight * (tokens if kind == "sft" else pairs)
-                for kind, weight in zip(self.loss_types, weights, strict=True)
-            ]
-            with unequal_counts(self.accelerator):
-                return super().compute_loss(model, inputs, *rest, **named)
-        finally:
-            self.loss_weights = weights
 
     def _precompute_ref_logps(self, *rest: Any) -> Any:
         """TRL asks for it while it is being made; pairs of a state share where they stand side by side."""
@@ -239,6 +259,6 @@ def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
 
 
 def _held(batch: Any) -> Tensor:
-    """Pairs, and tokens of chosen replies, of a micro-batch; (2,)."""
+    """Rows, pairs that differ, and tokens of chosen replies, of a micro-batch; (3,)."""
     chosen = batch["completion_mask"].chunk(2)[0]
-    return torch.tensor([len(chosen), int(chosen[:, 1:].sum())])
+    return torch.tensor([len(chosen), int(differing(batch).sum()), int(chosen[:, 1:].sum())])

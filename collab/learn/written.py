@@ -20,7 +20,7 @@ from collab.learn.norms import check_scales, final_gain, keep_direction, set_apa
 from collab.learn.pair_means import PairMeans
 from collab.learn.preset import Recipe
 from collab.learn.reading import read
-from collab.learn.shared_dpo import PASSES, SharedPrefixDPOTrainer, unequal_counts
+from collab.learn.shared_dpo import PASSES, ByPairs, SharedPrefixDPOTrainer
 from collab.learn.trajectory_dpo import TrajectoryDPOTrainer
 from collab.learn.watch import check_weights
 
@@ -117,13 +117,8 @@ class WholeSteps(Tokenised):
         return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
 
 
-class WrittenDpo(PairMeans, Tokenised, DPOTrainer):  # type: ignore[misc]
+class WrittenDpo(PairMeans, ByPairs, Tokenised, DPOTrainer):  # type: ignore[misc]
     """Preferences in a written order, as they were tokenised here."""
-
-    def compute_loss(self, *rest: Any, **named: Any) -> Any:
-        """TRL's; processes need not have equally many pairs."""
-        with unequal_counts(self.accelerator):
-            return super().compute_loss(*rest, **named)
 
 
 class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):

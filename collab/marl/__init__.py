@@ -29,6 +29,6 @@ Where a sampled reply's tokens are not known in the policy's tokenizer, those of
 counted (`retokenised`), and left out where the method says `retokenised: refuse`. What nobody sampled, like a worse
 side that was made up, has the tokens of its text.
 
-Sources: CollabUIAgents, sections 3.2 to 3.4 (rewiring, rewards, eq. 7 and 8). Open there, chosen here: the epoch that
+Sources: CollabUIAgents, section 3.2 (edge update, rewards, eq. 7 and 8). Open there, chosen here: the epoch that
 counts is the best on held-out seeds, ties to the earlier one; epoch 0, the untrained team, is a candidate.
 """

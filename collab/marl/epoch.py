@@ -1,4 +1,4 @@
-"""One epoch: rewire, play, judge, pair, train, measure (CollabUIAgents, section 3.4).
+"""One epoch: rewire, play, judge, pair, train, measure (CollabUIAgents, section 3.2).
 
 Each part reads what is there already, goes on with what was begun, or makes what is missing. `epoch.json` is written
 last; an epoch that has it is over and never looked into again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collab.config import Budget, Definition, validate
@@ -20,13 +20,23 @@ class Grant(Definition):
     device: str = "auto"
     """Where policies are trained, "auto" (a GPU when there is one) or "cpu"."""
 
+    reports: tuple[str, ...] = ()
+    """Further places for metrics of training: "tensorboard", "trackio"."""
+
     @property
     def head(self) -> dict[str, Any]:
         """Its entry of the head file."""
         return {KEY: self.model_dump(mode="json")}
 
 
-def granted(head: Mapping[str, Any], where: str, *, budget: Budget | None, device: str | None) -> Grant:
+def granted(
+    head: Mapping[str, Any],
+    where: str,
+    *,
+    budget: Budget | None,
+    device: str | None,
+    report_to: Sequence[str] | None = None,
+) -> Grant:
     """What a process that goes on may use.
 
     Args:
@@ -34,6 +44,7 @@ def granted(head: Mapping[str, Any], where: str, *, budget: Budget | None, devic
         where: it was read, for errors.
         budget: None grants what the directory was begun with once more.
         device: None for the one that it was begun with.
+        report_to: None for those that it was begun with.
 
     Raises:
         RunFormatError: the head does not say.
@@ -42,4 +53,5 @@ def granted(head: Mapping[str, Any], where: str, *, budget: Budget | None, devic
     if KEY not in head:
         raise RunFormatError(f"{where}: does not say what may be spent and where to train; begin anew")
     stored = validate(Grant, head[KEY], where)
-    return Grant(budget=budget or stored.budget, device=device or stored.device)
+    reports = stored.reports if report_to is None else tuple(report_to)
+    return Grant(budget=budget or stored.budget, device=device or stored.device, reports=reports)

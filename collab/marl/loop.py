@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from collab.config import Budget, RunConfig, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
-from collab.learn.prepare import check_device, check_installed, versions
+from collab.learn.prepare import check_device, check_installed, check_reports, versions
 from collab.learn.threads import as_begun, threads_head
 from collab.library import Library, checkpoint
 from collab.marl.config import MarlConfig
@@ -63,6 +63,7 @@ async def start(
     anyway: bool = False,
     budget: Budget | None = None,
     device: str = "auto",
+    report_to: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -74,6 +75,7 @@ async def start(
         anyway: let the critic judge, whatever is known of it.
         budget: what may be spent; None for no limit. `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
+        report_to: further places for metrics of training, "tensorboard" or "trackio".
         tell: takes what is known of the critic, and what somebody may not have meant, a line each, before anything is
             begun.
 
@@ -87,8 +89,9 @@ async def start(
     config = without_secrets(config)
     check_installed()
     check_device(device)
+    check_reports(report_to)
     check_processes(config.method.processes, device, config.method.parallelism)
-    grant, base = Grant(budget=budget or Budget(), device=device), base_digests(config)
+    grant, base = Grant(budget=budget or Budget(), device=device, reports=tuple(report_to)), base_digests(config)
     calibration = await admitted(config, calibrations=calibrations, anyway=anyway)
     folder = MarlFolder(out)
     folder.head.check_free()
@@ -115,6 +118,7 @@ async def resume(
     *,
     budget: Budget | None = None,
     device: str | None = None,
+    report_to: Sequence[str] | None = None,
     tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -124,6 +128,7 @@ async def resume(
     Args:
         budget: what may be spent from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
+        report_to: None for where it reported before.
         tell: takes a line where other versions of what computes are here than when it began, and one where one with
             `determinism: exact` goes on in another number of threads than torch has here.
 
@@ -136,8 +141,9 @@ async def resume(
     folder = MarlFolder(path)
     head = folder.read()
     config = validate_recorded(MarlConfig, head.get("config", {}), str(folder.file))
-    grant = granted(head, str(folder.file), budget=budget, device=device)
+    grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
     check_device(grant.device)
+    check_reports(grant.reports)
     check_processes(config.method.processes, grant.device, config.method.parallelism)
     _check_base(path, config, head["base"])
     if budget is not None and "summary" not in head:
@@ -200,6 +206,7 @@ async def _run(
         stop=stop or asyncio.Event(),
         device=grant.device,
         progress=Progress(epochs=config.method.epochs),
+        reports=grant.reports,
     )
     with folder.head.held():
         watch(loop.progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,8 @@ class Loop:
     device: str
     """Where policies are trained, "auto" or "cpu"."""
     progress: Progress
+    reports: Sequence[str] = ()
+    """Further places for metrics of training."""
     tokens: int = 0
     cost_usd: float = 0.0
     """Spent so far."""

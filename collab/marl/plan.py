@@ -34,6 +34,12 @@ _ONCE_MORE = 5 / 4
 """Work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for two."""
 
 
+_LIKELY = 0.5
+"""Share of its step budget that an episode is likely to take: solved ones take less, others all of it."""
+_LIKELY_PAIRS = 0.25
+"""Share of cells that is likely to be on one side of a pair or to be held on to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A training in numbers."""
@@ -62,7 +68,7 @@ class Plan:
     disk: Range
     """Bytes: recorded calls, one checkpoint per trained policy and epoch, and what one training goes on from."""
     play_s: Range
-    """Rollouts and evaluations, at the speed that was measured with one episode at a time."""
+    """Rollouts and evaluations, at the speed of as many episodes at once as the training plays."""
     judge_s: Range | None
     """None where it is not known."""
     pair_s: Range | None
@@ -74,6 +80,8 @@ class Plan:
     """Training at best, shared evenly by all of them."""
     total_s: Range | None
     """At least with training shared evenly; None where a part of it is not known."""
+    likely_s: float | None
+    """One value of `total_s`: see `_LIKELY`."""
     usd: Range | None
     """None where a price is not known."""
     probe: Probe
@@ -116,6 +124,14 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
     play_s, train_s = played.times(tried.seconds), seen.times(tried.training.seconds_per_item * slower)
     judge_s, pair_s = (None if one is None else rolled.times(one) for one in (tried.judge_s, tried.pair_s))
     shared_s = train_s.times(1 / method.processes)
+    rolled_likely = min(_likely(steps[0]), method.steps or _likely(steps[0])) * method.epochs
+    played_likely = rolled_likely + _likely(steps[1]) * measures
+    share = rolled_likely / rolled.high
+    likely_s = [
+        played_likely * tried.seconds,
+        *(None if one is None else rolled_likely * one for one in (tried.judge_s, tried.pair_s)),
+        shared_s.high * share * _LIKELY_PAIRS,
+    ]
     critic, adversary = (None if one is None else one.of_steps(rolled) for one in (tried.critic, tried.adversary))
     return Plan(
         episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
@@ -136,6 +152,7 @@ def planned(config: MarlConfig, steps: tuple[Range, Range], tried: Probe) -> Pla
         processes=method.processes,
         shared_s=shared_s,
         total_s=_sum(play_s, judge_s, pair_s, Range(low=shared_s.low, high=train_s.high)),
+        likely_s=None if None in likely_s else sum(one for one in likely_s if one is not None),
         usd=_sum(
             None if tried.usd is None else played.times(tried.usd),
             *(None if one is None else one.usd for one in (critic, adversary)),
@@ -157,6 +174,7 @@ def told(plan: Plan, objective: str = "dpo") -> str:
     held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
     how = "real optimizer steps" if trained.measured else "its speed at multiplying matrices, as it has not the memory"
     many = f"; {plan.processes} processes take {_time(plan.shared_s)} at best" if plan.processes > 1 else ""
+    amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     return "\n".join(
         [
@@ -168,12 +186,14 @@ def told(plan: Plan, objective: str = "dpo") -> str:
             f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
             f"(at most {held})",
             f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",
-            f"time      {_time(plan.total_s)}: {', '.join(f'{name} {_time(one)}' for name, one in parts)}",
+            f"time      {_likely_time(plan)}{_time(plan.total_s)}: "
+            f"{', '.join(f'{name} {_time(one)}' for name, one in parts)}",
             f"money     {_money(plan)}",
-            f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds:.2f} s, {spoken}; one episode "
-            f"at a time; training by {how}, in one process{many}",
+            f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
+            f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
             "ranges    from one step per episode to the whole budget of each; from no pair to one per cell; prompts "
-            "as long as in a first step, later ones tell a history, too",
+            "as long as in a first step, later ones tell a history, too; likely: half of each step budget, a pair for "
+            "every fourth cell",
             *(f"note      {note}" for note in plan.notes),
         ]
     )
@@ -218,6 +238,16 @@ def _time(value: Range | None) -> str:
         return UNKNOWN
     least, most = (timedelta(seconds=round(one)) for one in (value.low, value.high))
     return f"{least} to {most}"
+
+
+def _likely(steps: Range) -> float:
+    """Of steps from one per episode to the whole budget of each."""
+    return max(steps.low, steps.high * _LIKELY)
+
+
+def _likely_time(plan: Plan) -> str:
+    """The one value that stands before the range."""
+    return "" if plan.likely_s is None else f"likely {timedelta(seconds=round(plan.likely_s))}, "
 
 
 def _asked(plan: Plan, what: str) -> str:

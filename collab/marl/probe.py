@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from collab.collector import Progress as Playing
 from collab.config import Budget, RunConfig
 from collab.credit.case import Case, cases
+from collab.envs.base import Bounded
 from collab.errors import ModelFailure, RunError
 from collab.learn.examples import Example, Ids, Pair, turn_end
 from collab.learn.prepare import Task
@@ -41,13 +44,20 @@ if TYPE_CHECKING:
     from collab.learn.forecast import Forecast
 
 
+_BEFORE_SECOND = 2
+"""Times that an episode asks before its second step: to be begun, and to make its first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """What the step took."""
 
     calls: int
     """Of the policies."""
+    at_once: int
+    """Episodes that are played at once; of policies in this process so many were tried together."""
     seconds: float
+    """Per step, with so many episodes at once: a server is taken to answer them as fast as one."""
     prompt_tokens: int
     completion_tokens: int
     """Of all its calls."""
@@ -73,16 +83,20 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         UsageError, RunError: as the parts of the training would.
         ModelFailure: the step did not come about.
     """
-    short = run.model_copy(update={"episodes": 1, "concurrency": 1})
+    at_once = await _at_once(run)
+    tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
+    short = run.model_copy(update={"episodes": tried, "concurrency": tried})
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         out = Path(place) / "run"
-        played = await _played(short, library, out)
+        all_played = await _played(short, library, out)
+        played = all_played[0]
         step, case = played.steps[0], await _case(short, played)
         prompts = prompts_of(out, step)
         judge_s, pair_s = await _judged(config, short, library, Path(place), [played])
     return Probe(
         calls=len(prompts),
-        seconds=step.deliberation_s + step.environment_s,
+        at_once=at_once,
+        seconds=fmean(one.steps[0].deliberation_s + one.steps[0].environment_s for one in all_played) / at_once,
         prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
         completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
         critic=await critic_questions(config.judging("plan", short.seed), config.method.critic, case)
@@ -96,16 +110,27 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
     )
 
 
-async def _played(run: RunConfig, library: Library, out: Path) -> Trajectory:
-    """The first step of an episode.
+async def _at_once(run: RunConfig) -> int:
+    """How many episodes a rollout plays at once."""
+    suite = build_suite(run)
+    try:
+        most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
+    finally:
+        await suite.close()
+    return max(1, min(run.concurrency, run.episodes, most))
 
-    Its end is taken for a success, so that a critic that knows nothing else has something to tell.
+
+async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
+    """The first step of each episode; at least one episode.
+
+    Their end is taken for a success, so that a critic that knows nothing else has something to tell.
 
     Raises:
         ModelFailure: there is none.
         UsageError, RunError: as of `start`.
     """
     stop = asyncio.Event()
+    asked = Counter[str]()
     so_far: Playing | None = None
 
     def watch(progress: Playing) -> None:
@@ -113,16 +138,20 @@ async def _played(run: RunConfig, library: Library, out: Path) -> Trajectory:
         so_far = progress
 
     async def admit(episode: str) -> None:
-        if so_far is not None and so_far.steps:
-            stop.set()
-            await asyncio.Event().wait()  # the run ends meanwhile
+        asked[episode] += 1
+        if so_far is None or asked[episode] <= _BEFORE_SECOND:
+            return
+        while so_far.done + sum(count > _BEFORE_SECOND for count in asked.values()) < run.episodes:
+            await asyncio.sleep(0.05)  # for others to make their first step, or to be over
+        stop.set()
+        await asyncio.Event().wait()  # the run ends meanwhile
 
     await start(run, library, out, watch=watch, stop=stop, admit=admit)
     with RunStore.open(out).reader() as reader:
-        played = next((one for one in (*reader.trajectories(), *reader.unfinished()) if one.steps), None)
-    if played is None:
+        played = [one for one in (*reader.trajectories(), *reader.unfinished()) if one.steps]
+    if not played:
         raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
-    return replace(played, outcome=played.outcome or Outcome(success=True, score=1.0))
+    return [replace(one, outcome=one.outcome or Outcome(success=True, score=1.0)) for one in played]
 
 
 def prompts_of(out: Path, step: Step) -> list[Prompt]:

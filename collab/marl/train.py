@@ -190,7 +190,9 @@ def _check_not_lost(folder: RunFolder) -> None:
 def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
     """Train here, or by others; raises as they do."""
     if prepared.world == 1:
-        return train(prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device)
+        return train(
+            prepared, folder, watch=loop.inner, stopping=loop.stopping, device=loop.device, report_to=loop.reports
+        )
     return launch(
         prepared,
         folder,
@@ -198,6 +200,7 @@ def _run(prepared: Prepared, folder: RunFolder, loop: Loop) -> Result:
         stopping=loop.stopping,
         device=loop.device,
         parallelism=loop.config.method.parallelism,
+        report_to=loop.reports,
     )
 
 

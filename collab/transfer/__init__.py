@@ -31,7 +31,7 @@ Nothing is measured on what a team was trained or chosen on. Training keeps to t
 seeds of their own, 30 to 39, and none by which an epoch was chosen. In the first environment the instances are those
 of the training's own held-out evaluation, on these other seeds.
 
-Sources: CollabUIAgents, section 3.4 (direct transfer, continual MARL), tables 1 and 2 (Δ_generalization: "the
+Sources: CollabUIAgents, section 3.3 (direct transfer, continual MARL), tables 1 and 2 (Δ_generalization: "the
 performance gap between the base model and agent learning methods based on the model" in the unseen environment).
 Deviations: the paper's base is one agent of the model before any fine-tuning; here it is the same team with the policy
 that training began with, so that nothing but training differs, unless another base is named. The paper reports both

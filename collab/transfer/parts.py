@@ -53,6 +53,8 @@ class Work:
     stop: asyncio.Event
     device: str
     progress: Progress
+    reports: Sequence[str] = ()
+    """Further places for metrics of training."""
     meter: Collecting = field(default_factory=lambda: Collecting(planned=0))
     """What this process has spent, and since when."""
 
@@ -131,7 +133,14 @@ async def train(work: Work) -> str | None:
 async def _trained(work: Work, budget: Budget) -> MarlResult:
     folder, config = work.folder.training, work.config.training
     if folder.file.exists() or config is None:
-        return await resume(folder.path, budget=budget, device=work.device, watch=work.watch, stop=work.stop)
+        return await resume(
+            folder.path,
+            budget=budget,
+            device=work.device,
+            report_to=work.reports,
+            watch=work.watch,
+            stop=work.stop,
+        )
     head = work.folder.head.read()
     return await start(
         config,
@@ -140,6 +149,7 @@ async def _trained(work: Work, budget: Budget) -> MarlResult:
         anyway=head["anyway"],
         budget=budget,
         device=work.device,
+        report_to=work.reports,
         watch=work.watch,
         stop=work.stop,
     )

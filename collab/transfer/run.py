@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from collab.background import Stopped
 from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
-from collab.learn.prepare import check_device, check_installed
+from collab.learn.prepare import check_device, check_installed, check_reports
 from collab.learn.threads import as_begun, threads_head
 from collab.library import checkpoint
 from collab.marl.gate import admitted, check_parties
@@ -51,6 +51,7 @@ async def start(
     anyway: bool = False,
     budget: Budget | None = None,
     device: str = "auto",
+    report_to: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -65,11 +66,12 @@ async def start(
     """
     config = without_secrets(config)
     check_device(device)
+    check_reports(report_to)
     if config.training is not None:
         check_installed()
         known = await admitted(config.training, calibrations=calibrations, anyway=anyway)
         tell(f"critic {config.training.method.critic}: {known}")
-    folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device)
+    folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device, reports=tuple(report_to))
     folder.head.check_free()
     for line in await _check(config, grant.budget):
         tell(line)
@@ -93,6 +95,7 @@ async def resume(
     *,
     budget: Budget | None = None,
     device: str | None = None,
+    report_to: Sequence[str] | None = None,
     tell: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -102,6 +105,7 @@ async def resume(
     Args:
         budget: what may be spent from here on; None grants the transfer's own budget once more.
         device: None for where it was trained before.
+        report_to: None for where it reported before.
         tell: as of `collab.marl.loop.resume`.
 
     Raises:
@@ -113,8 +117,9 @@ async def resume(
     if told is not None:
         return TransferResult(path=path, told=told, stopped=None)
     config, head = stored_config(folder), folder.head.read()
-    grant = granted(head, str(folder.file), budget=budget, device=device)
+    grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
     check_device(grant.device)
+    check_reports(grant.reports)
     changed = [name for name, known in weights_of(config).items() if known != head["weights"].get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
@@ -178,6 +183,7 @@ async def _run(
         budget=grant.budget,
         stop=stop or asyncio.Event(),
         device=grant.device,
+        reports=grant.reports,
         progress=Progress(parts=many),
     )
     with folder.head.held():

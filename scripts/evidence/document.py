@@ -13,6 +13,7 @@ from evidence.curves import likelihood_curves, success_curves, to_svg
 from evidence.figures import (
     MISSING,
     ablation_table,
+    cold_table,
     filled,
     learned_table,
     likelihood_table,
@@ -46,7 +47,8 @@ steps and are measured on the same instances (run seeds 30, 31 and 32) after the
 temperature 1.5, and "cold" at 0.3. At the temperatures that the pocket comes with (0.1 to 0.8) the agents of a team
 agree in nearly all steps, and nothing is learned from agreement; so they are played hot. Heat costs success: what an
 untrained team loses by it stands in the column beside, and a training that makes a policy surer wins some of it back.
-Whether a trained team is better than an untrained one where both are cold is told by that column alone.
+Whether a trained team is better than an untrained one where both are cold is told by the section behind the aims alone.
+
 [`scripts/evidence/plan.py`](../scripts/evidence/plan.py) holds arms, budgets and the reasons for them. They were
 written down before anything was measured, and changed after that: the full method's recipe three times, each time
 chosen on other seeds than those of this page, and once what all arms train on, because tasks that a first epoch had
@@ -62,6 +64,14 @@ Differences are in percentage points with 95 % bootstrap intervals that resample
 instance is paired with itself, for every run seed of a training. Trainings of one arm are measured on the same
 instances and do alike on them, so that intervals count an instance once, however many trainings played it. They tell of
 other tasks and instances rather than of other trainings; each training stands by itself further down.
+"""
+_ORDER = """Within an epoch tasks were played in alphabetical order, whatever order was drawn, so that epochs below a
+whole pass learned from the first names; and replies that are held on to weakened the preference term. Both are mended
+since; none of these trainings was done again.
+"""
+_COLD = """Heat costs the untrained team more than any training gained. Against the untrained team played cold, hot arms
+are told of below; an arm that is better than it would be better than what nobody trained. "Not separable" is a
+difference whose interval holds 0.
 """
 _TRANSFER = """Direct transfer is an evaluation of the trained team, continual training one more training that begins
 with it: what `collab transfer` does in one command ([transfer](transfer.md)), here in units.
@@ -116,6 +126,7 @@ def document(plan: Plan, records: Records) -> str:
         _section(
             "What was aimed at", [*goal_table(plan, records), "", *beside(plan, records), *reasons(plan, records)]
         ),
+        _section("Against the untrained team, cold", [*filled(_COLD), "", *cold_table(plan, records)]),
         _section("Teams, trained and untrained", main_table(plan, records)),
         _section("What the method is made of", [*ablation_table(plan, records), "", *_learned(plan, records)]),
         _section("Another environment", [_TRANSFER, *_judged(records), *transfer_table(plan, records)]),
@@ -140,7 +151,7 @@ def _head(plan: Plan, records: Records) -> str:
     else:
         state = f"{done} of {len(units)} units are done." if done < len(units) else f"All {done} units are done."
     base = next((f" (weights `{record.base[:12]}`)" for record in records.values()), "")
-    return _HEAD.replace("{state}", state).replace("{base}", base).rstrip()
+    return f"{_HEAD.replace('{state}', state).replace('{base}', base).rstrip()}\n\n{_ORDER.rstrip()}"
 
 
 def _pictures(plan: Plan, records: Records) -> list[str]:

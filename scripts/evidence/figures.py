@@ -182,6 +182,22 @@ def ablation_table(plan: Plan, records: Records) -> list[str]:
     return table(heads, [_line(plan, records, arm, ("new-seeds",), against="full", turned=True) for arm in arms])
 
 
+def cold_table(plan: Plan, records: Records) -> list[str]:
+    """Every arm, played hot and cold where it was, against the untrained team played cold."""
+    untrained = Spot(arm="untrained-team", phase="new-seeds-cold")
+    rows = []
+    for name, arm in plan.arms.items():
+        for phase, how in (("new-seeds", "hot"), ("new-seeds-cold", "cold")):
+            spot = Spot(arm=name, phase=phase)
+            found = None if spot == untrained else difference(plan, records, untrained, spot)
+            if found is None:
+                continue
+            low, high = found.interval
+            said = "not separable" if low <= 0 <= high else "higher" if low > 0 else "lower"
+            rows.append([f"{arm.told}, {how}", show_difference(found), said])
+    return table(["", "minus the untrained team, cold", ""], rows) if rows else [MISSING]
+
+
 def transfer_table(plan: Plan, records: Records) -> list[str]:
     """Direct transfer and continual training of the full method, and what it forgot."""
     base = Spot(arm="untrained-team", phase="pages")

@@ -153,13 +153,15 @@ def _line(goal: Goal, plan: Plan, records: Records) -> list[str]:
 
 
 def verdict(goal: Goal, found: Comparison, so_far: str = "") -> str:
-    """Whether it was reached, and whether the interval leaves that open.
+    """Whether it was reached; where the interval of what would count as reached holds 0, that it is not separable.
 
     Args:
         so_far: said behind it where more is to be measured.
     """
     if not goal.reached(found):
         return f"**not reached{so_far}**"
+    if found.interval[0] <= 0 <= found.interval[1]:
+        return f"not separable from 0{so_far}"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.reached(end)]
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")

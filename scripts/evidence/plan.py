@@ -155,7 +155,7 @@ ARMS = {
     "untrained-team": Arm(told="team of four, untrained"),
     "full": Arm(told="full method", method=("--preset", "collab")),
     "single-agent": Arm(told="one agent, trained", graph="single", method=ablation("single-agent")),
-    "paper": Arm(told="the paper's recipe", method=("--preset", "paper", *_PAPER)),
+    "paper": Arm(told="the paper's settings, rate not tuned", method=("--preset", "paper", *_PAPER)),
     "no-cr": Arm(told="w/o credit re-assignment", method=ablation("no-cr")),
     "rft": Arm(told="preferences → rejective fine-tuning", method=ablation("rft")),
     "no-edge-update": Arm(told="w/o edge update", method=ablation("no-edge-update")),

@@ -53,6 +53,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "nowhere@best"), "no such directory"),
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
+        (("--agents", "scholar", "--out", "x", "--report-to", "tensorbored"), "did you mean tensorboard"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
         (("--agents", "scholar", "--set", "run.tasks=[a]"), "--set run.tasks: say it with --tasks"),
         (("--agents", "scholar", "--set", "run.seed=39"), "--set run.seed: say it with --seed"),

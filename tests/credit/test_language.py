@@ -17,7 +17,7 @@ from collab.credit.case import Case, cases
 from collab.credit.critic import ABSENT, NO_NUMBER, OUT_OF_RANGE, UNREAD, Judgement
 from collab.credit.language import TOO_LONG, LanguageCritic
 from collab.credit.language_prompt import CriticPrompts, permuted, questions, read_critic_prompts
-from collab.credit.language_scores import CUT, STRAY, TWICE, read_scores
+from collab.credit.language_scores import CUT, ROUNDLESS, STRAY, TWICE, read_scores
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import root
@@ -206,7 +206,7 @@ def test_eleven_of_twelve_scores_leave_one_missing(twelve: Case) -> None:
 
 
 def test_scores_that_are_none_are_missing_each_for_its_cause(twelve: Case) -> None:
-    bad = [1.0001, -0.1, "0.9", True, None, 7, [0.5], "high"]
+    bad = [1.0001, -0.1, "0,9", True, None, 7, [0.5], "high"]
 
     def says(asked: Asked) -> str:
         worth = dict(zip([(one["agent"], one["round"]) for one in asked], [*bad, 0, 1, 0.5, 0.51], strict=True))
@@ -276,9 +276,49 @@ def test_the_draft_of_an_unfinished_thought_is_no_verdict(twelve: Case) -> None:
     assert Counter(word.missing for word in words) == {CUT: 12}
 
 
-def test_two_scores_for_one_cell_are_none(twelve: Case) -> None:
-    judgement, _ = judge(twelve, lambda asked: scores([*asked, asked[3]], lambda one: 0.9), permute=False)
+def test_two_scores_for_one_cell_are_none_where_they_differ(twelve: Case) -> None:
+    def says(asked: Asked) -> str:
+        said = [*({**one, "score": 0.9} for one in asked), {**asked[3], "score": 0.2}, {**asked[4], "score": "0.90"}]
+        return json.dumps(said)
+
+    judgement, _ = judge(twelve, says, permute=False)
     assert missing_of(judgement) == {TWICE: 1}
+
+
+def test_numbers_in_quotes_are_scores(twelve: Case) -> None:
+    given = ["0.9", " 0.25 ", "1", ".5", "1.5", "-1", "nan", "0,9", "high", "0x1", "", True]
+    found, asked = asked_about(twelve)
+    words = read_scores(json.dumps([{**one, "score": score} for one, score in zip(asked, given, strict=True)]), found)
+    assert [word.score for word in words] == [0.9, 0.25, 1.0, 0.5, *[None] * 8]
+    assert Counter(word.missing for word in words[4:]) == {OUT_OF_RANGE: 2, NO_NUMBER: 6}
+
+
+PAPER = [
+    ('Reason: The goal is to save. Score: {"AGENT": 0.9}', 0.9, None),
+    ('```json\n{"AGENT": "0.9"}\n```', 0.9, None),
+    ('{"reason": "so", "scores": {"AGENT": {"score": 0.9, "reason": "it leads on"}}}', 0.9, None),
+    ('{"AGENT": 0.9} {"AGENT": 0.9}', 0.9, None),
+    ('{"AGENT": 0.9} {"AGENT": 0.1}', None, TWICE),
+    ('{"AGENT": "fine"}', None, NO_NUMBER),
+    ('{"nobody": 0.9}', None, "the critic: an item does not fit the schema"),
+]
+
+
+@pytest.mark.parametrize(("text", "score", "missing"), PAPER)
+def test_the_form_of_the_paper_is_read(text: str, score: float | None, missing: str | None, twelve: Case) -> None:
+    """{"agent_0": 0.9}: of an agent with one proposal it is clear which is meant."""
+    found, _ = asked_about(twelve)
+    (word,) = read_scores(text.replace("AGENT", found[0].agent), found[:1])
+    assert (word.score, word.missing) == (score, missing)
+
+
+def test_a_score_by_name_alone_is_nobodys_where_an_agent_made_several_proposals(twelve: Case) -> None:
+    found, _ = asked_about(twelve)
+    agent = found[0].agent
+    words = read_scores(json.dumps({agent: 0.9}), found)
+    said = Counter(word.missing for one, word in zip(found, words, strict=True) if one.agent == agent)
+    assert said == {ROUNDLESS: sum(one.agent == agent for one in found)}
+    assert not any(word.score for word in words)
 
 
 def test_scores_for_somebody_else_are_left_unread(twelve: Case) -> None:

@@ -21,7 +21,7 @@ from collab.errors import ConfigError
 from collab.learn.base import quiet
 from collab.learn.folder import RunFolder
 from collab.learn.packed import packed_batch
-from collab.learn.shared_dpo import SharedPrefixDPOTrainer, state_batches
+from collab.learn.shared_dpo import ByPairs, SharedPrefixDPOTrainer, state_batches
 
 LOSSES = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
 
@@ -137,15 +137,36 @@ WAYS = {
 
 
 def test_what_is_compared_with_itself_is_held_by_the_anchor_alone(base: Path, tmp_path: Path) -> None:
-    """The preference loss is log 2 and has no gradient; what is left is the anchor's."""
+    """The preference loss has no pair and no gradient; what is left is the anchor's."""
     data, states = pairs_of([3])
     data = data.map(lambda row: {"rejected_ids": row["chosen_ids"]})
     written = state_batches(states, 3, seed=0)
     plain, _ = trained(Ours, base, tmp_path / "plain", data, written, **WAYS["plain"])
     held, _ = trained(Ours, base, tmp_path / "held", data, written)
-    assert plain[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert plain[0]["loss"] == pytest.approx(0, abs=1e-6)
     assert plain[0]["grad_norm"] < 1e-4 < 1e-1 < held[0]["grad_norm"]
     assert held[0]["rewards/margins"] == pytest.approx(0, abs=1e-5)
+
+
+class Unshared(ByPairs, Tokenised, DPOTrainer):
+    """The same weights without packed rows."""
+
+
+@pytest.mark.parametrize("kind", [Ours, Unshared])
+def test_rows_that_are_held_on_to_do_not_weaken_the_preference_term(kind, base: Path, tmp_path: Path) -> None:
+    """Three pairs in two passes teach the same with and without five rows whose replies are the same."""
+    data, _ = pairs_of([3, 5])
+    rows = list(data)
+    held = [{**row, "rejected_ids": row["chosen_ids"]} for row in rows[3:]]
+    options = {**WAYS["plain"], "optim": "sgd", "gradient_accumulation_steps": 2}
+    alone, expected = trained(kind, base, tmp_path / "a", Dataset.from_list(rows[:3]), [(0, 1), (2,)], **options)
+    beside = Dataset.from_list(rows[:3] + held)
+    among, found = trained(kind, base, tmp_path / "b", beside, [(0, 1, 3), (2, 4, 5, 6, 7)], **options)
+    assert alone[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert among[0]["loss"] == pytest.approx(alone[0]["loss"], abs=1e-5)
+    assert among[0]["grad_norm"] == pytest.approx(alone[0]["grad_norm"], rel=1e-3)
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,22 @@ from collab.types import Spent
 
 
 def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
-    seen: list[tuple[Budget, str]] = []
+    seen: list[tuple[Budget, str, tuple[str, ...]]] = []
 
     async def looked(loop: Loop, records: object) -> None:
-        seen.append((loop.budget, loop.device))
+        seen.append((loop.budget, loop.device, tuple(loop.reports)))
         raise Halted("enough was seen")
 
     monkeypatch.setattr(training, "_epochs", looked)
+    monkeypatch.setattr(training, "check_reports", lambda names: None)  # which need not be installed
     out, begun = tmp_path / "run", Budget(tokens=500)
     config = configured(f"run.agents.*.options.path={tiny}")
-    asyncio.run(start(config, out, anyway=True, budget=begun, device="cpu"))
+    asyncio.run(start(config, out, anyway=True, budget=begun, device="cpu", report_to=["tensorboard"]))
     asyncio.run(resume(out))
-    asyncio.run(resume(out, budget=Budget(minutes=1), device="auto"))
+    asyncio.run(resume(out, budget=Budget(minutes=1), device="auto", report_to=[]))
     asyncio.run(resume(out))
-    assert seen == [(begun, "cpu"), (begun, "cpu"), (Budget(minutes=1), "auto"), (begun, "cpu")]
+    own = (begun, "cpu", ("tensorboard",))
+    assert seen == [own, own, (Budget(minutes=1), "auto", ()), own]
 
 
 def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_played(

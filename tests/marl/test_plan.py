@@ -42,6 +42,7 @@ TRAINING = Forecast(
 )
 TRIED = Probe(
     calls=4,
+    at_once=4,
     seconds=2.0,
     prompt_tokens=400,
     completion_tokens=40,
@@ -79,6 +80,8 @@ def test_a_plan_by_hand(configured) -> None:
     assert found.judge_s.high == pytest.approx(1.2)
     assert found.total_s is not None
     assert found.total_s.high == pytest.approx(60 + 1.2 + 2.4 + 24)
+    # Half of each budget: 6 steps of rollouts, 9 of evaluations; of the 48 pairs of whole budgets half, and a quarter.
+    assert found.likely_s == pytest.approx(15 * 2 + 6 * 0.1 + 6 * 0.2 + 24 / 2 / 4)
     assert found.memory == Range(low=4 * GIB, high=5 * GIB)
     assert found.usd == Range(low=0, high=0)
     # Two checkpoints of 1,000 numbers in four bytes, and three states of 12 bytes for each while one is trained.
@@ -231,13 +234,22 @@ def test_the_step_that_is_tried_is_one_of_a_whole_episode(tmp_path: Path) -> Non
     library = Library()
     names = {"env": "androidworld", "graph": "single", "agents": "rehearsal", "tasks": ["ContactsAddContact"]}
     run = run_config(purpose="rollout", library=library, episodes=1, seed=1, **names)
-    played = asyncio.run(_played(run, library, tmp_path / "run"))
+    (played,) = asyncio.run(_played(run, library, tmp_path / "run"))
     suite = build_suite(run)
     assert len(played.steps) == 1
     assert played.task.max_steps == suite.instance(played.task.name, played.task.seed).max_steps > 1
     (case,) = cases(played, suite.space, Rebuilder(suite))
     rewards = asyncio.run(SolutionCritic().judge(case)).rewards.rewards
     assert all(one.score is not None for one in rewards)
+
+
+def test_as_many_steps_are_tried_together_as_are_played(tmp_path: Path) -> None:
+    library, tasks = Library(), ["ContactsAddContact", "SystemWifiTurnOn", "MarkorCreateNote"]
+    names = {"env": "androidworld", "graph": "single", "agents": "rehearsal", "tasks": tasks, "concurrency": 3}
+    run = run_config(purpose="rollout", library=library, episodes=3, seed=1, **names)
+    played = asyncio.run(_played(run, library, tmp_path / "run"))
+    assert sorted(one.task.name for one in played) == sorted(tasks)
+    assert {len(one.steps) for one in played} == {1}
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
     prompt = desk.prompts.critic(state.shared.strip(), [(words, proposed.reason)])
     found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), Score)
     scores = [item for item in found.good if item.id == 1]
-    if len(scores) != 1:
+    if len({item.score for item in scores}) != 1:
         return _missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
     return CellReward(cell=_CELL, score=scores[0].score, reason=scores[0].reason)
 
