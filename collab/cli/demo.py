@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -235,7 +235,7 @@ def _tell_vote(team: RunResult) -> None:
         say(f"  and {len(step.vote.ballots) - BALLOTS} other actions with fewer votes or as many")
 
 
-def _most_divided(trajectories: tuple[Trajectory, ...]) -> tuple[Trajectory, Step] | None:
+def _most_divided(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, Step] | None:
     divided = [(one, step) for one in trajectories for step in one.steps if len(step.vote.ballots) > 1]
     return max(divided, key=lambda found: (bool(found[0].success), found[1].vote.entropy), default=None)
 
