@@ -102,7 +102,7 @@ OK = json.dumps({"choices": [{"message": {"content": "Task: greet. Go."}}]}).enc
         Fault(raw=OK.replace(b"greet", b"\xff\xfe")),
         Fault(raw=b'data: {"choices": []}\n\ndata: [DONE]\n\n', headers={"Content-Type": "text/event-stream"}),
         Fault(raw=b"no gzip at all", headers={"Content-Encoding": "gzip"}),
-        Fault(raw=gzip.compress(OK)[:20], headers={"Content-Encoding": "gzip"}),
+        Fault(raw=gzip.compress(OK, mtime=0)[:20], headers={"Content-Encoding": "gzip"}),
         Fault(raw=b"no brotli", headers={"Content-Encoding": "br"}),
         Fault(raw=b'{"error": {"message": "busy", "code": 503}}'),
         Fault(raw=b'{"error": "the engine is gone"}'),
