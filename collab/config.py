@@ -372,7 +372,8 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise ConfigError(f"--set {_shown(setting)!r}: write it as a.b=value")
-        _assign(data, bare(path).split("."), _value(text, setting), setting)
+        path = path if "run" in data else bare(path)  # a training has a run, a run has none
+        _assign(data, path.split("."), _value(text, setting), setting)
     vouch(data, before)
     return validate(type(config), data, "--set")
 

@@ -289,12 +289,16 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
         UnknownName: an agents file names a prompt that is not there.
         ConfigError: a template is missing or cannot be read, or an agents file is a critic's.
     """
-    for slot, agent in config.agents.items():
-        refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
+    _refuse_critics(config)
     names = sorted({agent.prompt for agent in config.agents.values()})
     prompts = {name: read_templates(library.path("prompts", name)) for name in names}
     agents = {slot: _dated(agent) for slot, agent in config.agents.items()}
     return config.model_copy(update={"prompts": prompts, "agents": agents})
+
+
+def _refuse_critics(config: RunConfig) -> None:
+    for slot, agent in config.agents.items():
+        refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
 
 
 def _dated(agent: AgentDefinition) -> AgentDefinition:
@@ -568,6 +572,7 @@ async def resolved(
         UsageError: an unknown task or split, or a seed or tasks that are not the split's.
         OverlapError: a training episode would play an instance that is kept for evaluation.
     """
+    _refuse_critics(config)  # before anything is said or opened
     wanted = config.tasks
     splits = {} if split is None else await splits_in(config.environment_name, config.environment)
     suite = build_suite(config)

@@ -190,8 +190,8 @@ async def _ask(name: str, definition: AgentDefinition, timeout_s: float) -> Chec
                     capabilities = await model.probe()
         finally:
             await model.close()
-    except UsageError as error:  # its last clause says what to do
-        mend = str(error).rpartition("; ")[2]
+    except UsageError as error:  # its first clause says what is wrong, the others what to do
+        mend = str(error).partition("; ")[2]
         return Check(area="models", name=f"agents/{name}", status="missing", detail=str(error), mend=mend)
     except RunError as error:
         mend = f"start the server, or correct base_url and model in that file; then: collab agents check {name}"

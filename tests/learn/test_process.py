@@ -50,6 +50,7 @@ def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capfd) ->
 def test_what_it_is_a_part_of_says_how_to_go_on(prepared: Prepared, tmp_path: Path, capfd) -> None:
     wanted = "collab train-marl --resume runs/marl"
     folder = begin(prepared, tmp_path / "run", wanted)
+    (folder.path / "lock").unlink()
     (folder.path / "lock").mkdir()
     assert main([str(folder.path), "--device", "cpu", "--while-alive", "1", "--resume", wanted]) == 1
     said = capfd.readouterr().err
