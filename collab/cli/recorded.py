@@ -300,7 +300,7 @@ def _training_row(path: Path) -> dict[str, Any]:
     success = next((one.success for one in result.records if one.epoch == best), None)
     return {
         "run": str(path),
-        "created": head["created"],
+        "created": head.get("created") or "",
         "command": "train-marl",
         "environment": config.run.environment_name,
         "graph": config.run.graph_name,
@@ -324,7 +324,7 @@ def _transfer_row(path: Path) -> dict[str, Any]:
     run = config.transferred[0]
     return {
         "run": str(path),
-        "created": folder.head.read()["created"],
+        "created": folder.head.read().get("created") or "",
         "command": "transfer",
         "environment": run.environment_name,
         "graph": run.graph_name,
