@@ -162,7 +162,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     shown = told("show", str(out))
     assert "its training ends it with 1000 steps; this is what is over so far" in shown
     assert f"go on with: {training.resume}\n" in shown
-    (row,) = json.loads(told("list", str(tmp_path), "--json"))
+    (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["planned"], row["status"]) == (None, "stopped")
     everything = len(trajectories_of(out))
     assert f" {everything} " in told("list", str(tmp_path))
