@@ -285,9 +285,16 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     for name, row in rows.items():
         for path in sorted(folder.rglob(name)):
             try:
-                yield {"succeeded": None, "broken": None, "privileged": False, "note": None, **row(path.parent)}
+                yield _NOT_OF_EPISODES | row(path.parent)
             except CollabError as error:
                 note(f"skipped: {error}")
+
+
+_NOT_OF_EPISODES: dict[str, Any] = {
+    **dict.fromkeys(("succeeded", "broken", "replies", "sampling", "note")),
+    "privileged": False,
+}
+"""What a row of something other than a run says of episodes."""
 
 
 def _training_row(path: Path) -> dict[str, Any]:
@@ -311,8 +318,13 @@ def _training_row(path: Path) -> dict[str, Any]:
         "done": max((one.epoch for one in result.records), default=0),
         "unit": "epochs",
         "status": status,
-        "note": None if success is None else f"best epoch {best}: {success.value:.1%} held out",
+        "note": None if success is None else _tell_best(best, success.value),
     }
+
+
+def _tell_best(best: int | None, success: float) -> str:
+    name = f"best epoch {best}" if best else "no epoch was better than the untrained team"
+    return f"{name}: {success:.1%} held out"
 
 
 def _transfer_row(path: Path) -> dict[str, Any]:

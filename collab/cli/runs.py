@@ -85,7 +85,7 @@ def list_runs(
                 row["agents"],
                 _done(row),
                 row["succeeded"],
-                f"{row['replies']['without_action']}/{row['replies']['total']}",
+                row["replies"] and f"{row['replies']['without_action']}/{row['replies']['total']}",
                 row["status"],
                 row["note"],
             )
