@@ -295,9 +295,10 @@ async def bench_deliberation(quick: bool) -> Figures:
             library=library,
         )
         clock.stop()
-    steps = sum(len(trajectory.steps) for trajectory in result.trajectories)
-    calls = sum(len(step.matrix.utterances) for trajectory in result.trajectories for step in trajectory.steps)
-    played = [1000 * trajectory.seconds / len(trajectory.steps) for trajectory in result.trajectories]
+        trajectories = list(result.trajectories)  # read before the folder is gone
+        steps = sum(len(trajectory.steps) for trajectory in trajectories)
+        calls = sum(len(step.matrix.utterances) for trajectory in trajectories for step in trajectory.steps)
+        played = [1000 * trajectory.seconds / len(trajectory.steps) for trajectory in trajectories]
     return {
         "steps": steps,
         "calls_per_step": calls / steps,

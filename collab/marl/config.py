@@ -322,7 +322,7 @@ def read_training(folder: MarlFolder) -> tuple[dict[str, Any], MarlConfig]:
         ConfigError: the configuration does not fit.
     """
     head = folder.read()
-    return head, validate(MarlConfig, head["config"], str(folder.file))
+    return head, validate(MarlConfig, head.get("config", {}), str(folder.file))
 
 
 def presets() -> dict[str, Path]:

@@ -147,7 +147,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a team on the phone that is judged by the oracle and paired; copy it before you change it."""
     run = tmp_path_factory.mktemp("recorded") / "team"
     played = ["--env", "androidworld", "--agents", "rehearsal", "--graph", "team", "--out", str(run)]
-    tasks = ["--tasks", "ContactsAddContact,ClockStopWatchRunning", "--episodes", "3", "--set", "graph.rounds=2"]
+    tasks = ["--tasks", "ClockStopWatchRunning,ContactsAddContact", "--episodes", "3", "--set", "graph.rounds=2"]
     assert main(["rollout", *played, *tasks]) == 0
     assert main(["pairs", "rebuild", str(run)]) == 0
     return run
