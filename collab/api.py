@@ -42,6 +42,7 @@ from collab.runs import RunResult, default_out, start
 from collab.series import SeriesResult, plan_series, play_missing, result_of
 from collab.splits.split import TRAIN
 from collab.store.reader import RunReader
+from collab.trust import trust_all
 
 Names: TypeAlias = str | Sequence[str]
 """Names with commas, or one by one."""
@@ -69,6 +70,7 @@ async def collect(
     settings: Settings = (),
     out: Path | str | None = None,
     library: Path | str | None = None,
+    trust: bool = False,
     progress: bool = True,
 ) -> RunResult:
     """Roll out a team and record it.
@@ -90,6 +92,7 @@ async def collect(
         UsageError: something does not fit; nothing was started.
         StoreFailure: the run cannot be written.
     """
+    trust_all(trust)
     definitions = _library(library)
     named = _listed("tasks", tasks)
     config = await configured(
@@ -130,6 +133,7 @@ async def evaluate(
     settings: Settings = (),
     out: Path | str | None = None,
     library: Path | str | None = None,
+    trust: bool = False,
     progress: bool = True,
 ) -> RunResult | SeriesResult:
     """Measure a team: like `collect`, with the evaluation seed and one graph per task, the same for every team.
@@ -145,6 +149,7 @@ async def evaluate(
     Raises:
         UsageError, StoreFailure: as `collect`.
     """
+    trust_all(trust)
     definitions = _library(library)
     named, overrides = _listed("tasks", tasks), _settings(settings)
     several = seeds if seeds is None or isinstance(seeds, str) else ",".join(map(str, seeds))
@@ -188,10 +193,12 @@ async def train(
     calibrations: Path | str | None = None,
     anyway: bool = False,
     device: str = "auto",
+    report_to: Names = (),
     concurrency: int = 4,
     budget: Budget | str | None = None,
     settings: Settings = (),
     library: Path | str | None = None,
+    trust: bool = False,
     progress: bool = True,
 ) -> MarlResult:
     """Train a team, epoch by epoch, as `collab train-marl` does; one that was stopped goes on with `--resume` there.
@@ -208,6 +215,7 @@ async def train(
         UsageError: something does not fit; nothing was started.
         RunError: something failed while working; what is there stays.
     """
+    trust_all(trust)
     named = _listed("tasks", tasks)
     config = await configure_training(
         _library(library),
@@ -232,6 +240,7 @@ async def train(
         anyway=anyway,
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
+        report_to=_listed("report_to", report_to),
         tell=note if progress else _say_nothing,
     )
     return await _shown(

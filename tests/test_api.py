@@ -82,7 +82,8 @@ def test_it_works_in_a_running_loop_and_shows_progress_and_is_short(capsys: pyte
     shown = capsys.readouterr()
     assert shown.err == "playing 2 episodes of corridor with rehearsal on team, recorded in run\n"
     assert shown.out == ""
-    assert repr(result) == "<RunResult run: fake[corridor], rehearsal, success 100.0% [34.2%, 100.0%] (2/2)>"
+    told = "success 100.0% [34.2%, 100.0%] (2/2), fewer than 10: the interval says little"
+    assert repr(result) == f"<RunResult run: fake[corridor], rehearsal, {told}>"
     for value in (*result.trajectories, result.report, result.trajectories[0].steps[0], collab.open_run("run")):
         assert len(repr(value)) < 160
     asyncio.run(collab.collect(env="corridor", agents="rehearsal", episodes=1, out="quiet", progress=False))
@@ -126,8 +127,8 @@ def test_the_examples_of_the_docs_run_as_cells_of_a_notebook(capsys: pytest.Capt
     assert len(BLOCKS) > len(TRAINS) == 1
     asyncio.run(run_as_cells([block for block in BLOCKS if block not in TRAINS]))
     out = capsys.readouterr().out
-    assert "100.0% [51.0%, 100.0%] (4/4)\n" in out
-    assert "30 100.0% [34.2%, 100.0%] (2/2)\n31 100.0%" in out
+    assert "100.0% [51.0%, 100.0%] (4/4), fewer than 10: the interval says little\n" in out
+    assert "30 100.0% [34.2%, 100.0%] (2/2), fewer than 10: the interval says little\n31 100.0%" in out
 
 
 @pytest.mark.slow
@@ -149,6 +150,6 @@ def test_every_function_takes_what_its_command_takes() -> None:
     command = get_command(app)
     missing = {}
     for name, function in (("rollout", collab.collect), ("eval", collab.evaluate), ("train-marl", collab.train)):
-        options = {option.name for option in command.commands[name].params} - {"as_json", "help"}  # type: ignore[attr-defined]
+        options = {option.name for option in command.commands[name].params} - {"as_json", "help", "threads"}  # type: ignore[attr-defined]
         missing[name] = options - set(inspect.signature(function).parameters)
     assert missing == {"rollout": set(), "eval": {"comparing", "force"}, "train-marl": {"resume", "plan"}}

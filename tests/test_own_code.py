@@ -30,6 +30,12 @@ class House:
     def tasks(self):
         return {}["tasks"]
 
+    def instance(self, name, seed):
+        return None
+
+    async def open(self):
+        return None
+
     async def close(self):
         pass
 """
@@ -37,6 +43,11 @@ MODEL = """
 class Voice:
     def __init__(self):
         raise KeyError("breath")
+
+    def generate(self, request): ...
+    def probe(self): ...
+    def count_tokens(self, text): ...
+    def close(self): ...
 """
 
 

@@ -31,7 +31,7 @@ def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypa
 
     made = HeadFile(path=tmp_path / "run/head.json", noun="training", format=1, resume="collab train-marl --resume run")
     monkeypatch.setattr("collab.marl.head.write_json", full)
-    with pytest.raises(StoreFailure, match="then start the .* again"):
+    with pytest.raises(StoreFailure, match=r"then start the .* again"):
         made.create({"config": {}})
     with pytest.raises(StoreFailure, match="then collab train-marl --resume run"):
         made.write({"config": {}})

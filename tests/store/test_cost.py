@@ -79,7 +79,8 @@ def test_a_cell_without_a_layer_is_counted_apart(store: RunStore, made: SimpleNa
 def test_an_empty_run_cost_nothing(store: RunStore) -> None:
     with store.writer() as writer:
         writer.note("nothing was played")
-    assert costs(store) == Costs(whole=Cost(), steps=0, by_round={}, by_layer={}, spent=None, processes=1, told=0)
+    parts = {"by_round": {}, "by_layer": {}, "by_agent": {}, "by_model": {}, "proposals": ()}
+    assert costs(store) == Costs(whole=Cost(), steps=0, spent=None, processes=1, told=0, **parts)
 
 
 def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: RunStore, made: SimpleNamespace) -> None:

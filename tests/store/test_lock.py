@@ -105,6 +105,7 @@ def test_a_run_without_write_permission_can_be_read(store: RunStore, made: Simpl
 
 
 def test_a_pipe_by_the_name_of_the_lock_is_no_lock(store: RunStore) -> None:
+    (store.path / "lock").unlink(missing_ok=True)
     os.mkfifo(store.path / "lock")
     looked = threading.Thread(target=owner, args=(store.path,), daemon=True)
     looked.start()

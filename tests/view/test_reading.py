@@ -26,6 +26,7 @@ from collab.view.changes import changes
 from collab.view.episodes import page
 from collab.view.finds import worth
 from collab.view.inspector import Inspector
+from collab.view.overview import count_pairs, count_unpaired
 from collab.view.shapes.episodes import EpisodeFilter, EpisodeRow
 
 
@@ -78,7 +79,8 @@ def test_the_overview_counts_what_was_said_and_judged(
     assert epoch.rewards.critic == labels.head.critic
     assert epoch.missing == labels.missing
     head = read_pairs(recorded, pair_names(recorded)[-1]).head
-    assert epoch.pairs == {**head.counts, **head.refused}
+    assert (epoch.pairs, epoch.unpaired) == (count_pairs(head), count_unpaired(head))
+    assert sum(epoch.pairs.values()) == head.pairs
     assert epoch.graph is not None
     assert list(epoch.graph.edges) == list(steps[0].matrix.edges)
     assert sorted(agent for layer in epoch.graph.layers for agent in layer) == sorted(steps[0].matrix.agents)
