@@ -93,7 +93,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
     planned = {path: with_prompts(config, library) for path, config in places.items()}
     if begun is not None:  # all seeds are told the date that the first ones were told
         planned = {path: with_dates_of(config, begun, places[path]) for path, config in planned.items()}
-    series = {"series": tuple(seeds)}
+    series = {"series": seeds}
     return tuple([await _found(config.model_copy(update=series), path) for path, config in planned.items()])
 
 
