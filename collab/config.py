@@ -472,7 +472,7 @@ def run_config(
         filled: slot → who fills it, where that stands in no agents file; `agents` only names them then.
 
     Raises:
-        UnknownName, ConfigError, GraphError: see the library and `fill_slots`.
+        UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
     """
     environment = load_environment(library, env)
     if backend is not None:
@@ -483,21 +483,21 @@ def run_config(
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
     if filled is None:
         filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
-    config = RunConfig(
-        purpose=purpose,
-        environment_name=short_name(env),
-        environment=environment,
-        graph_name=short_name(graph),
-        graph=graph_definition,
-        agents=dict(filled),
-        agent_names={slot: short_name(name) for slot, name in names.items()},
-        tasks=list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else list(environment.tasks)),
-        episodes=episodes or 1,
-        seed=seed,
-        concurrency=concurrency,
-        budget=budget or Budget(),
-    )
-    return override(config, settings)
+    chosen = {
+        "purpose": purpose,
+        "environment_name": short_name(env),
+        "environment": environment,
+        "graph_name": short_name(graph),
+        "graph": graph_definition,
+        "agents": dict(filled),
+        "agent_names": {slot: short_name(name) for slot, name in names.items()},
+        "tasks": list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else environment.tasks),
+        "episodes": 1 if episodes is None else episodes,
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": budget or Budget(),
+    }
+    return override(validate(RunConfig, chosen, "what was asked for"), settings)
 
 
 def short_name(name: str) -> str:

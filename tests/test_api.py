@@ -99,6 +99,19 @@ def test_mistakes_are_those_of_the_commands() -> None:
         asyncio.run(collab.collect(env="corridor", agents="rehearsal", serial="x"))
     with pytest.raises(UsageError, match="both say which"):
         asyncio.run(collab.evaluate(env="corridor", agents="rehearsal", seed=1, seeds=[1, 2]))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("episodes", 0), ("seed", "first"), ("concurrency", 0)])
+def test_a_number_out_of_its_bounds_is_refused_in_one_line(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"^what was asked for: {name}: Input should be .*, got {value!r}$"):
+        asyncio.run(collab.collect(env="corridor", agents="rehearsal", **{name: value}))  # type: ignore[arg-type]
+    assert not Path("runs").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_several_seeds_are_written_without_a_warning() -> None:
+    asyncio.run(collab.evaluate(env="corridor", agents="rehearsal", seeds=[30, 31], episodes=1, out="both"))
 
 
 def test_what_is_no_run_cannot_be_opened() -> None:
