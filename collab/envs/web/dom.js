@@ -127,7 +127,7 @@
     for (const scope of all) {
       for (const el of scope.querySelectorAll("*")) {
         if ($(el).shadowRoot) all.push($(el).shadowRoot);
-        if (/^I?FRAME$/.test($(el).tagName) && frameOf(el)) all.push(frameOf(el));
+        if (/^(I?FRAME|OBJECT)$/.test($(el).tagName) && frameOf(el)) all.push(frameOf(el));
       }
     }
     return all;
@@ -146,7 +146,7 @@
     return c[2] - c[0] >= 1 && c[3] - c[1] >= 1 ? c : null;
   };
   const size = (box) => (box[2] - box[0]) * (box[3] - box[1]);
-  const moved = (r, origin) => [r.left + origin[0], r.top + origin[1], r.right + origin[0], r.bottom + origin[1]];
+  const moved = (r, [x, y, sx, sy]) => [r.left * sx + x, r.top * sy + y, r.right * sx + x, r.bottom * sy + y];
   const rectOf = (thing, origin) => moved($(thing).getBoundingClientRect(), origin);
   const union = (boxes) => [0, 1, 2, 3].map((i) => Math[i < 2 ? "min" : "max"](...boxes.map((box) => box[i])));
   // What an element covers, line by line. One that has no room of its own shows where its contents are.
@@ -164,9 +164,12 @@
     const rects = rectsOf(el, origin);
     return rects.length ? union(rects) : rect;
   };
+  // An origin: where (0, 0) of a document is in the window, and how large its pixels are there (a frame can be scaled).
   const insetOf = (frame, origin) => {
     const r = rectOf(frame, origin), s = styleOf(frame);
-    return [r[0] + frame.clientLeft + parseFloat(s.paddingLeft), r[1] + frame.clientTop + parseFloat(s.paddingTop)];
+    const scale = (drawn, own) => (own && Math.abs(drawn - own) >= 1 ? drawn / own : 1);
+    const [x, y] = [scale(r[2] - r[0], frame.offsetWidth), scale(r[3] - r[1], frame.offsetHeight)];
+    return [r[0] + x * (frame.clientLeft + parseFloat(s.paddingLeft)), r[1] + y * (frame.clientTop + parseFloat(s.paddingTop)), x, y];
   };
   const isOver = (hit, el) => {
     for (let node = hit; node; node = $(node).parentNode || $(node).host) if (node === el) return true;
@@ -175,7 +178,7 @@
   };
   const isReached = (el, x, y, origin) => {
     const root = $(el).getRootNode();
-    const hit = root.elementFromPoint ? root.elementFromPoint(x - origin[0], y - origin[1]) : null;
+    const hit = root.elementFromPoint ? root.elementFromPoint((x - origin[0]) / origin[2], (y - origin[1]) / origin[3]) : null;
     if (!hit || !(isOver(hit, el) || ($(hit).shadowRoot && root.host === hit))) return false;
     const outer = frames.get($(el).ownerDocument);  // nothing lies over the frame either
     return !outer || isReached(outer.frame, x, y, outer.origin);
@@ -199,7 +202,7 @@
   };
   // Where (0, 0) of a document is in the window, through all frames around it.
   const originOf = (inner) => {
-    if (inner === document) return request.frame?.origin ?? [0, 0];
+    if (inner === document) return request.frame?.origin ?? [0, 0, 1, 1];
     const frame = inner.defaultView.frameElement, outer = originOf($(frame).ownerDocument);
     frames.set(inner, { frame, origin: outer });
     return insetOf(frame, outer);
@@ -253,7 +256,7 @@
   const active = () => {
     let el = document.activeElement;
     for (;;) {
-      const next = el && ($(el).shadowRoot?.activeElement || ($(el).tagName === "IFRAME" && frameOf(el)?.activeElement));
+      const next = el && ($(el).shadowRoot?.activeElement || (/^(I?FRAME|OBJECT)$/.test($(el).tagName) && frameOf(el)?.activeElement));
       if (!next) return el;
       el = next;
     }
@@ -441,7 +444,8 @@
     const box = () => clip(boxOf(el, here.origin), here.clip);
     if ($(el).localName === "svg") { run.flush(); if (!silent || silent.tagName === "LABEL") addDrawing(el, here, style); return; }
     if (role) { run.flush(); visitControl(el, role, here, shown ? box() : null, silent); return; }
-    if (tag === "IFRAME" || tag === "FRAME") { run.flush(); visitFrame(el, here, shown && box()); return; }
+    const isFrame = tag === "IFRAME" || tag === "FRAME" || tag === "EMBED" || (tag === "OBJECT" && el.contentWindow);
+    if (isFrame) { run.flush(); visitFrame(el, here, shown && box()); return; }
     if (tag === "IMG" || tag === "CANVAS" || tag === "VIDEO" || tag === "AUDIO" || pictured(el, style)) {
       const place = shown || (style.visibility === "visible" && !space.faded && isClickable(el, style)) ? box() : null;
       const label = short($(el).getAttribute("aria-label") || $(el).getAttribute("alt") || $(el).getAttribute("title") || "");
@@ -527,7 +531,7 @@
     const inside = frameOf(el), origin = insetOf(el, space.origin);
     if (!inside || !inside.body) {
       const isOpen = !inside && reach(el, place, space.origin);  // of another origin: its own world tells what is in it
-      add(el, "frame", short(el.title || el.getAttribute("aria-label") || (el.src || "").split("/")[2] || ""), place, keyOf(el), null, ["surface"]);
+      add(el, "frame", short(el.title || el.getAttribute("aria-label") || (el.src || el.data || "").split("/")[2] || ""), place, keyOf(el), null, ["surface"]);
       if (isOpen && found.length < MAX_ELEMENTS) found.at(-1).frame = { origin, clip: place };
       return;
     }
@@ -553,16 +557,17 @@
   const isSame = (entry, seen, kept) => entry.role === seen.role && (bare(entry.label) === bare(seen.label) ||
     (kept && ((entry.isHint && kept.isHint) || untimed(entry.label) === untimed(seen.label))));
   const bring = (node) => ($(node).nodeType === 1 ? $(node) : $($(node).parentElement)).scrollIntoViewIfNeeded();
-  const isElsewhere = (from) => {
-    try { const [a, b] = [new URL(from), location]; return a.origin !== b.origin || a.pathname !== b.pathname; } catch { return true; }
+  const isElsewhere = (from, there) => {
+    try { const [a, b] = [new URL(from), new URL(there)]; return a.origin !== b.origin || a.pathname !== b.pathname; } catch { return true; }
   };
+  const addressOf = (node) => $(node).ownerDocument.location?.href ?? "";
   // The entry of the element that was seen, found by looking again; null when the page shows it no more.
   const recognise = ({ key, seen }) => {
     request.ignore ??= last.ignore;
     const kept = memory?.get(key), held = kept && isAlive(kept.node) ? kept.node : null;
-    if (!memory && seen.from && isElsewhere(seen.from)) return null;  // another page came meanwhile
+    if (!memory && seen.from && isElsewhere(seen.from, location.href)) return null;  // another page came meanwhile
     const now = held ?? find(key);
-    if (!now) return null;
+    if (!now || (kept && !held && isElsewhere(kept.from, addressOf(now)))) return null;  // so did another one in its frame
     if (seen.role === "option" && $(now).localName === "option") return recogniseOption(now, key, seen);
     bring(now);
     walk();
@@ -577,7 +582,11 @@
     if (last.spots || (twins.length === 0 && !kept?.twins)) return true;
     let level = 0, around = entry.node;
     while (level < MAX_LEVELS && (around = $(around).parentElement) && !twins.some((twin) => $(around).contains(twin))) level += 1;
-    if (level === 0) return entry.node === kept?.node || kept?.twins === twins.length;
+    if (level === 0) {  // side by side in one parent: what stands between them tells them apart
+      const now = beside(entry.node, marksOf([entry.node, ...twins]));
+      const isSame = !kept?.beside || kept.beside.every((then, i) => untimed(then) === untimed(now[i]));
+      return isSame && (entry.node === kept?.node || kept?.twins === twins.length);
+    }
     const [then, now] = [kept?.around, surroundings(entry.node)].map((texts) => texts?.[Math.min(level, texts.length) - 1]);
     return then !== undefined && untimed(then) === untimed(now ?? "");
   };
@@ -586,6 +595,20 @@
     for (let el = $(node).parentElement; el && texts.length < MAX_LEVELS; el = $(el).parentElement) texts.push(wordsIn(el));
     return texts;
   };
+  const marksOf = (nodes) => {  // the nodes and everything around them
+    const marks = new Set();
+    for (const node of nodes) for (let el = node; el && !marks.has(el); el = $(el).parentElement) marks.add(el);
+    return marks;
+  };
+  // The words before and behind an element, up to the next one that is marked.
+  const beside = (node, marks) => ["previousSibling", "nextSibling"].map((way) => {
+    const texts = [];
+    for (let el = $(node)[way]; el && !marks.has(el) && texts.length < MAX_LABEL; el = $(el)[way]) {
+      if ($(el).nodeType === 3) texts.push(el.data.slice(0, MAX_LABEL));
+      else if ($(el).nodeType === 1) texts.push(wordsIn(el));
+    }
+    return flat(texts.join(" ")).slice(0, MAX_LABEL);
+  });
   const wordsIn = (el) => {
     const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
     let text = "";
@@ -600,6 +623,8 @@
 
   // ---------------------------------------------------------------------------------------------------- single acts
   const tell = (el) => { for (const name of ["input", "change"]) $(el).dispatchEvent(new Event(name, { bubbles: true })); };
+  const isRich = (el, role) => $(el).isContentEditable === true ||
+    (role === "input" && !FIELDS.has($(el).tagName) && $(el).querySelector("textarea, [contenteditable]:not([contenteditable=false])") !== null);
   const placeOf = (el, entry) => {
     const origin = originOf($(el).ownerDocument);
     if (!entry && !isText(request.key)) $(el).scrollIntoViewIfNeeded();
@@ -607,7 +632,7 @@
     let point = box && reach(el, box, origin);
     if (entry && isText(entry.key)) point = pointOfText(entry, el, origin);
     return { tag: $(el).localName, type: FIELDS.has($(el).tagName) || $(el).tagName === "BUTTON" ? el.type : null, point,
-             disabled: $(el).matches(":disabled"), covered: Boolean(box && !point), rich: $(el).isContentEditable === true,
+             disabled: $(el).matches(":disabled"), covered: Boolean(box && !point), rich: isRich(el, role),
              editable: role === "input" && !$(el).readOnly && !$(el).disabled };
   };
   const pointOfText = (entry, owner, origin) => {
@@ -711,12 +736,20 @@
     return placeOf(el, entry);
   };
   const remember = () => {
-    const counts = new Map(), nameIn = ({ role, label }) => `${role} ${label}`;
-    for (const entry of [...entries, ...covered]) counts.set(nameIn(entry), (counts.get(nameIn(entry)) || 0) + 1);
+    const named = new Map(), marks = new Map(), nameIn = ({ role, label }) => `${role} ${label}`;
+    for (const entry of [...entries, ...covered]) {
+      if (!named.has(nameIn(entry))) named.set(nameIn(entry), []);
+      named.get(nameIn(entry)).push(entry.node);
+    }
     for (const entry of entries) {
+      entry.from = addressOf(entry.node);
       if (isText(entry.key) || request.spots) continue;  // where spots are asked for, nothing moves between two actions
-      entry.twins = counts.get(nameIn(entry)) - 1;
+      const name = nameIn(entry), nodes = named.get(name);
+      entry.twins = nodes.length - 1;
       entry.around = surroundings(entry.node);
+      if (entry.twins === 0) continue;
+      if (!marks.has(name)) marks.set(name, marksOf(nodes));
+      entry.beside = beside(entry.node, marks.get(name));
     }
     memory = new Map(entries.map((entry) => [entry.key, entry]));
   };

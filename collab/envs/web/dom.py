@@ -46,8 +46,8 @@ class Opening(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    origin: tuple[float, float]
-    """Where its (0, 0) is, in CSS pixels of the window."""
+    origin: tuple[float, float, float, float]
+    """Where its (0, 0) is, in CSS pixels of the window, and how wide and high one of its pixels is there."""
     clip: tuple[float, float, float, float]
     """The part of the window that shows it."""
 

@@ -283,7 +283,7 @@ def _change(before: Observation, after: Observation) -> str:
     if after.notice:
         return after.notice
     if [tab.url for tab in after.tabs] != [tab.url for tab in before.tabs] and len(after.tabs) != len(before.tabs):
-        return f"a new tab shows {after.title or after.url!r}"
+        return f"a new tab shows {after.title or cut(after.url or '', 200)!r}"
     if after.url != before.url:
-        return f"the page is now {after.title or after.url!r}"
+        return f"the page is now {after.title or cut(after.url or '', 200)!r}"
     return "the page changed" if after.text != before.text else "nothing changed on the page"

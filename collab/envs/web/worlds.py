@@ -40,7 +40,7 @@ _HANDLERS = """(() => {
       if (el instanceof HTMLFormElement) { i++; continue; }
       if (el.shadowRoot) scopes.push(el.shadowRoot);
       let inner = null;
-      try { inner = /^I?FRAME$/.test(el.tagName) ? el.contentDocument : null; } catch {}
+      try { inner = /^(I?FRAME|OBJECT)$/.test(el.tagName) ? el.contentDocument : null; } catch {}
       if (inner) scopes.push(inner);
       i++;
     }
