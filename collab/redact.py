@@ -194,7 +194,7 @@ _STRUCTURE = frozenset(
 """Fields whose words a file is read by. They are kept where they hold a word or a list of words."""
 _OPAQUE = frozenset({"agent_names", "versions", "weights", "adapters", "base"})
 """Fields whose objects hold nothing but such words."""
-_FREE = frozenset({"params", "info", "drawing", "extra"})
+_FREE = frozenset({"params", "info", "drawing", "extra", "options"})
 """Fields below which names mean nothing."""
 
 
