@@ -105,6 +105,7 @@ class Progress:
             prompt_tokens=self.earlier.prompt_tokens + self.prompt_tokens,
             completion_tokens=self.earlier.completion_tokens + self.completion_tokens,
             cost_usd=self.earlier.cost_usd + self.cost_usd,
+            lost=self.earlier.lost + self.lost,
         )
 
     @property

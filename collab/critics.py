@@ -27,6 +27,7 @@ from collab.credit.scoring_prompt import read_scoring_prompts
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
 from collab.models.base import AskedAlike, Model
+from collab.models.meter import tell_lost
 from collab.models.reward import RewardModel
 from collab.resolve import build, kinds, takes
 
@@ -211,6 +212,7 @@ class Bench:
         return hashlib.sha256(whole.encode()).hexdigest()
 
     async def close(self) -> None:
-        """Give back what the model holds."""
+        """Give back what the model holds, and tell of calls whose cost is not known."""
         if self.model is not None:
+            tell_lost(self.model, f"critic {self.name}")
             await self.model.close()

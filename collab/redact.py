@@ -12,13 +12,14 @@ import json
 import logging
 import os
 import re
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 HIDDEN = "[redacted]"
 
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:(?:API|ACCESS)?_?KEY(?:_ID)?|\w*TOKEN|\w*SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH"
+    r"(?:^|_)(?:(?:API|ACCESS)?_?KEY(?:_ID)?|\w*TOKEN|\w*SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE|AUTH"
     r"|AUTHORIZATION|BEARER)$",
     re.IGNORECASE,
 )
@@ -96,7 +97,7 @@ def misplaced_key(options: Any, place: str = "options") -> str | None:
         return None
     if isinstance(options, list | tuple):
         return next(filter(None, (misplaced_key(one, f"{place}[{at}]") for at, one in enumerate(options))), None)
-    return f"{place} {_BELONGS}" if isinstance(options, str) and _KEY.search(options) else None
+    return f"{place} {_BELONGS}" if isinstance(options, str) and (_KEY.search(options) or _is_header(options)) else None
 
 
 _BELONGS = (
@@ -107,7 +108,7 @@ _BELONGS = (
 
 def _misplaced(name: str, value: Any, place: str) -> str | None:
     if name == "api_key_env":
-        return None if not isinstance(value, str) or _is_variable(value) else f"{place} {_BELONGS}"
+        return None if value is None or (isinstance(value, str) and _is_variable(value)) else f"{place} {_BELONGS}"
     if _KEY.search(name) or (is_secret_name(name) and value is not None and not isinstance(value, bool)):
         return f"{place} {_BELONGS}"
     if name in ("base_url", "url") and isinstance(value, str) and _has_key(value):
@@ -115,24 +116,35 @@ def _misplaced(name: str, value: Any, place: str) -> str | None:
     return misplaced_key(value, place)
 
 
+def _is_header(text: str) -> bool:
+    """Whether it is what a header says that holds a key: "Bearer 0a1b…", and no words of a text."""
+    return bool(_HEADER.fullmatch(text.strip())) and any(map(str.isdigit, text))
+
+
 def _is_variable(name: str) -> bool:
     """Whether it can be the name of a variable, and is not a key that was written there."""
     if not name or name in os.environ:
         return True
     longest = max(name.split("_"), key=len)
-    random = len(longest) >= _RANDOM and any(map(str.isdigit, longest)) and not longest.isupper()
-    return bool(_VARIABLE.fullmatch(name)) and not _KEY.search(name) and not random
+    digits = sum(map(str.isdigit, longest))
+    fewest = _DIGITS_OF_CAPITALS if longest.isupper() else 1
+    is_random = len(longest) >= _RANDOM and (digits >= fewest or len(longest) >= _LONGEST_WORD)
+    return bool(_VARIABLE.fullmatch(name)) and not _KEY.search(name) and not is_random
 
 
 _RANDOM = 16
-"""Characters from which on a word with digits and small letters, which no variable is called, is taken for a key."""
+"""Characters from which on a word with digits, which no variable is called, is taken for a key."""
+_DIGITS_OF_CAPITALS = 5
+"""Digits that a word of capitals needs for that: OPENROUTERACCESS2024 is a name."""
+_LONGEST_WORD = 28
+"""Characters from which on a word is taken for a key, digits or not."""
 
 
 def _has_key(address: str) -> bool:
-    """Whether an address holds a user, a password, or a key in its query."""
-    before, _, after = address.partition("?")
+    """Whether an address holds a user, a password, or a key in its query or behind "#"."""
+    before, *parameters = re.split("[?&;#]", urllib.parse.unquote(address))
     user = "@" in before.partition("://")[2].partition("/")[0]
-    names = [one.partition("=")[0] for one in re.split("[&;#]", after)]
+    names = [one.partition("=")[0] for one in parameters]
     return user or bool(_KEY.search(address)) or any(is_secret_name(one) or one in ("sig", "code") for one in names)
 
 
@@ -194,7 +206,7 @@ _STRUCTURE = frozenset(
 """Fields whose words a file is read by. They are kept where they hold a word or a list of words."""
 _OPAQUE = frozenset({"agent_names", "versions", "weights", "adapters", "base"})
 """Fields whose objects hold nothing but such words."""
-_FREE = frozenset({"params", "info", "drawing", "extra"})
+_FREE = frozenset({"params", "info", "drawing", "extra", "options"})
 """Fields below which names mean nothing."""
 
 

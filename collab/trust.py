@@ -81,18 +81,19 @@ def check_trusted(data: Any, where: str) -> None:
 
 def foreign_parts(data: Any) -> Iterator[str]:
     """What a definition names that is neither built in nor an entry point: classes, apps and programs, in words."""
-    if isinstance(data, Mapping):
-        if isinstance(data.get("kind"), str):
-            yield from _of_part(data["kind"], data.get("options"))
-        chosen, backends = data.get("backend"), data.get("backends")
-        if isinstance(backends, Mapping) and chosen in backends:  # the others are never made
-            yield from foreign_parts(backends[chosen])
-            data = {name: value for name, value in data.items() if name != "backends"}
-        for value in data.values():
-            yield from foreign_parts(value)
-    elif isinstance(data, list | tuple):
-        for value in data:
-            yield from foreign_parts(value)
+    waiting = [data]
+    while waiting:  # recorded data may be nested deeper than Python calls
+        data = waiting.pop()
+        if isinstance(data, Mapping):
+            if isinstance(data.get("kind"), str):
+                yield from _of_part(data["kind"], data.get("options"))
+            chosen, backends = data.get("backend"), data.get("backends")
+            if isinstance(backends, Mapping) and isinstance(chosen, str) and chosen in backends:
+                waiting.append(backends[chosen])  # the others are never made
+                data = {name: value for name, value in data.items() if name != "backends"}
+            waiting.extend(data.values())
+        elif isinstance(data, list | tuple):
+            waiting.extend(data)
 
 
 def _of_part(kind: str, options: Any) -> Iterator[str]:
@@ -102,7 +103,7 @@ def _of_part(kind: str, options: Any) -> Iterator[str]:
         return
     apps = options.get("apps")
     if isinstance(apps, list | tuple):
-        yield from (f"app {app}" for app in apps if isinstance(app, str) and kind == "simphone")
+        yield from (f"app {app}" for app in apps if isinstance(app, str))  # modules, however the phone is named
     yield from (f"{name} {options[name]}" for name in _PROGRAMS if isinstance(options.get(name), str))
 
 

@@ -69,17 +69,21 @@ def _place(name: str) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
-def _apps(name: str) -> Callable[[dict[str, Any]], None]:
+def _apps(name: str, kind: str = "simphone") -> Callable[[dict[str, Any]], None]:
     def edit(config: dict[str, Any]) -> None:
         config["environment"]["backends"][config["environment"]["backend"]] = {
-            "kind": "simphone",
+            "kind": kind,
             "options": {"apps": [name]},
         }
 
     return edit
 
 
-EDITS = {"agents": _agents, "environment": _place, "apps": _apps}
+def _apps_by_class(name: str) -> Callable[[dict[str, Any]], None]:
+    return _apps(name, "collab.envs.phone.suite:SimPhoneSuite")
+
+
+EDITS = {"agents": _agents, "environment": _place, "apps": _apps, "apps by class": _apps_by_class}
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -216,3 +220,11 @@ def test_programs_and_apps_that_a_definition_names_are_foreign() -> None:
     assert list(foreign_parts({"kind": "simphone", "options": {"apps": ["evil"]}})) == ["app evil"]
     assert list(foreign_parts({"kind": "llm", "options": {"model": {"kind": "x.y:Z"}}})) == ["x.y:Z"]
     assert list(foreign_parts({"kind": "collab.envs.fake:CorridorSuite", "options": {}})) == []
+
+
+@pytest.mark.parametrize("chosen", [[], {}, None, 3, "two"], ids=repr)
+def test_foreign_parts_are_found_in_definitions_of_any_form(chosen: Any) -> None:
+    deep: dict[str, Any] = {"backend": chosen, "backends": {"one": {"kind": "x:Y"}}}
+    for _ in range(5000):
+        deep = {"deeper": [deep]}
+    assert list(foreign_parts(deep)) == ["x:Y"]

@@ -183,9 +183,10 @@ async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str
     with boundary(ModelFailure, f"agents/{name}"):
         reply: Reply = await model.generate(request)
     withheld = read_withheld(reply.finish, reply.aside)
+    empty = "max_tokens cut the reply before its text" if reply.finish == "length" else "the reply is empty"
     return {
         "text": reply.text,
-        "withheld": None if withheld is None else withheld.detail,
+        "withheld": withheld.detail if withheld is not None else None if reply.text.strip() else empty,
         "seconds": round(time.perf_counter() - started, 3),
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,

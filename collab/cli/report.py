@@ -112,8 +112,9 @@ def show_result(result: RunResult, *, details: bool) -> None:
         tokens = short(whole.prompt_tokens + whole.completion_tokens)
         usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
         say(f"in all   {short(whole.calls)} calls, {tokens} tokens{usd}, with what was spent before it was resumed")
-    if progress.lost:
-        say(f"         {progress.lost} calls were sent and never answered whole; what they cost is not known")
+    if lost := progress.spent_in_all.lost:
+        calls = "call was" if lost == 1 else "calls were"
+        say(f"         {lost} {calls} sent and never answered whole; what they cost is not known")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")

@@ -5,9 +5,12 @@ meter.retried(), meter.answered(…), meter.failed(…)  →  meter.snapshot().c
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +110,15 @@ class Metered(Protocol):
     """A model with a meter; all models of this project are."""
 
     meter: Meter
+
+
+def tell_lost(model: object, who: str) -> None:
+    """Warn of the attempts of a model whose cost is not known; nothing where there is none, or no meter.
+
+    Args:
+        who: asked the model, for the message: "the critic".
+    """
+    lost = model.meter.snapshot().lost if isinstance(model, Metered) else 0
+    if lost:
+        calls = "1 call" if lost == 1 else f"{lost} calls"
+        logger.warning("%s: %s sent and never answered whole; the cost is not known", who, calls)

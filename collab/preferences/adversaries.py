@@ -30,6 +30,7 @@ from collab.critics import REACHING
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
 from collab.models.base import Model
+from collab.models.meter import tell_lost
 from collab.preferences.allowance import check_counted
 from collab.resolve import build, kinds, refuse_critic
 from collab.trust import check_trusted, vouch
@@ -227,6 +228,7 @@ async def _opened(
         where = "agents file of the adversary"
         model: Model = build("models", choice.agent, where)
         stack.push_async_callback(model.close)
+        stack.callback(tell_lost, model, "adversary")
         await check_counted(model, budget, where, stop)
         sampling = choice.agent.sampling.of(0, 1, where)
         given = {

@@ -11,6 +11,7 @@ from collab.config import AgentDefinition
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, UsageError, boundary
 from collab.models.base import AskedAlike, Capabilities, Model
+from collab.models.meter import tell_lost
 from collab.prompts.render import Template
 from collab.resolve import build, splits_in
 from collab.splits.overlap import kept_by
@@ -79,6 +80,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
         yield Opened(workshop=shop, splits=splits, model=about)
     finally:
         if model is not None:
+            tell_lost(model, f"teacher {config.teacher_name}")
             await model.close()
         await suite.close()
 

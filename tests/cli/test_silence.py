@@ -130,6 +130,15 @@ def test_replies_without_an_action_are_counted_by_cause_and_explained(collab, se
     assert detail in reason
 
 
+@pytest.mark.parametrize(
+    ("finish", "words"), [("stop", "the reply is empty"), ("length", "max_tokens cut the reply before its text")]
+)
+def test_checking_agents_says_when_a_reply_is_empty(collab, server, finish: str, words: str):
+    server.says(finish, content=" ")
+    code, out, _ = collab("agents", "check", "served")
+    assert (code, f"warning: no text came: {words}" in out) == (0, True)
+
+
 def test_checking_agents_says_when_no_text_comes(collab, server):
     server.says(content=None, refusal="I cannot help with that.")
     code, out, _ = collab("agents", "check", "served")

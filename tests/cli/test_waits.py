@@ -138,6 +138,22 @@ def test_one_signal_ends_a_calibration(collab, fault: Fault, when: str) -> None:
     assert time.monotonic() - started < 40
 
 
+def test_what_an_adversary_was_asked_in_vain_is_told_as_of_unknown_cost(collab, caplog) -> None:
+    assert collab(*PLAY[:-1], "rehearsal")[0] == 0
+
+    def refuses(body: object) -> Fault | None:
+        return Fault(broken="hang") if "Task" in str(body) else None
+
+    with FakeServer(refuses=refuses) as server:
+        serve(server)
+        with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
+            collab(
+                "pairs", "rebuild", "run", "--critic", "oracle", "--adversary", "served.yaml", "--source", "adversary"
+            )
+    assert "adversary: " in caplog.text
+    assert "never answered whole; the cost is not known" in caplog.text
+
+
 def test_a_wait_beyond_the_calls_limit_is_not_begun(collab) -> None:
     def refuses(body: object) -> Fault | None:
         return TOMORROW if "Task" in str(body) else None
@@ -160,7 +176,7 @@ def test_calls_that_were_sent_and_cancelled_are_told_as_of_unknown_cost(collab) 
         serve(server)
         with terminated_when(lambda: any("Task" in str(body) for body in server.requests)):
             _, out, _ = collab(*PLAY[:-1], "served.yaml")
-    assert "1 calls were sent and never answered whole; what they cost is not known" in out
+    assert "1 call was sent and never answered whole; what they cost is not known" in out
     _, cost, _ = collab("runs", "show", "run", "--cost", "--json")
     assert json.loads(cost)["spent"]["lost"] == 1
 
