@@ -10,6 +10,7 @@ and threads of one process would only stand in the other's way.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
 settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker that is done end in peace: it is ended by an interrupt, which could hit any call of its last ones."""
+    if hasattr(session.config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture

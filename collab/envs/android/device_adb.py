@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _USUAL_PORT = 5037
 _VARIABLE = "ANDROID_ADB_SERVER_PORT"
+_CONNECT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +87,17 @@ def noticing_its_end(place: Place) -> Iterator[None]:
 def _client(host: str, port: int) -> adbutils.AdbClient:
     """Return adbutils' client of a server, which fails when that is not there, instead of starting another one."""
     import adbutils
+    from adbutils.errors import AdbConnectionError, AdbTimeout
 
     class Connection(adbutils.AdbConnection):  # type: ignore[misc]
         def _safe_connect(self) -> socket.socket:
-            connected: socket.socket = self._create_socket()
+            try:
+                connected = socket.create_connection((host, port), timeout=_CONNECT_S)
+            except TimeoutError as error:
+                raise AdbTimeout("connect to adb server timeout") from error
+            except OSError as error:
+                raise AdbConnectionError(f"connect to adb server failed: {error}") from error
+            connected.settimeout(None)
             return connected
 
     class Client(adbutils.AdbClient):  # type: ignore[misc]
