@@ -26,7 +26,7 @@ settings.load_profile("repeat" if os.environ.get("CI") else "explore")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a worker that is done end in peace: it is ended by an interrupt, which could hit any call of its last ones."""
+    """Let a worker that is done end in peace: the interrupt that ends it could hit any of its last calls."""
     if hasattr(session.config, "workerinput"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
