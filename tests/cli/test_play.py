@@ -366,7 +366,7 @@ def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothi
     assert set(json.loads(Path("run/run.json").read_text())["config"]["prompts"]["brief"]) > {"system", "header"}
     (library / "prompts/brief/header.jinja").write_text("You are {{ agnet }}.\n")
     code, _, err = collab(*command, "other")
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, err.count("error: ")) == (2, 1)
     assert "prompts/brief/header.jinja: 'agnet' is undefined; it may ask for agent, round, rounds" in err
     assert "collab agents check" in err
     assert not Path("other").exists()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,7 +142,9 @@ def test_serves_until_it_is_told_to_stop(vllm: Path, serving: list[subprocess.Po
     assert "# adapter: path/to/adapter" in out
 
 
-def test_a_second_signal_ends_a_server_that_does_not_stop(vllm: Path, serving: list[subprocess.Popen[str]]) -> None:
+def test_a_second_signal_ends_a_server_that_does_not_stop(
+    vllm: Path, serving: list[subprocess.Popen[str]], soon: Callable[[Callable[[], bool]], bool]
+) -> None:
     process = start(serving, "deaf", "--vllm", str(vllm), "--port", "0")
     assert process.stderr is not None
     until(process.stderr, "healthy at http://127.0.0.1:")
@@ -150,8 +152,9 @@ def test_a_second_signal_ends_a_server_that_does_not_stop(vllm: Path, serving: l
     until(process.stderr, "told SIGTERM")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
+    assert process.returncode == 1
     pid, *_ = json.loads((vllm.parent / "log").read_text())
-    assert gone(pid)
+    assert soon(lambda: gone(pid))
 
 
 def test_a_server_that_dies_while_starting_is_told_with_its_last_lines(vllm: Path, capsys) -> None:

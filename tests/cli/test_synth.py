@@ -60,7 +60,7 @@ def test_json_is_one_document_whose_numbers_are_the_cards(collab):
 def test_plan_makes_nothing(collab):
     code, out, _ = collab("synth", *SMALL, "--plan")
     assert code == 0
-    assert out.startswith("6 screens on 1 walks, 3 episodes of ")
+    assert out.startswith("6 screens on 1 walk, 3 episodes of ")
     assert not list(Path().iterdir())
     planned = read(collab("synth", *SMALL, "--plan", "--json"))
     assert planned["calls"] == {}
@@ -94,7 +94,7 @@ def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_go_on(c
     assert err.endswith("; make them again with: collab synth --resume data\n")
     found = read(collab("synth", "--resume", "data", "--json"), code=1)
     assert found["resume"] == "collab synth --resume data"
-    assert set(found["report"]["broken"]) == {"episode/1", "episode/4"}
+    assert set(found["report"]["broken"]) == {"episode/0", "episode/3"}
     assert found["units"] == {"planned": 6, "done": 6, "broken": 2}
     assert not Path("data/card.md").exists()
 

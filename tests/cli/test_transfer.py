@@ -97,7 +97,7 @@ def test_a_transfer_is_planned_played_and_told_again(
     assert main([*asked, "--out", out]) == 0
     assert "- Δ_generalization of the transferred team: +0.0 [+0.0, +0.0] points" in capsys.readouterr().out
     assert main([*asked, "--out", out]) == 2
-    assert f"go on with: collab transfer --resume {out}" in capsys.readouterr().err
+    assert f"resume it: collab transfer --resume {out}" in capsys.readouterr().err
     assert main(["transfer", "--resume", out, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["result"] == json.loads((tmp_path / "out/result.json").read_text())
