@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collab.background import Stopped
-from collab.config import Budget, RunConfig, validate_recorded, without_secrets
+from collab.config import Budget, RunConfig, validate, without_secrets
 from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.launch import check_processes
@@ -28,6 +28,7 @@ from collab.marl.summary import Record, Summary, best_of, patience_is_over
 from collab.models.layout import played_digest
 from collab.resolve import with_prompts
 from collab.store.manifest import now
+from collab.trust import check_trusted
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the training goes on."""
@@ -140,8 +141,9 @@ async def resume(
     check_installed()
     folder = MarlFolder(path)
     head = folder.read()
+    check_trusted(head.get("config", {}), str(folder.file))
     grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
-    config = validate_recorded(MarlConfig, head.get("config", {}), str(folder.file))
+    config = validate(MarlConfig, head.get("config", {}), str(folder.file))
     check_device(grant.device)
     check_reports(grant.reports)
     check_processes(config.method.processes, grant.device, config.method.parallelism)
