@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collab.background import doing
 from collab.collector import Progress as Playing
 from collab.config import Budget, RunConfig
 from collab.credit.case import Case, cases
@@ -86,13 +87,16 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
     at_once = await _at_once(run)
     tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
     short = run.model_copy(update={"episodes": tried, "concurrency": tried})
-    with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
+    measuring = doing("measuring a step of the team and what judges it")
+    with measuring, tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         out = Path(place) / "run"
         all_played = await _played(short, library, out)
         played = all_played[0]
         step, case = played.steps[0], await _case(short, played)
         prompts = prompts_of(out, step)
         judge_s, pair_s = await _judged(config, short, library, Path(place), [played])
+    with doing("measuring a step of training"):
+        training = _trained(config, policy, step, prompts, device)
     return Probe(
         calls=len(prompts),
         at_once=at_once,
@@ -106,7 +110,7 @@ async def probe(config: MarlConfig, run: RunConfig, library: Library, policy: Po
         judge_s=judge_s,
         pair_s=pair_s,
         usd=_cost(step),
-        training=_trained(config, policy, step, prompts, device),
+        training=training,
     )
 
 
