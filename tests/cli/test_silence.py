@@ -209,7 +209,12 @@ SAID: dict[str, tuple[int, str, Any, str]] = {
     "gemini": (400, JSON, [{"error": {"code": 400, "message": "bad key"}}], "answered 400: bad key"),
     "tgi": (422, JSON, {"error": "Template error", "error_type": "t"}, "answered 422: Template error"),
     "ollama": (404, JSON, {"error": "model 'x' not found"}, "answered 404: model 'x' not found"),
-    "fastapi": (422, JSON, {"detail": [{"loc": ["body"], "msg": "field required"}]}, "answered 422: body: field required"),
+    "fastapi": (
+        422,
+        JSON,
+        {"detail": [{"loc": ["body"], "msg": "field required"}]},
+        "answered 422: body: field required",
+    ),
     "proxy": (502, "text/html", PROXY, "answered 502: 502 Bad Gateway nginx is & down"),
     "openrouter": (429, JSON, BEHIND, "answered 429: Provider returned error: quota is over"),
     "plain": (500, "text/plain", "out of memory\n" * 500, "answered 500: out of memory"),

@@ -291,9 +291,15 @@ def test_a_mask_that_lets_siblings_be_seen_is_noticed(device: str, model) -> Non
     missing = replace(packed, plan=replace(packed.plan, above=above[:-1]))
     ours = shared(model)
     for one in (broken, missing):
-        assert float((score(ours, {**batch, "packed": one}).log_probs.detach().sum(1) - expected.detach()).abs().max()) > 1e-3
+        assert (
+            float((score(ours, {**batch, "packed": one}).log_probs.detach().sum(1) - expected.detach()).abs().max())
+            > 1e-3
+        )
     moved = replace(packed, positions=torch.arange(packed.ids.shape[1])[None])
-    assert float((score(ours, {**batch, "packed": moved}).log_probs.detach().sum(1) - expected.detach()).abs().max()) > 1e-3
+    assert (
+        float((score(ours, {**batch, "packed": moved}).log_probs.detach().sum(1) - expected.detach()).abs().max())
+        > 1e-3
+    )
 
 
 def test_half_precision_is_no_noisier_than_without_sharing(device: str, model) -> None:
