@@ -35,6 +35,7 @@ from collab.store.cost import paid, total
 from collab.store.files import writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
+from collab.store.run_dir import is_free
 from collab.types import Spent, Trajectory
 
 
@@ -183,14 +184,14 @@ def settled(runs: Sequence[Path]) -> set[Path]:
 def measured(config: MarlConfig, folder: Path) -> dict[int, list[Trajectory]]:
     """Held-out seed → its episodes; empty where nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
-    return {seed: trajectories_of(place) for seed, place in places.items() if place.exists()}
+    return {seed: trajectories_of(place) for seed, place in places.items() if not is_free(place, FILE)}
 
 
 def paid_for(runs: Iterable[Path]) -> Spent:
     """What those runs took, all their episodes; of one that is not there, nothing."""
     parts = []
     for path in runs:
-        if path.exists():
+        if not is_free(path, FILE):
             with RunStore.open(path).reader() as reader:
                 parts.append(paid(reader))
     return total(parts)

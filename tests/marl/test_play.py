@@ -7,7 +7,7 @@ from pathlib import Path
 
 from collab.marl.layout import MarlFolder
 from collab.marl.moved import _is_moved
-from collab.marl.play import draw, rewired, rollout_config
+from collab.marl.play import draw, paid_for, rewired, rollout_config
 from collab.marl.policy import first_policy
 from collab.resolve import plan_episodes
 from collab.splits.split import EVALUATION_SEEDS, kept_instances
@@ -59,3 +59,11 @@ def test_weights_that_lie_elsewhere_in_the_training_are_not_followed(tmp_path: P
     assert not _is_moved(old / "1/training/final", new / "2/training/final", tmp_path / "new")
     assert not _is_moved(new / "1/training/final", new / "1/training/final", tmp_path / "new")
     assert not _is_moved(tmp_path / "old/base", tmp_path / "base", tmp_path / "new")
+
+
+def test_a_rollout_that_was_killed_before_its_head_was_there_cost_nothing(tmp_path: Path) -> None:
+    rollout = tmp_path / "rollout"
+    for folder in ("events", "blobs"):
+        (rollout / folder).mkdir(parents=True)
+    (rollout / "lock").touch()
+    assert paid_for([rollout, tmp_path / "missing"]).calls == 0
