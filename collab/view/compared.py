@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from collab.comparison import bootstrap
+from collab.evaluation import FEW
 from collab.evaluation import Rate as Counted
 from collab.view.episodes import row_of, step_rows
 from collab.view.pool import Opened
@@ -27,8 +28,6 @@ Key: TypeAlias = tuple[str, str, str]
 """Of an instance: task, seed and goal."""
 
 
-LEAST_INSTANCES = 10
-"""Below this many an interval says nothing that could be relied on."""
 _TRACES = "SELECT trajectory, step, seen, done FROM steps JOIN episodes USING (key)"
 
 
@@ -126,7 +125,7 @@ def _difference(over: Sequence[Instance]) -> Difference:
     for one in over:
         by_task[one.task].append((one.b.success is True) - (one.a.success is True))
     gains = [gain for those in by_task.values() for gain in those]
-    interval = bootstrap(list(by_task.values())) if len(gains) >= LEAST_INSTANCES else None
+    interval = bootstrap(list(by_task.values())) if len(gains) >= FEW else None
     return Difference(
         instances=len(gains),
         won=gains.count(1),
