@@ -1,4 +1,4 @@
-"""The Python face of `collab rollout`, `eval`, `train-marl` and `runs show`; what commands take, these take, too.
+"""The Python face of `collab rollout`, `eval`, `train` and `runs show`; what commands take, these take, too.
 
     import asyncio, collab
 
@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from collab.cli import options
+from collab.cli import options, training_options
 from collab.cli import training_text as training
 from collab.cli.evaluate import chosen_seeds
 from collab.cli.output import note
@@ -29,14 +29,12 @@ from collab.cli.recorded import commands_instead, find_recorded
 from collab.cli.rollout import configured, opening_of
 from collab.cli.watch import Job, ResultT, show_work
 from collab.config import Budget, RunConfig
-from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import UsageError
 from collab.evaluation import Report
 from collab.library import Library
-from collab.marl.config import load_method
-from collab.marl.configure import configure as configure_training
-from collab.marl.loop import MarlResult
-from collab.marl.loop import start as start_training
+from collab.loop.configure import configure as configure_training
+from collab.loop.loop import TrainingResult
+from collab.loop.loop import start as start_training
 from collab.report import report_of
 from collab.runs import RunResult, default_out, start
 from collab.series import SeriesResult, plan_series, play_missing, result_of
@@ -184,7 +182,8 @@ async def train(
     out: Path | str,
     env: str | os.PathLike[str] = "androidworld",
     graph: str | os.PathLike[str] = "team",
-    preset: str = "collab",
+    algorithm: str = training_options.COLLAB,
+    preset: str | None = None,
     ablation: str | None = None,
     backend: str | None = None,
     tasks: Names = (),
@@ -200,14 +199,15 @@ async def train(
     library: Path | str | None = None,
     trust: bool = False,
     progress: bool = True,
-) -> MarlResult:
-    """Train a team, epoch by epoch, as `collab train-marl` does; one that was stopped goes on with `--resume` there.
+) -> TrainingResult:
+    """Train a team, epoch by epoch, as `collab train` does; one that was stopped goes on with `--resume` there.
 
     Args:
         agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
         out: directory to make.
-        preset: the method: a name, or a YAML file.
-        ablation: what to change of it; see `collab train-marl --help`, like `calibrations`, `anyway` and `device`.
+        algorithm: that trains: "collabuiagents", "filtered-bc" or one of an installed package.
+        preset: its method: a name, or a YAML file; None for its own.
+        ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
 
@@ -219,8 +219,8 @@ async def train(
     named = _listed("tasks", tasks)
     config = await configure_training(
         _library(library),
+        algorithm=algorithm,
         preset=preset,
-        method=load_method(preset),
         ablation=ablation,
         env=os.fspath(env),
         graph=os.fspath(graph),
@@ -236,8 +236,7 @@ async def train(
         start_training,
         config,
         Path(out),
-        calibrations=CALIBRATIONS if calibrations is None else Path(calibrations),
-        anyway=anyway,
+        options=training_options.given(None if calibrations is None else Path(calibrations), anyway),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_listed("report_to", report_to),

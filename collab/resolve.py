@@ -1,7 +1,7 @@
 """The one place that builds concrete objects from configurations.
 
 A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
-(`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.learners`), then read as
+(`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.algorithms`), then read as
 `package.module:Class`. Options become keyword arguments and are checked against the constructor's annotations, so a
 part from outside gets the same error messages as a built-in one.
 """
@@ -48,7 +48,7 @@ from collab.splits.overlap import Instance
 from collab.splits.split import Split, named, splits_of
 from collab.trust import know_built_in
 
-Group = Literal["environments", "models", "scorers", "critics", "adversaries", "learners"]
+Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 
 DATE = "date"
 """Option of a local model: the date that its chat template tells."""
@@ -83,7 +83,10 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "llm": "collab.credit.adversary_language:LanguageAdversary",
         "sampler": "collab.credit.adversary_sampler:SamplerAdversary",
     },
-    "learners": {},
+    "algorithms": {
+        "collabuiagents": "collab.algorithms.collabuiagents.algorithm:CollabUIAgents",
+        "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
+    },
 }
 
 
@@ -93,7 +96,7 @@ _PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
     "scorers": ("scorer", ("length", "score", "close")),
     "critics": ("critic", ("judge",)),
     "adversaries": ("adversary", ("propose",)),
-    "learners": ("learner", ()),
+    "algorithms": ("algorithm", ("configure", "check", "estimate")),
 }
 """Per group: what its parts are called, and the methods that their class must have (`Suite`, `Model`, …)."""
 

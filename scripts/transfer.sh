@@ -19,7 +19,7 @@ transfer() {
   fi
   mkdir -p "$out"
   echo "$recipe" > "$out/recipe"
-  if [[ -e $out/trained/marl.json ]]; then
+  if [[ -e $out/trained/training.json ]]; then
     "$collab" train-marl --resume "$out/trained"
   else
     rm -rf -- "$out/trained"

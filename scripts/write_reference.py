@@ -47,7 +47,7 @@ from collab.envs.web.live_tasks import Success as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.learn.preset import Architecture, Recipe
 from collab.library import parse_yaml
-from collab.marl.config import Method
+from collab.loop.config import Method
 from collab.resolve import BUILT_IN, Group
 from collab.synth.plan import SynthConfig
 

@@ -148,7 +148,7 @@ def test_the_examples_of_the_docs_run_as_cells_of_a_notebook(capsys: pytest.Capt
 def test_the_example_that_trains_runs_too(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     names = asyncio.run(run_as_cells(["import collab", *TRAINS]))
-    assert re.fullmatch(r"<MarlResult runs/small: 1 epochs, best epoch [01]>", repr(names["trained"]))
+    assert re.fullmatch(r"<TrainingResult runs/small: 1 epochs, best epoch [01]>", repr(names["trained"]))
     assert "critic oracle" in capsys.readouterr().err
     asyncio.run(collab.collect(agents="runs/small@best", episodes=1, out="played"))
     with pytest.raises(UsageError, match="a training; name one of its 2 runs"):

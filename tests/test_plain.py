@@ -114,7 +114,7 @@ def test_a_received_run_is_refused_by_the_name_of_what_is_no_file(
 
 
 @pytest.mark.parametrize(
-    "file", ["marl.json", "transfer.json", "finetune.json", "synth.json", "calibration.json", "lock"]
+    "file", ["training.json", "transfer.json", "finetune.json", "synth.json", "calibration.json", "lock"]
 )
 @pytest.mark.parametrize("what", KINDS)
 def test_what_else_is_recorded_is_refused_too(
@@ -123,7 +123,7 @@ def test_what_else_is_recorded_is_refused_too(
     folder = tmp_path / "received"
     folder.mkdir()
     if file == "lock":
-        (folder / "marl.json").write_text('{"format": 2, "config": {}}')
+        (folder / "training.json").write_text('{"format": 2, "config": {}}')
     KINDS[what](folder / file, target)
     names = {"synth.json": ["synth", "--resume"], "calibration.json": ["critic", "calibrate", "--resume"]}
     command = names.get(file, ["runs", "resume"])

@@ -128,7 +128,7 @@ def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Pat
 
 
 HEADS = {
-    "marl.json": (["train-marl", "--resume"], {"format": 2}),
+    "training.json": (["train-marl", "--resume"], {"format": 2}),
     "transfer.json": (["transfer", "--resume"], {"format": 2}),
 }
 

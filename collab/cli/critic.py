@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, say, table
+from collab.cli.output import data, emit, say, table
 from collab.cli.watch import end_early, short, work
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.calibrating.configure import CalibrationConfig

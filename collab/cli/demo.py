@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import REHEARSAL, amount, emit, fail, note, plain, say, table
+from collab.cli.output import REHEARSAL, emit, fail, note, plain, say, table
 from collab.cli.report import end_unplayed, result_data, show_stop
 from collab.cli.watch import resume_command, work
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.runs import RunResult

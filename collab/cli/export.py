@@ -40,8 +40,8 @@ def export(
 
     A team whose agents have policies of their own becomes one directory per agent.
     """
-    from collab.marl.export import directories, find
-    from collab.marl.export import export as write
+    from collab.loop.export import directories, find
+    from collab.loop.export import export as write
 
     done = write(find(policy, base), out, merge=merge, dtype=dtype)
     if as_json:

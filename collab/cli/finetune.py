@@ -14,8 +14,9 @@ import typer
 
 from collab.cli import options, rows
 from collab.cli.interrupt import asking
-from collab.cli.output import amount, emit, note, say
 from collab.cli.output import data as as_data
+from collab.cli.output import emit, note, say
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.learn.finetune import Result
@@ -119,7 +120,7 @@ def finetune(
     from collab.learn.finetune import begin
     from collab.learn.folder import RunFolder
     from collab.learn.prepare import check_device, check_installed, check_reports
-    from collab.marl.layout import refuse_part
+    from collab.loop.layout import refuse_part
 
     if resume is not None:
         refuse_part(resume)

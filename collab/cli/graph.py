@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit, fail, say, table
+from collab.cli.output import emit, fail, say, table
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.config import GraphDefinition

@@ -35,7 +35,7 @@ from collab.cli import (
     runs,
     serve,
     synth,
-    train_marl,
+    train,
     transfer,
     verify,
     view,
@@ -80,7 +80,8 @@ app.command("rollout")(rollout.rollout)
 app.command("eval")(evaluate.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
-app.command("train-marl")(train_marl.train_marl)
+app.command("train")(train.train)
+app.command("train-marl")(train.train)
 app.command("transfer")(transfer.transfer)
 app.command("export")(export.export)
 app.command("verify-resume")(verify.verify_resume)

@@ -59,11 +59,6 @@ def note(text: str) -> None:
         _write(sys.stderr, plain(hide_text(text)))
 
 
-def amount(number: int, noun: str) -> str:
-    """A number with its noun, both in the singular for one: 1 episode, 2 episodes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def fail(text: str) -> None:
     """The one line that tells what went wrong, on stderr."""
     from collab.redact import redact

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, note, say
+from collab.cli.output import data, emit, note, say
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.library import Library

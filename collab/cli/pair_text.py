@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.count_text import cause_lines, count_lines
-from collab.cli.output import REHEARSAL, amount, data, note, plain, say, table
+from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
+from collab.credit.count_text import count_lines
+from collab.words import amount, cause_lines
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit, note
+from collab.cli.output import emit, note
 from collab.cli.pair_text import rebuilt_data, say_rebuilt
 from collab.cli.watch import short, work
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.preferences.rebuild import Progress, Rebuilt
@@ -115,8 +116,8 @@ def rebuild(
     from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
     from collab.credit.pair_ids import letters_of
-    from collab.marl.layout import PAIRS, training_of
-    from collab.marl.step_budget import counted_in
+    from collab.loop.layout import LABELS as PAIRS, training_of
+    from collab.loop.step_budget import counted_in
     from collab.preferences import rebuild as flow
     from collab.preferences.wish import Wish, sources_of
 

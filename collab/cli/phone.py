@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli.interrupt import asking
-from collab.cli.output import amount, note, say
+from collab.cli.output import note, say
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.envs.phone.adb.handle import PhoneHandle

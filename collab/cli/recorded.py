@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from collab.cli.output import emit, note, say, table
 
 if TYPE_CHECKING:
-    from collab.marl.loop import MarlResult
+    from collab.loop.loop import TrainingResult
 
 Kind: TypeAlias = Literal["run", "series", "runs", "training", "transfer", "finetuning"]
 _WORDS: dict[Kind, str] = {
@@ -43,7 +43,7 @@ class Recorded:
 def find_recorded(path: Path) -> Recorded:
     """Look what a path holds, without reading any of it. What holds nothing counts as a run, which cannot be opened."""
     from collab.learn.folder import RunFolder
-    from collab.marl.layout import MarlFolder
+    from collab.loop.layout import TrainingDir
     from collab.report import runs_in
     from collab.store.log import segments
     from collab.store.manifest import FILE
@@ -51,7 +51,7 @@ def find_recorded(path: Path) -> Recorded:
 
     kinds: dict[Kind, Path] = {
         "run": path / FILE,
-        "training": MarlFolder(path).file,
+        "training": TrainingDir(path).file,
         "transfer": TransferFolder(path).file,
         "finetuning": RunFolder(path).manifest_path,
     }
@@ -182,7 +182,7 @@ def _status_of(states: Collection[str]) -> str:
 
 def _show_training(found: Recorded, as_json: bool) -> None:
     from collab.cli.training_text import result_data, show_result
-    from collab.marl.layout import MarlFolder
+    from collab.loop.layout import TrainingDir
 
     result, status = _training(found.path)
     if as_json:
@@ -191,25 +191,25 @@ def _show_training(found: Recorded, as_json: bool) -> None:
     say(f"training {found.path} ({status})")
     show_result(result)
     if status == "stopped":
-        say(f"go on with: {MarlFolder(found.path).resume}")
+        say(f"go on with: {TrainingDir(found.path).resume}")
     if found.runs:
         say(f"look closer: collab runs show {shlex.quote(str(found.runs[-1]))}")
 
 
-def _training(path: Path) -> tuple[MarlResult, str]:
+def _training(path: Path) -> tuple[TrainingResult, str]:
     """A training as it is now, and whether it runs, is finished or stopped."""
     from collab.config import validate
-    from collab.marl.config import read_training
-    from collab.marl.layout import MarlFolder
-    from collab.marl.loop import MarlResult
-    from collab.marl.summary import Summary, records_until
+    from collab.loop.interfaces import read_training
+    from collab.loop.layout import TrainingDir
+    from collab.loop.loop import TrainingResult
+    from collab.loop.record import Summary, records_until
 
-    folder = MarlFolder(path)
+    folder = TrainingDir(path)
     head, config = read_training(folder)
     summary = validate(Summary, head["summary"], str(folder.file)) if "summary" in head else None
     records = tuple(records_until(folder, config.method.epochs))
     status = _worked_on(path, summary is not None)
-    return MarlResult(path=path, records=records, summary=summary, stopped=None if summary else status), status
+    return TrainingResult(path=path, records=records, summary=summary, stopped=None if summary else status), status
 
 
 def _worked_on(path: Path, is_over: bool) -> str:
@@ -278,7 +278,7 @@ def rows_beneath(folder: Path) -> Iterator[dict[str, Any]]:
     """
     from collab.errors import CollabError
     from collab.learn.folder import RunFolder
-    from collab.marl.layout import FILE as MARL
+    from collab.loop.layout import FILE as MARL
     from collab.transfer.layout import FILE as TRANSFER
 
     rows = {MARL: _training_row, TRANSFER: _transfer_row, RunFolder(folder).manifest_path.name: _finetuning_row}
@@ -298,17 +298,17 @@ _NOT_OF_EPISODES: dict[str, Any] = {
 
 
 def _training_row(path: Path) -> dict[str, Any]:
-    from collab.marl.config import read_training
-    from collab.marl.layout import MarlFolder
+    from collab.loop.interfaces import read_training
+    from collab.loop.layout import TrainingDir
 
     result, status = _training(path)
-    head, config = read_training(MarlFolder(path))
+    head, config = read_training(TrainingDir(path))
     best = None if result.summary is None else result.summary.best
     success = next((one.success for one in result.records if one.epoch == best), None)
     return {
         "run": str(path),
         "created": head.get("created") or "",
-        "command": "train-marl",
+        "command": "train",
         "environment": config.run.environment_name,
         "graph": config.run.graph_name,
         "agents": "+".join(dict.fromkeys(config.run.agent_names.values())),

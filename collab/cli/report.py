@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from collab.cli.output import REHEARSAL, amount, data, fail, note, say, table
+from collab.cli.output import REHEARSAL, data, fail, note, say, table
 from collab.cli.watch import clock, resume_command, short
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.comparison import Comparison, Instance

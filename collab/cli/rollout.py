@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit, note
+from collab.cli.output import emit, note
 from collab.cli.report import end_unplayed, result_data, show_result, show_stop
 from collab.cli.watch import resume_command, work
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -92,7 +93,7 @@ async def configured(
         device: options of the backend that were given by flags of their own.
     """
     from collab.config import Budget, run_config
-    from collab.marl.policy import note_sampling, trained_agents
+    from collab.loop.trained import note_sampling, trained_agents
     from collab.resolve import counted, resolved
 
     trained = trained_agents(definitions, agents, graph)

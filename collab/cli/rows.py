@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collab.cli.output import amount, note
+from collab.cli.output import note
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.learn.data import Data

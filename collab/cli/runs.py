@@ -13,7 +13,7 @@ import typer
 from collab.cli import options
 from collab.cli.cost import show_cost
 from collab.cli.episode import show_episode, show_step
-from collab.cli.output import REHEARSAL, amount, data, emit, note, say, table
+from collab.cli.output import REHEARSAL, data, emit, note, say, table
 from collab.cli.overlap import overlap
 from collab.cli.report import (
     headline,
@@ -25,6 +25,7 @@ from collab.cli.report import (
     show_tables,
 )
 from collab.cli.table import table as show_table
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -172,7 +173,7 @@ def resume_run(
     from collab.cli.rollout import finish
     from collab.cli.watch import work
     from collab.config import Budget
-    from collab.marl.layout import refuse_part
+    from collab.loop.layout import refuse_part
     from collab.runs import resume
 
     granted = Budget.parse(budget) if budget is not None else None
@@ -237,13 +238,13 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
         typer.Exit: it stopped early.
     """
-    from collab.cli import evaluate, finetune, train_marl, transfer
+    from collab.cli import evaluate, finetune, train, transfer
     from collab.cli.recorded import find_recorded
     from collab.errors import UsageError
 
     match find_recorded(path).kind:
         case "training":
-            train_marl.go_on(path, budget, as_json=as_json)
+            train.go_on(path, budget, as_json=as_json)
         case "transfer":
             transfer.go_on(path, budget, as_json=as_json)
         case "finetuning":
@@ -289,11 +290,11 @@ class _Counted:
 def _counted(path: Path, reader: RunReader) -> _Counted:
     """Of a run; where its training cannot be read, all episodes, and why."""
     from collab.errors import CollabError
-    from collab.marl.layout import training_of
+    from collab.loop.layout import training_of
 
     if training_of(path) is None:
         return _Counted()
-    from collab.marl.step_budget import counted_names, steps_wanted
+    from collab.loop.step_budget import counted_names, steps_wanted
 
     try:
         steps = steps_wanted(path)
@@ -337,8 +338,8 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.watch import resume_command
-    from collab.marl.layout import training_around
-    from collab.marl.step_budget import report_of_counted
+    from collab.loop.layout import training_around
+    from collab.loop.step_budget import report_of_counted
 
     counted, training = _counted(path, reader), training_around(path)
     report = report_of_counted(reader, counted.steps, so_far=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, note, say, table
+from collab.cli.output import data, emit, note, say, table
 from collab.cli.watch import clock, end_early, short, work
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,12 +15,25 @@ HOW = "How it is trained"
 AUTO = "auto"
 """Where to train unless said otherwise."""
 
-Preset = Annotated[
+COLLAB = "collabuiagents"
+"""The algorithm that trains unless said otherwise."""
+
+Algo = Annotated[
     str,
+    typer.Option(
+        "--algo",
+        metavar="NAME",
+        help="The algorithm: collabuiagents, filtered-bc, or one that an installed package declares.",
+        rich_help_panel=HOW,
+    ),
+]
+Preset = Annotated[
+    str | None,
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="The method: collab, paper, qwen2.5-0.5b or a YAML file.",
+        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b) or a YAML file; "
+        "default: the algorithm's own.",
         rich_help_panel=HOW,
     ),
 ]
@@ -30,8 +43,8 @@ AblationName = Annotated[
     typer.Option(
         "--ablation",
         metavar="NAME",
-        help="Change one thing of the method, for a comparison: no-cr, rft, no-edge-update, single-agent, "
-        f"{_OTHER_ABLATIONS}.",
+        help="Change one thing of the method, for a comparison; of collabuiagents: no-cr, rft, no-edge-update, "
+        f"single-agent, {_OTHER_ABLATIONS}.",
         rich_help_panel=HOW,
     ),
 ]
@@ -40,8 +53,8 @@ ContinualAblationName = Annotated[
     typer.Option(
         "--ablation",
         metavar="NAME",
-        help="Change one thing of how training goes on, for a comparison: no-cr, rft, no-edge-update, "
-        f"{_OTHER_ABLATIONS}.",
+        help="Change one thing of how training goes on, for a comparison; of collabuiagents: no-cr, rft, "
+        f"no-edge-update, {_OTHER_ABLATIONS}.",
         rich_help_panel=HOW,
     ),
 ]
@@ -71,13 +84,13 @@ Calibrations = Annotated[
     typer.Option(
         "--calibrations",
         metavar="DIR",
-        help="Where calibrations of the critic lie; default: calibrations/.",
+        help="Where calibrations of the algorithm's critic lie; default: calibrations/.",
         rich_help_panel=HOW,
     ),
 ]
 Anyway = Annotated[
     bool,
-    typer.Option("--anyway", help="Let the critic judge, whatever is known of it.", rich_help_panel=HOW),
+    typer.Option("--anyway", help="Let the algorithm's critic judge, whatever is known of it.", rich_help_panel=HOW),
 ]
 ReportTo = Annotated[
     list[str] | None,
@@ -97,3 +110,8 @@ Resume = Annotated[
         rich_help_panel=LIMITS,
     ),
 ]
+
+
+def given(calibrations: Path | None, anyway: bool) -> dict[str, Any]:
+    """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
+    return {**({} if calibrations is None else {"calibrations": calibrations}), **({"anyway": True} if anyway else {})}

@@ -8,14 +8,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.epoch_text import epoch_lines, epoch_table, told_epochs
-from collab.cli.output import amount, plain, say, table, table_lines
+from collab.cli.output import plain, say, table, table_lines
 from collab.cli.watch import clock, short
 from collab.cli.watch import describe as describe_collection
+from collab.words import amount
 
 if TYPE_CHECKING:
-    from collab.marl.loop import MarlResult
-    from collab.marl.loop_state import Progress
-    from collab.marl.summary import Summary
+    from collab.loop.loop import TrainingResult
+    from collab.loop.record import Summary
+    from collab.loop.state import Progress
 
 _SHOWN = 6
 """Epochs side by side that a screen shows, where it is high enough."""
@@ -66,7 +67,7 @@ def news(progress: Progress) -> list[str]:
     return told_epochs(progress.records)
 
 
-def result_data(result: MarlResult) -> dict[str, Any]:
+def result_data(result: TrainingResult) -> dict[str, Any]:
     """For scripts."""
     return {
         "out": str(result.path),
@@ -76,7 +77,7 @@ def result_data(result: MarlResult) -> dict[str, Any]:
     }
 
 
-def show_result(result: MarlResult) -> None:
+def show_result(result: TrainingResult) -> None:
     """Print the epochs side by side, all that is known of each, and the best."""
     table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     say()
@@ -116,7 +117,7 @@ def _inner(progress: Progress) -> str:
 
 def _in_all(progress: Progress) -> str:
     """Tokens, cost and time left of the whole training."""
-    from collab.marl.pace import seconds_left, spent_so_far
+    from collab.loop.pace import seconds_left, spent_so_far
 
     tokens, usd = spent_so_far(progress)
     left = seconds_left(progress, time.monotonic())

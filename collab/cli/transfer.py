@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
-TRAINS = ("preset", "ablation", "seed", "calibrations", "anyway", "device", "report_to")
+TRAINS = ("algo", "preset", "ablation", "seed", "calibrations", "anyway", "device", "report_to")
 """Parameters that say how training goes on."""
 NO_SPLIT = "none"
 
@@ -110,7 +110,8 @@ def transfer(
     split: Split = "new-seeds",
     seeds: Seeds = None,
     episodes: Episodes = None,
-    preset: training.Preset = "collab",
+    algo: training.Algo = training.COLLAB,
+    preset: training.Preset = None,
     ablation: training.ContinualAblationName = None,
     settings: training.Settings = None,
     seed: Seed = 0,
@@ -152,6 +153,7 @@ def transfer(
         split=None if split == NO_SPLIT else split,
         episodes=episodes,
         concurrency=concurrency,
+        algorithm=algo,
         preset=preset,
         ablation=ablation,
         seed=seed,
@@ -163,7 +165,7 @@ def transfer(
         _show_plan(config, None, device, as_json=as_json)
         return
     where = {"device": device or training.AUTO, "report_to": reports or ()}
-    result = _begin(config, out, limit, calibrations=calibrations, anyway=anyway, **where)
+    result = _begin(config, out, limit, options=training.given(calibrations, anyway), **where)
     _finish(result, as_json=as_json)
 
 
@@ -255,20 +257,15 @@ def _begin(
     config: TransferConfig,
     out: Path | None,
     budget: Budget | None,
-    *,
-    calibrations: Path | None,
     **choices: Any,
 ) -> TransferResult:
-    from collab.credit.gate import FOLDER
     from collab.errors import UsageError
     from collab.transfer.layout import TransferFolder
     from collab.transfer.run import start
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
-    begin = functools.partial(
-        start, config, out, calibrations=calibrations or FOLDER, budget=budget, tell=note, **choices
-    )
+    begin = functools.partial(start, config, out, budget=budget, tell=note, **choices)
     how = "" if config.training is None else f", trained by {config.training.called}"
     return work(
         lambda watch, stop: begin(watch=watch, stop=stop),

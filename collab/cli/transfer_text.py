@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def describe(progress: Progress) -> str:
     """One line: which part, and how far that is."""
     from collab.collector import Progress as Collecting
-    from collab.marl.loop_state import Progress as Training
+    from collab.loop.state import Progress as Training
 
     parts = [f"part {progress.number}/{progress.parts}", progress.part]
     if isinstance(progress.inner, Collecting):
@@ -41,12 +41,12 @@ def news(progress: Progress) -> list[str]:
 
 def show_plan(plan: Plan) -> None:
     """Print all parts, and what the training will take."""
-    from collab.marl.plan import told
+    from collab.loop.estimate import format_plan
 
     columns = ["part", "state", "environment", "split", "team", "seeds", "episodes", "calls per step"]
     table(columns, [_cells(line) for line in plan.parts])
     if plan.training is not None:
-        say(f"\nthe training\n{told(plan.training)}")
+        say(f"\nthe training\n{format_plan(plan.training)}")
 
 
 def _cells(line: Line) -> tuple[object, ...]:

@@ -11,8 +11,8 @@ from collab.cli import options
 from collab.cli.output import data, emit, note, say, table
 
 if TYPE_CHECKING:
-    from collab.marl.lives import Point
-    from collab.marl.verify import Proof
+    from collab.testing.lives import Point
+    from collab.testing.verify import Proof
 
 _SHOWN = 16
 """Characters of a hash in a table."""
@@ -20,6 +20,9 @@ _SHOWN = 16
 
 def verify_resume(
     *,
+    algo: Annotated[
+        str, typer.Option("--algo", metavar="NAME", help="The algorithm that trains: see collab train --help.")
+    ] = "collabuiagents",
     quick: Annotated[bool, typer.Option("--quick", help="One epoch, one thread and two kills: half a minute.")] = False,
     kills: Annotated[
         int | None,
@@ -27,7 +30,7 @@ def verify_resume(
             "--kills",
             metavar="N",
             min=1,
-            help="How often, at most once per part of an epoch; default: 7, so in every kind of work.",
+            help="How often, at most once per part of an epoch; default: 7.",
         ),
     ] = None,
     seed: Annotated[
@@ -49,11 +52,11 @@ def verify_resume(
 ) -> None:
     """Train a tiny team twice, once killed at drawn points and gone on with, and compare what came of it.
 
-    Kills are in rollout, critic, pairing, optimizer and checkpoint before any other part. A life that makes fewer calls
+    Kills are in every part of rollout, labelling and learning before any other part. A life that makes fewer calls
     than the first dies at the first call behind that part; both places are told. Both trainings have two threads (with
     --quick one); whoever goes on starts with one, and has to find out.
 
-    Exit code 0 when episodes, judgements, pairs and weights are the same bit for bit, 1 when they are not, or when no
+    Exit code 0 when episodes, labels, examples and weights are the same bit for bit, 1 when they are not, or when no
     process was killed at one of the points, or behind it.
     """
     import secrets
@@ -62,7 +65,7 @@ def verify_resume(
 
     from collab.errors import UsageError
     from collab.learn.prepare import check_installed
-    from collab.marl.verify import verify
+    from collab.testing.verify import verify
 
     check_installed()
     folder = Path(tempfile.mkdtemp(prefix="collab-verify-")) if out is None else out
@@ -71,7 +74,16 @@ def verify_resume(
     epochs, more = 1 if quick else 2, tuple(settings or ())
     threads = 1 if quick else 2
     try:
-        proof = verify(folder, kills=many, seed=drawn, epochs=epochs, threads=threads, settings=more, tell=note)
+        proof = verify(
+            folder,
+            kills=many,
+            seed=drawn,
+            epochs=epochs,
+            threads=threads,
+            algorithm=algo,
+            settings=more,
+            tell=note,
+        )
     except UsageError:
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)

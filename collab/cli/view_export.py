@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from collab.cli.markdown import only
-from collab.cli.output import amount, note, say
+from collab.cli.output import note, say
+from collab.words import amount
 
 Export = Annotated[
     Path | None,

@@ -21,8 +21,9 @@ import typer
 
 from collab.cli.herald import paused
 from collab.cli.interrupt import asking
-from collab.cli.output import amount, note
+from collab.cli.output import note
 from collab.errors import RunError
+from collab.words import amount
 
 if TYPE_CHECKING:
     from collab.collector import Progress

@@ -29,7 +29,7 @@ FORMAT_VERSION = "1.1"
 FILE = "run.json"
 
 _OTHERS = {
-    "marl.json": "collab train-marl",
+    "training.json": "collab train",
     "transfer.json": "collab transfer",
     "finetune.json": "collab finetune",
     "calibration.json": "collab critic calibrate",

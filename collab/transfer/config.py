@@ -5,13 +5,15 @@ A `TransferConfig` holds everything, so that a directory can be gone on with fro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from collab.config import Definition, RunConfig
-from collab.marl.config import MarlConfig
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_config
 from collab.splits.split import NEW_SEEDS
 
 Mode: TypeAlias = Literal["direct", "continual"]
@@ -49,14 +51,21 @@ class Wish:
     """Per seed and evaluation; None plays every task once."""
     concurrency: int = 4
     """Episodes at once."""
-    preset: str = "collab"
-    """Continual: the method."""
+    algorithm: str = "collabuiagents"
+    """Continual: that trains, by its name."""
+    preset: str | None = None
+    """Continual: the method; None for the algorithm's own."""
     ablation: str | None = None
-    """Continual: what is changed of it, see `collab.marl.ablation`; None for nothing."""
+    """Continual: what is changed of it, by its name; None for nothing."""
     seed: int = 0
     """Continual: of the training."""
     settings: tuple[str, ...] = ()
     """Overrides: "epochs=2" of the method; "run.graph.rounds=2" of all that is played in the second environment."""
+
+
+def _load(training: Any) -> Any:
+    """The training as its algorithm understands it."""
+    return load_config(training, "training") if isinstance(training, Mapping) else training
 
 
 class TransferConfig(Definition):
@@ -73,7 +82,7 @@ class TransferConfig(Definition):
     """The team in the second environment, on the same instances."""
     first: list[RunConfig] = Field(default_factory=list)
     """The team in the first environment; empty for direct."""
-    training: MarlConfig | None = None
+    training: Annotated[SerializeAsAny[TrainingConfig] | None, BeforeValidator(_load)] = None
     """In the second environment; None for direct."""
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""

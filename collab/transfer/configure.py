@@ -10,13 +10,13 @@ from collab.comparison import check_same_sampling
 from collab.config import RUN, RunConfig, bare, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
-from collab.marl.ablation import ABLATIONS
-from collab.marl.config import MarlConfig, load_method, read_training
-from collab.marl.configure import configure as configure_training
-from collab.marl.configure import refuse_run_settings, told_apart
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import base_digests, changed_prompt
-from collab.marl.policy import PolicyName, agents_of, parse_policy, trained_agents
+from collab.loop.config import TrainingConfig
+from collab.loop.configure import configure as configure_training
+from collab.loop.configure import refuse_run_settings, told_apart
+from collab.loop.interfaces import algorithm_named, read_training
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import base_digests, changed_prompt
+from collab.loop.trained import PolicyName, agents_of, parse_policy, trained_agents
 from collab.resolve import resolved, with_prompts
 from collab.splits.choose import whole
 from collab.splits.split import EVALUATION_SEEDS, TRAIN
@@ -38,7 +38,7 @@ class Source:
     """The training that a team comes from."""
 
     name: PolicyName
-    config: MarlConfig
+    config: TrainingConfig
     library: Library
     """Where the training's own definitions are looked up."""
 
@@ -50,7 +50,7 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
         UsageError: something does not fit, or would be measured where it was trained or chosen.
     """
     _check_wish(wish)
-    wish = replace(wish, settings=tuple(told_apart(wish.settings)))
+    wish = replace(wish, settings=tuple(told_apart(wish.settings, algorithm_named(wish.algorithm).method)))
     source = _source(wish)
     base = _base(wish, source)
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
@@ -98,7 +98,7 @@ def _source(wish: Wish) -> Source | None:
     name = parse_policy(wish.agents)
     if name is None:
         return None
-    folder = MarlFolder(name.run)
+    folder = TrainingDir(name.run)
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
     if wish.base is None and base_digests(config) != head["base"]:
@@ -166,12 +166,12 @@ async def _first(wish: Wish, source: Source) -> list[RunConfig]:
     return runs
 
 
-async def _training(library: Library, wish: Wish) -> MarlConfig:
+async def _training(library: Library, wish: Wish) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
     return await configure_training(
         library,
+        algorithm=wish.algorithm,
         preset=wish.preset,
-        method=load_method(wish.preset),
         env=wish.env,
         graph=wish.graph,
         agents=wish.agents,
@@ -208,14 +208,16 @@ def _check_wish(wish: Wish) -> None:
         )
     if wish.split == TRAIN:
         raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
-    if wish.ablation in ABLATIONS and ABLATIONS[wish.ablation].graph is not None:
+    algorithm = algorithm_named(wish.algorithm)
+    ablation = algorithm.ablations.get(wish.ablation or "")
+    if ablation is not None and ablation.graph is not None:
         raise UsageError(
             f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
-            f"like that (collab train-marl --ablation {wish.ablation}) and name it with --agents"
+            f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
         )
-    refuse_run_settings(wish.settings, _ELSEWHERE)
+    refuse_run_settings(wish.settings, _ELSEWHERE, algorithm.method)
     told = {one.partition("=")[0] for one in wish.settings}
-    method = sorted(name for name in told_apart(sorted(told)) if not name.startswith(RUN))
+    method = sorted(name for name in told_apart(sorted(told), algorithm.method) if not name.startswith(RUN))
     if wish.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
@@ -238,7 +240,7 @@ def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:
             )
 
 
-def _check_unseen(wish: Wish, training: MarlConfig, which: str, next_move: str) -> None:
+def _check_unseen(wish: Wish, training: TrainingConfig, which: str, next_move: str) -> None:
     """Refuse to measure on seeds by which an epoch of a training was chosen, or will be."""
     chosen = [seed for seed in wish.seeds if seed in training.method.held_out.seeds]
     if chosen:

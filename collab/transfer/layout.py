@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 from collab.config import RunConfig, validate
 from collab.errors import RunFormatError
 from collab.learn.folder import write_json
-from collab.marl.head import HeadFile
-from collab.marl.layout import MarlFolder
-from collab.marl.play import is_over
+from collab.loop.head import HeadFile
+from collab.loop.layout import TrainingDir
+from collab.loop.phases import is_over
 from collab.plain import read_plain
 from collab.store.files import write_atomic, writing
 from collab.store.manifest import FILE as RUN_FILE
@@ -21,7 +21,7 @@ from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.outcome import Outcome, Told
 
 FILE = "transfer.json"
-FORMAT = 2
+FORMAT = 3
 """Version of `transfer.json` and of what lies beside it."""
 
 State: TypeAlias = Literal["missing", "begun", "over"]
@@ -87,9 +87,9 @@ class TransferFolder:
         return self.path / "result.md"
 
     @property
-    def training(self) -> MarlFolder:
+    def training(self) -> TrainingDir:
         """Training in the second environment."""
-        return MarlFolder(self.path / "training")
+        return TrainingDir(self.path / "training")
 
     @property
     def resume(self) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from collab.comparison import Comparison, compare
 from collab.config import Definition
 from collab.evaluation import FEW, FEW_TOLD, Report
-from collab.marl.summary import Success
+from collab.loop.record import Success
 from collab.report import RecordedRun
 from collab.tables import Table, markdown, tabulate
 from collab.transfer.config import Arm, Mode, Place

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from collab.collector import Progress as Collecting
@@ -13,11 +12,11 @@ from collab.comparison import is_spoilt
 from collab.config import Budget, RunConfig
 from collab.errors import UsageError
 from collab.library import Library
-from collab.marl.layout import FILE as TRAINING_FILE
-from collab.marl.layout import clear_unbegun
-from collab.marl.loop import MarlResult, resume, start
-from collab.marl.policy import playing, policy_after
-from collab.marl.summary import records_until
+from collab.loop.layout import FILE as TRAINING_FILE
+from collab.loop.layout import clear_unbegun
+from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.policy import playing, policy_after
+from collab.loop.record import records_until
 from collab.report import recorded_evaluation
 from collab.series import left_of, plan_series, play
 from collab.store.manifest import FILE as RUN_FILE
@@ -130,7 +129,7 @@ async def train(work: Work) -> str | None:
     return result.stopped
 
 
-async def _trained(work: Work, budget: Budget) -> MarlResult:
+async def _trained(work: Work, budget: Budget) -> TrainingResult:
     folder, config = work.folder.training, work.config.training
     if folder.file.exists() or config is None:
         return await resume(
@@ -145,8 +144,7 @@ async def _trained(work: Work, budget: Budget) -> MarlResult:
     return await start(
         config,
         folder.path,
-        calibrations=Path(head["calibrations"]),
-        anyway=head["anyway"],
+        options=head["options"],
         budget=budget,
         device=work.device,
         report_to=work.reports,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collab.learn.prepare import check_device
-from collab.marl import plan as marl
-from collab.marl.grant import Grant, granted
+from collab.loop import estimate
+from collab.loop.grant import Grant, granted
 from collab.transfer.config import TransferConfig
 from collab.transfer.layout import Part, State, TransferFolder, parts_after, parts_before
 from collab.transfer.parts import TRAINING, library_of
@@ -38,7 +38,7 @@ class Plan:
     """All parts in the order in which they are made."""
 
     parts: tuple[Line, ...]
-    training: marl.Plan | None
+    training: estimate.Plan | None
     """In numbers; None for direct, and for one that has begun."""
 
 
@@ -60,7 +60,7 @@ async def plan(config: TransferConfig, folder: TransferFolder | None = None, dev
     training, found = config.training, None
     state: State = "missing" if folder is None else folder.state_of_training()
     if training is not None and state == "missing":
-        found = await marl.plan(training, library_of(config.library), device)
+        found = await estimate.plan(training, library_of(config.library), device)
     lines = [_line(part, folder) for part in parts_before(config)]
     if training is not None:
         split = training.run.split

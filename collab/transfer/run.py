@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import collab
 from collab.background import Stopped
 from collab.config import AgentDefinition, Budget, validate_recorded, without_secrets
-from collab.credit.gate import FOLDER as CALIBRATIONS
 from collab.errors import RunFormatError, UsageError
 from collab.learn.prepare import check_device, check_installed, check_reports
 from collab.learn.threads import as_begun, threads_head
 from collab.library import checkpoint
-from collab.marl.gate import admitted, check_parties
-from collab.marl.grant import Grant, granted
-from collab.marl.loop import changed_prompt
-from collab.marl.trainable import WHERE
+from collab.loop.grant import Grant, granted
+from collab.loop.loop import changed_prompt, check_training
+from collab.loop.policy import WHERE
 from collab.models.layout import played_digest
 from collab.report import RecordedRun, recorded_run
 from collab.runs import check
@@ -47,8 +46,7 @@ async def start(
     config: TransferConfig,
     out: Path,
     *,
-    calibrations: Path = CALIBRATIONS,
-    anyway: bool = False,
+    options: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     device: str = "auto",
     report_to: Sequence[str] = (),
@@ -56,10 +54,10 @@ async def start(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
-    """Begin a transfer in the directory `out`; arguments as of `collab.marl.loop.start`.
+    """Begin a transfer in the directory `out`; arguments as of `collab.loop.loop.start`.
 
     Raises:
-        UsageError: something does not fit, the critic may not judge, or `out` already holds something; nothing was
+        UsageError: something does not fit or may not be used, or `out` already holds something; nothing was
             started.
         ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nor was anything.
         RunError: something failed while working; what is there stays, and `resume` goes on.
@@ -69,19 +67,18 @@ async def start(
     check_reports(report_to)
     if config.training is not None:
         check_installed()
-        known = await admitted(config.training, calibrations=calibrations, anyway=anyway)
-        tell(f"critic {config.training.method.critic}: {known}")
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device, reports=tuple(report_to))
     folder.head.check_free()
-    for line in await _check(config, grant.budget):
+    for line in await _check(config, grant.budget, options or {}):
         tell(line)
     folder.head.create(
         {
             "created": now(),
             "version": collab.__version__,
             "weights": weights_of(config),
-            "calibrations": str(calibrations.resolve()),
-            "anyway": anyway,
+            "options": {
+                name: str(one.resolve()) if isinstance(one, Path) else one for name, one in (options or {}).items()
+            },
             **(threads_head() if config.training and config.training.method.determinism == "exact" else {}),
             **grant.head,
             "config": config.model_dump(mode="json"),
@@ -106,7 +103,7 @@ async def resume(
         budget: what may be spent from here on; None grants the transfer's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        tell: as of `collab.marl.loop.resume`.
+        tell: as of `collab.loop.loop.resume`.
 
     Raises:
         RunFormatError: it cannot be read, or weights are no longer what they were.
@@ -127,18 +124,18 @@ async def resume(
         return await _run(config, folder, grant, watch, stop)
 
 
-async def _check(config: TransferConfig, budget: Budget) -> list[str]:
+async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, Any]) -> list[str]:
     """Open once whatever the parts will open: both environments, base and team, and whom a training asks.
 
     Returns:
-        What is worth knowing of them, a line each; see `collab.runs.check` and `collab.marl.gate.worth_knowing`.
+        What is worth knowing of them, a line each; see `collab.runs.check` and `collab.loop.loop.check_training`.
     """
     found: list[str] = []
     transferred = config.transferred if config.training is None else []
     for run in (*config.base[:1], *transferred[:1], *config.first[:1]):
         found += await check(run.model_copy(update={"budget": budget}))
     if config.training is not None:
-        found += await check_parties(config.training, budget)  # the team where it is transferred to, too
+        found += (await check_training(config.training, budget, options)).notes  # the team where it goes to, too
     return list(dict.fromkeys(found))
 
 

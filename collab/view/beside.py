@@ -25,6 +25,7 @@ from collab.credit.labels import FILE as LABELS_HEAD
 from collab.credit.labels import FOLDER as LABELS
 from collab.credit.labels import labellings, read_label_head
 from collab.errors import CollabError, UnknownName
+from collab.loop.layout import LABELS as LEARNED_LABELS
 from collab.store.reader import RunReader
 from collab.store.summary import Problem
 from collab.types import Label, PreferencePair
@@ -34,8 +35,8 @@ from collab.view.paired import PairSet, adversary_of, stored_state
 
 LOG = "log:"
 """Begins the names of labellings in the log."""
-LEARNED = "marl"
-"""Name of the judgements that a training learned from (`collab.marl.judge`)."""
+LEARNED = LEARNED_LABELS
+"""Name of the judgements that a training learned from (`collab.algorithms.collabuiagents.labeller`)."""
 
 
 _T = TypeVar("_T")

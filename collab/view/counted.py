@@ -2,15 +2,15 @@
 
 A run answers for all that it planned, as on the command line: episodes that are not over count as not solved, because
 short ones end first and are solved more often. A rollout of a training that ends with so many steps
-(`collab.marl.step_budget`) answers for what the training learns from, and before it has its steps for what is over.
+(`collab.loop.step_budget`) answers for what the training learns from, and before it has its steps for what is over.
 """
 
 from __future__ import annotations
 
 from collab.errors import CollabError
 from collab.evaluation import Report
-from collab.marl.layout import MarlFolder
-from collab.marl.step_budget import counted_names, report_of_counted, steps_wanted
+from collab.loop.layout import TrainingDir
+from collab.loop.step_budget import counted_names, report_of_counted, steps_wanted
 from collab.report import report_of
 from collab.store.reader import RunReader
 from collab.view.links import trouble
@@ -36,7 +36,7 @@ def _steps_of(root: Root) -> int | None:
     """With how many steps a rollout of a training ends; None for all other runs, and where its training is spoilt."""
     if root.training is None or root.role != "rollout":
         return None
-    training = MarlFolder(root.path.parents[2])
+    training = TrainingDir(root.path.parents[2])
     return None if trouble(training.path, training.file) is not None else steps_wanted(root.path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collab.errors import CollabError, RunFormatError, UsageError
-from collab.marl.layout import MarlFolder
+from collab.loop.layout import TrainingDir
 from collab.view import runs
 from collab.view.labelled import first_line
 from collab.view.learned import LOGS
@@ -108,7 +108,7 @@ class Desk:
         """Equal texts: nothing was written in between; reads no run."""
         if root.kind == "run":
             return disk_state(root.path)
-        heads = [MarlFolder(root.path).file, *(path for found in _TRAINING for path in sorted(root.path.glob(found)))]
+        heads = [TrainingDir(root.path).file, *(path for found in _TRAINING for path in sorted(root.path.glob(found)))]
         stats = (path.stat() for path in heads if path.is_file())
         parts = (disk_state(part.path) for part in self.roots.parts(root))
         written = [*(f"{one.st_mtime_ns} {one.st_size}" for one in stats), disk_state(root.path), *parts]

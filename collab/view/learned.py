@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from collab.learn.curve import over_pairs
-from collab.marl.layout import EpochFolder
-from collab.marl.summary import Trained as RecordedTrained
+from collab.loop.layout import EpochDir
+from collab.loop.record import Trained as RecordedTrained
 from collab.view.answer import short
 from collab.view.links import trouble
 from collab.view.shapes.overview import Measure, Trained
@@ -25,7 +25,7 @@ MOST = 1 << 53
 """Beyond it the page could not tell two steps apart."""
 
 
-def policies_in_training(folder: EpochFolder) -> list[Trained]:
+def policies_in_training(folder: EpochDir) -> list[Trained]:
     """Policies of which there are measures, while the epoch is not over."""
     base = folder.training("shared")
     found = [("shared", base)] if (base / "metrics.jsonl").is_file() else []
@@ -43,7 +43,7 @@ def problems_in_metrics(training: Path) -> list[Problem]:
     ]
 
 
-def recorded_policy(policy: str, one: RecordedTrained, folder: EpochFolder) -> Trained:
+def recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -> Trained:
     """One that was trained, as its epoch's record has it."""
     return Trained(
         policy=short(policy),
@@ -51,8 +51,8 @@ def recorded_policy(policy: str, one: RecordedTrained, folder: EpochFolder) -> T
         steps=one.steps,
         tokens=one.tokens,
         loss=one.loss,
-        margin=one.margin,
-        accuracy=one.accuracy,
+        margin=one.metrics.get("margin"),
+        accuracy=one.metrics.get("accuracy"),
         untrained=None,
         alarm=None if one.alarm is None else short(one.alarm),
     )
@@ -91,7 +91,7 @@ def _measured(policy: str, lines: Sequence[Mapping[str, Any]]) -> Trained:
     )
 
 
-def _metrics(epoch: EpochFolder, folder: Path) -> list[dict[str, Any]]:
+def _metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
     """Lines that can be read; a log that leads elsewhere has none."""
     path = folder / "metrics.jsonl"
     return [] if trouble(epoch.path.parents[1], path) is not None else _read(path)[0]

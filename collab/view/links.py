@@ -13,7 +13,7 @@ from collab.store import index, lock, log, manifest
 OUTWARD = "is a link out of the run; what it leads to is not read"
 ODD = "is neither a file nor a folder"
 _TRAINING = (
-    *("marl.json", "epochs", "epochs/*", "epochs/*/*", "epochs/*/evaluation/*"),
+    *("training.json", "epochs", "epochs/*", "epochs/*/*", "epochs/*/evaluation/*"),
     *("epochs/*/training/metrics.jsonl", "epochs/*/training/*", "epochs/*/training/*/metrics.jsonl"),
 )
 

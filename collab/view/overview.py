@@ -12,13 +12,13 @@ from typing import get_args
 
 import numpy as np
 
+from collab.algorithms.collabuiagents.metrics import PairCounts
 from collab.credit import pair_store
 from collab.credit.pair_store import PairHead
 from collab.credit.pairs import Source
 from collab.credit.pairs_trajectory import SOURCE as WHOLE
 from collab.errors import CollabError
 from collab.evaluation import Rate as Counted
-from collab.marl.summary import PairCounts
 from collab.store.reader import RunReader
 from collab.view.answer import short
 from collab.view.counted import learned_from, report_in

@@ -4,8 +4,8 @@
     roots.top()                 # runs and trainings, as named or found in the folders that were named
     roots.find("first-3fa9c1b2d0").path
 
-A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `marl.json`. A log
-in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An id is
+A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `training.json`. A
+log in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An id is
 the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No link
 leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
 """
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 from collab.errors import UnknownName, UsageError
-from collab.marl.layout import FILE as TRAINING
-from collab.marl.layout import EpochFolder, MarlFolder
+from collab.loop.layout import FILE as TRAINING
+from collab.loop.layout import EpochDir, TrainingDir
 from collab.store import log
 from collab.store.manifest import FILE as RUN
 from collab.view.links import trouble
@@ -153,7 +153,7 @@ def _parts(training: Root) -> Iterator[Root]:
     epochs = training.path / "epochs"
     numbers = sorted(int(one.name) for one in epochs.iterdir() if one.name.isdecimal()) if epochs.is_dir() else []
     for number in numbers:
-        folder: EpochFolder = MarlFolder(training.path).epoch(number)
+        folder: EpochDir = TrainingDir(training.path).epoch(number)
         if _is_part(training, folder.rollout):
             yield _part(training, folder.rollout, number, "rollout")
         for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():

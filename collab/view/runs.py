@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collab.config import validate
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
 from collab.evaluation import describe_sampling
-from collab.marl.config import MarlConfig
-from collab.marl.layout import FILE, MarlFolder
-from collab.marl.summary import Record, Success, best_of, read_record
+from collab.loop.interfaces import load_config
+from collab.loop.layout import FILE, TrainingDir
+from collab.loop.record import EpochRecord, Success, best_of, read_record
 from collab.seeds import Seeds
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import owner
@@ -146,7 +145,7 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
     return replace(
         empty,
         unreadable=None,
-        command="train-marl",
+        command="train",
         environment=first.environment or short(_named(run, "environment_name")),
         graph=first.graph or short(_named(run, "graph_name")),
         agents=first.agents,
@@ -173,18 +172,18 @@ def training_row(root: Root, parts: Sequence[tuple[Root, RunRow]]) -> RunRow:
 
 
 def head_of(training: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """`marl.json`; empty, with the reason, where it cannot be read."""
-    file = MarlFolder(training).file
+    """`training.json`; empty, with the reason, where it cannot be read."""
+    file = TrainingDir(training).file
     why = trouble(training, file)
     try:
-        return ({}, [Problem(file=file.name, line=None, reason=why)]) if why else (MarlFolder(training).read(), [])
+        return ({}, [Problem(file=file.name, line=None, reason=why)]) if why else (TrainingDir(training).read(), [])
     except RunFormatError as error:
         return {}, [Problem(file=file.name, line=None, reason=str(error))]
 
 
-def records_of(training: Path) -> tuple[list[Record], list[Problem]]:
+def records_of(training: Path) -> tuple[list[EpochRecord], list[Problem]]:
     """Records of all epochs that are over, by epoch, and those that cannot be read."""
-    records: list[Record] = []
+    records: list[EpochRecord] = []
     problems: list[Problem] = []
     for path in sorted((training / "epochs").glob("*/epoch.json")):
         if trouble(training, path) is not None:
@@ -216,7 +215,7 @@ def problems_beside(training: Root) -> list[Problem]:
 def _plan_of(head: Mapping[str, Any]) -> list[Problem]:
     """Why nobody knows which episodes a training learns from; empty where it is known."""
     try:
-        validate(MarlConfig, head["config"], FILE)
+        load_config(head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:
         reason = f"{first_line(error)}; its rollouts are told by all that was played in them"
         return [Problem(file=FILE, line=None, reason=reason)]
@@ -239,7 +238,7 @@ def config_text(root: Root, reader: RunReader | None) -> str:
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
-def _seconds(records: Sequence[Record], parts: Sequence[tuple[Root, RunRow]]) -> float:
+def _seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[Root, RunRow]]) -> float:
     """As its records tell; of runs about which they tell nothing, what their events tell."""
     told = {
         (one.epoch, part): spent.seconds
@@ -259,7 +258,7 @@ def _status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> Sta
     return "dead" if parts and parts[-1].status == "dead" else "stopped"
 
 
-def _success(records: Sequence[Record], rollouts: Sequence[RunRow]) -> Rate:
+def _success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> Rate:
     best = best_of(records)
     found = next((rate_of(one.success) for one in records if one.epoch == best), None)
     return found or (rollouts[-1].success if rollouts else NO_RATE)

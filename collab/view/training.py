@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.errors import RunFormatError, UnknownName
-from collab.marl.layout import EpochFolder, MarlFolder
-from collab.marl.summary import Record, best_of
+from collab.loop.layout import EpochDir, TrainingDir
+from collab.loop.record import EpochRecord, best_of
 from collab.store.files import read_json
 from collab.view.answer import short
 from collab.view.beside import LEARNED
@@ -125,12 +126,12 @@ def _rollout(desk: Desk, part: Root, labels: str | None) -> _Played:
 def _epoch(
     root: Root,
     number: int,
-    record: Record | None,
+    record: EpochRecord | None,
     played: _Played | None,
     parts: Sequence[PartRow],
     labels: str | None,
 ) -> EpochView:
-    folder = MarlFolder(root.path).epoch(number)
+    folder = TrainingDir(root.path).epoch(number)
     seen = None if played is None else played.epoch
     epoch = replace(
         seen or _empty(number),
@@ -148,21 +149,21 @@ def _epoch(
     return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or nobody's
 
 
-def _recorded(epoch: EpochView, record: Record, folder: EpochFolder) -> EpochView:
+def _recorded(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
-    critic = epoch.rewards.critic if epoch.rewards else None
+    critic, found = epoch.rewards.critic if epoch.rewards else None, metrics_of(record)
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
     return replace(
         epoch,
         played=rate_of(record.played),
         measured=rate_of(record.success),
         steps=record.steps or epoch.steps,
-        rewards=heat(record.rewards, epoch.graph.agents if epoch.graph else (), critic),
-        missing={short(cause): count for cause, count in record.missing.items()},
+        rewards=heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
+        missing={short(cause): count for cause, count in found.missing.items()},
         agreement=agreement,
-        pairs=count_pairs(record.pairs),
-        unpaired=count_unpaired(record.pairs),
-        older=sum(rows.older for rows in record.rows.values()) if record.trained else None,
+        pairs=count_pairs(found.pairs),
+        unpaired=count_unpaired(found.pairs),
+        older=sum(one.older for one in record.examples.values()) if record.trained else None,
         trained=[
             *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
@@ -180,7 +181,9 @@ def _measured(desk: Desk, root: Root) -> dict[int, list[RunRow]]:
     return found
 
 
-def _spent(epoch: EpochView, record: Record | None, played: _Played | None, measured: Sequence[RunRow]) -> EpochView:
+def _spent(
+    epoch: EpochView, record: EpochRecord | None, played: _Played | None, measured: Sequence[RunRow]
+) -> EpochView:
     """The same epoch with what its parts took, by the clock: as its record says, else so far."""
     if record is None:
         sums = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in measured]
@@ -197,7 +200,7 @@ def _spent(epoch: EpochView, record: Record | None, played: _Played | None, meas
     return replace(epoch, spent=[*told, *rest])
 
 
-def _graph(folder: EpochFolder, played: EpochView | None) -> GraphView | None:
+def _graph(folder: EpochDir, played: EpochView | None) -> GraphView | None:
     """As it was drawn, else as it was played."""
     if trouble(folder.path.parents[1], folder.graph) is not None:
         return None if played is None else played.graph

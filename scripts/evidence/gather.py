@@ -16,11 +16,11 @@ from collab.credit.labels import labellings, read_label_head
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation import EpisodeResult
 from collab.library import Library, checkpoint, root
-from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
-from collab.marl.play import is_over as has_ended
-from collab.marl.play import trajectories_of
-from collab.marl.summary import Record, Trained, read_record
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.phases import is_over as has_ended
+from collab.loop.phases import trajectories_of
+from collab.loop.record import EpochRecord, Trained, read_record
 from collab.models.layout import played_digest
 from collab.report import RecordedRun, recorded_run, runs_in
 from collab.store.digest import run_hash
@@ -100,7 +100,7 @@ def is_over(plan: Plan, unit: Unit, work: Path) -> bool:
     """Whether nothing of a unit is left to do."""
     folder = work / unit.name
     if phase_of(plan, unit).kind == "train-marl":
-        training = MarlFolder(folder)
+        training = TrainingDir(folder)
         return training.file.exists() and "summary" in training.read()
     found, wanted = runs_in(folder), _seeds(plan, unit)
     return len(found) == len(wanted) and all(has_ended(path) for path in found)
@@ -178,9 +178,9 @@ _WITHOUT = {"dpo": (), "rft": ("adversary",), "trajectory-dpo": ("critic", "adve
 
 
 def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
-    training = MarlFolder(folder)
+    training = TrainingDir(folder)
     head = training.read()
-    config, summary = validate(MarlConfig, head["config"], str(training.file)), head["summary"]
+    config, summary = validate(TrainingConfig, head["config"], str(training.file)), head["summary"]
     numbers = range(summary["epochs"] + 1)
     records = [read_record(training.epoch(number).record) for number in numbers]
     epochs = [_epoch(training, config, head["base"], record) for record in records]
@@ -198,13 +198,13 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def _critics(training: MarlFolder, records: Iterable[Record]) -> list[str]:
+def _critics(training: TrainingDir, records: Iterable[EpochRecord]) -> list[str]:
     """Names and versions of all that judged."""
     rollouts = [path for record in records if (path := training.epoch(record.epoch).rollout).exists()]
     return sorted({read_label_head(path, name).critic for path in rollouts for name in labellings(path)})
 
 
-def _epoch(training: MarlFolder, config: MarlConfig, base: Mapping[str, str], record: Record) -> EpochNumbers:
+def _epoch(training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord) -> EpochNumbers:
     folder = training.epoch(record.epoch)
     played = trajectories_of(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
@@ -225,7 +225,7 @@ def _epoch(training: MarlFolder, config: MarlConfig, base: Mapping[str, str], re
     )
 
 
-def speaking_after(config: MarlConfig, began: str, trained: Trained) -> str:
+def speaking_after(config: TrainingConfig, began: str, trained: Trained) -> str:
     """Digest of the weights that speak after an epoch: an adapter that stays one speaks over the first checkpoint."""
     return f"{began.partition('+')[0]}+{trained.digest}" if config.method.keeps_adapters else trained.digest
 
@@ -235,7 +235,7 @@ def _numbers(trained: Trained | None) -> dict[str, Any]:
     return {} if trained is None else {name: getattr(trained, name) for name in names}
 
 
-def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float, without: Collection[str]) -> Seconds:
+def _seconds_of(training: TrainingDir, records: Sequence[EpochRecord], whole: float, without: Collection[str]) -> Seconds:
     """By part, where the processes that ended the parts told; 0 for parts that the method is without."""
     rollouts = [training.epoch(record.epoch).rollout for record in records]
     measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
@@ -248,7 +248,7 @@ def _seconds_of(training: MarlFolder, records: Sequence[Record], whole: float, w
     )
 
 
-def _sum(records: Iterable[Record], part: str) -> float | None:
+def _sum(records: Iterable[EpochRecord], part: str) -> float | None:
     """Seconds of a part over all epochs; None where one of them does not tell."""
     told = [record.spent[part].seconds for record in records if part in record.spent]
     known = [seconds for seconds in told if seconds is not None]

@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 from collab.config import RUN, RunConfig, override, run_config, validate
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.marl.ablation import ablated
-from collab.marl.config import MarlConfig, Method, load_method
-from collab.marl.layout import MarlFolder
+from collab.algorithms.collabuiagents.ablations import ablated
+from collab.loop.config import TrainingConfig, Method
+from collab.loop.interfaces import load_method
+from collab.loop.layout import TrainingDir
 from collab.resolve import with_prompts
 from evidence.gather import placeless
 from evidence.plan import Plan
@@ -69,7 +70,7 @@ def then(config: Mapping[str, Any], source: str) -> Told:
     """
     if "method" not in config:
         return _decisive(validate(RunConfig, config, source), None)
-    training = validate(MarlConfig, config, source)
+    training = validate(TrainingConfig, config, source)
     return _decisive(training.run, training.method)
 
 
@@ -115,7 +116,7 @@ def check_begun(plan: Plan, unit: Unit, work: Path, *, base: str, began: str | N
     if not folder.exists():
         return
     found = [] if began is None else _differences(began, shown_command(plan, unit, base))
-    training = MarlFolder(folder)
+    training = TrainingDir(folder)
     if phase_of(plan, unit).kind == "train-marl" and training.file.exists():
         found += _changes(training.read()["config"], today(plan, unit), str(training.file))
     if found:

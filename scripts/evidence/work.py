@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from collab.comparison import check_result
 from collab.errors import RunError, UsageError
-from collab.marl.layout import MarlFolder
+from collab.loop.layout import TrainingDir
 from collab.store.files import write_atomic, writing
 from evidence.commands import Commands, Stopped
 from evidence.figures import report
@@ -85,7 +85,7 @@ def state(plan: Plan, unit: Unit, records: Records, place: Place) -> State:
 
 def _lies_there(training: UnitRecord, folder: Path) -> bool:
     """Whether the training that a file tells of is there, and not another one of the same unit."""
-    head = MarlFolder(folder)
+    head = TrainingDir(folder)
     return head.file.exists() and head.read().get("summary", {}).get("hash") == training.hashes["training"]
 
 
@@ -224,7 +224,7 @@ def undone(plan: Plan, place: Place, records: Records, only: str = "*") -> list[
 def _finish(plan: Plan, unit: Unit, place: Place, rest: float | None, run: Run, clock: Callable[[], float]) -> bool:
     """Do a unit, from wherever it stands; False where its time was over before it was. NotOver where it failed."""
     check_recipe(plan, unit, place)
-    begun = MarlFolder(place.folder(unit)).file.exists()
+    begun = TrainingDir(place.folder(unit)).file.exists()
     words = (going_on if begun else command)(plan, unit, place.work)
     if rest is not None:
         words = [*words, "--budget", f"minutes={rest:.1f}"]

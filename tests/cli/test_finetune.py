@@ -20,7 +20,7 @@ from collab.cli.main import main  # noqa: E402
 from collab.config import load_environment  # noqa: E402
 from collab.learn.folder import RunFolder  # noqa: E402
 from collab.library import Library  # noqa: E402
-from collab.marl.layout import MarlFolder  # noqa: E402
+from collab.loop.layout import TrainingDir  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
 from collab.models.tiny import make_tiny_checkpoint  # noqa: E402
@@ -335,7 +335,7 @@ def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_part_of_a_training_is_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which knows its device, and whether anything was kept of it."""
-    training = MarlFolder(tmp_path / "team")
+    training = TrainingDir(tmp_path / "team")
     training.create({})
     for group in ("shared", "ada"):
         part = training.epoch(1).training(group)

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from collab.cli.output import amount, plain, table
+from collab.cli.output import plain, table
+from collab.words import amount
 
 COLUMNS = ["episode", "seed", "broken"]
 

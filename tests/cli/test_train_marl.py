@@ -9,8 +9,8 @@ from collab.cli.main import main
 from collab.cli.training_options import AblationName, ContinualAblationName, Preset
 from collab.envs.fake import CorridorSuite
 from collab.errors import MissingExtra
-from collab.marl.ablation import ABLATIONS
-from collab.marl.config import presets
+from collab.algorithms.collabuiagents.ablations import ABLATIONS
+from collab.loop.config import presets
 from collab.models.fake_server import FakeServer
 from collab.models.tiny import make_tiny_checkpoint
 

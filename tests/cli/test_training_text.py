@@ -13,11 +13,11 @@ import pytest
 from collab.cli import watch
 from collab.cli.training_text import below, describe, news, show_result
 from collab.collector import Progress as Collecting
-from collab.marl.loop import MarlResult
-from collab.marl.loop_state import Progress
-from collab.marl.summary import PairCounts, Record, RowCounts, Spending, Success, Summary, Trained
+from collab.loop.loop import TrainingResult
+from collab.loop.state import Progress
+from collab.loop.record import PairCounts, EpochRecord, RowCounts, Spending, Success, Summary, Trained
 
-START = Record(
+START = EpochRecord(
     epoch=0,
     version=0,
     weights={},
@@ -39,7 +39,7 @@ TRAINED = Trained(
     chosen_gain=0.25,
     alarm="the chosen replies fall",
 )
-FIRST = Record(
+FIRST = EpochRecord(
     epoch=1,
     version=1,
     weights={},
@@ -191,7 +191,7 @@ def test_what_an_adversary_was_asked_so_far_is_told(progress: Progress) -> None:
 
 
 def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(MarlResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
+    show_result(TrainingResult(path=Path("run"), records=(START, FIRST), summary=None, stopped=None))
     lines = capsys.readouterr().out.splitlines()
     assert [f"epoch 1 | {line}" for line in TOLD] == lines[-len(TOLD) :]
     assert lines[2].split() == (
@@ -249,5 +249,5 @@ def test_a_terminal_shows_a_screen_in_its_place(progress: Progress, monkeypatch:
 )
 def test_the_best_epoch_is_called_what_it_is(best: int | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary(best=best, epochs=1, stopped_early=False, hash="0")
-    show_result(MarlResult(path=Path("runs/x"), records=(START, FIRST), summary=summary, stopped=None))
+    show_result(TrainingResult(path=Path("runs/x"), records=(START, FIRST), summary=summary, stopped=None))
     assert said in capsys.readouterr().out.splitlines()

@@ -13,8 +13,8 @@ from collab.cli.main import main
 from collab.cli.transfer_text import below, news
 from collab.collector import Progress as Collecting
 from collab.config import Budget
-from collab.marl.loop_state import Progress as Training
-from collab.marl.summary import Record, Success
+from collab.loop.state import Progress as Training
+from collab.loop.record import EpochRecord, Success
 from collab.transfer.layout import TransferFolder
 from collab.transfer.parts import TRAINING, Progress, Work
 
@@ -25,7 +25,7 @@ FILES = {
     "graphs/alone.yaml": "slots: [ada]\nrounds: 1\n",
     "agents/idler.yaml": 'kind: scripted\noptions: {replies: [\'Reason: done. Action: {"action_type": "wait"}\']}\n',
 }
-MEASURED = Record(
+MEASURED = EpochRecord(
     epoch=0,
     version=0,
     weights={},

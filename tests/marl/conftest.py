@@ -13,15 +13,15 @@ import pytest
 
 from collab.config import Budget
 from collab.library import Library
-from collab.marl import school
-from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
-from collab.marl.loop_state import Loop, Progress
-from collab.marl.scribe import Record as Told
+from collab.testing import school
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.state import LoopState, Progress
+from collab.loop.examples import Record as Told
 from collab.models.tiny import make_tiny_checkpoint
 from collab.types import Step, Utterance
 
-Configured = Callable[..., MarlConfig]
+Configured = Callable[..., TrainingConfig]
 
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
@@ -31,7 +31,7 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
     return library
 
 
-def configure_small(library: Library, *settings: str, **choices: Any) -> MarlConfig:
+def configure_small(library: Library, *settings: str, **choices: Any) -> TrainingConfig:
     """A small training in the corridor."""
     return asyncio.run(school.small_training(library, *settings, **choices))
 
@@ -55,17 +55,17 @@ def changed() -> Changed:
     return made
 
 
-Processes = Callable[[MarlConfig, Path], Loop]
+Processes = Callable[[TrainingConfig, Path], LoopState]
 
 
 @pytest.fixture(scope="session")
 def process(library: Library) -> Processes:
     """One more process that trains in a directory, on a processor and without a budget."""
 
-    def born(config: MarlConfig, folder: Path) -> Loop:
-        return Loop(
+    def born(config: TrainingConfig, folder: Path) -> LoopState:
+        return LoopState(
             config=config,
-            folder=MarlFolder(folder),
+            folder=TrainingDir(folder),
             library=library,
             budget=Budget(),
             stop=asyncio.Event(),

@@ -10,10 +10,11 @@ import pytest
 
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.marl.ablation import ABLATIONS, ablated
-from collab.marl.config import Method, load_method
-from collab.marl.gate import admitted
-from collab.marl.train import rewarded_recipe
+from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
+from collab.loop.config import Method
+from collab.loop.interfaces import load_method
+from collab.algorithms.collabuiagents.checks import admitted
+from collab.algorithms.collabuiagents.learner import rewarded_recipe
 
 CHANGED = {
     "no-cr": {"objective", "pairs.anchors", "pairs.until_error"},

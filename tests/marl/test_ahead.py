@@ -21,14 +21,14 @@ from collab.credit.labelling import PATIENCE, Labelling
 from collab.credit.labels import FOLDER, Labels, labellings, read_labels
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.marl import ahead
-from collab.marl.ahead import is_waited_for, judging_ahead
-from collab.marl.hashing import epoch_hash
-from collab.marl.judge import NAME, judge
-from collab.marl.layout import MarlFolder
-from collab.marl.loop_state import Halted, Loop
-from collab.marl.play import trajectories_of
-from collab.marl.verify import compared
+from collab.algorithms.collabuiagents import ahead
+from collab.algorithms.collabuiagents.ahead import is_waited_for, judging_ahead
+from collab.loop.hashing import epoch_hash
+from collab.algorithms.collabuiagents.labeller import NAME, judge
+from collab.loop.layout import TrainingDir
+from collab.loop.state import Halted, LoopState
+from collab.loop.phases import trajectories_of
+from collab.testing.verify import compared
 from collab.models.fake_server import FakeServer, Fault
 from collab.resolve import resolved, with_prompts
 from collab.runs import resume, start
@@ -55,10 +55,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def loop(server: FakeServer, configured: Any, process: Any, tmp_path: Path) -> Loop:
+def loop(server: FakeServer, configured: Any, process: Any, tmp_path: Path) -> LoopState:
     """A process whose critic is asked over that server."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
-    made: Loop = process(configured(f"critic={tmp_path / 'judge.yaml'}", "least_auc=null"), tmp_path)
+    made: LoopState = process(configured(f"critic={tmp_path / 'judge.yaml'}", "least_auc=null"), tmp_path)
     return made
 
 
@@ -73,7 +73,7 @@ def judged(out: Path) -> int:
     return len(read_labels(out, NAME).judged) if NAME in labellings(out) else 0
 
 
-async def live(loop: Loop, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
+async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
     """Play, or play on, until something more is judged; then end, or fail to."""
     before, stop = judged(out), asyncio.Event()
     async with judging_ahead(loop, run, out):
@@ -88,7 +88,7 @@ async def live(loop: Loop, run: RunConfig, out: Path, library: Library, *, halte
 
 
 def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
-    server: FakeServer, loop: Loop, library: Library, tmp_path: Path
+    server: FakeServer, loop: LoopState, library: Library, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
 
@@ -115,7 +115,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
 
 @pytest.mark.parametrize("dead", [True, False])
 def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
-    server: FakeServer, loop: Loop, library: Library, tmp_path: Path, dead: bool
+    server: FakeServer, loop: LoopState, library: Library, tmp_path: Path, dead: bool
 ) -> None:
     out, stop = tmp_path / "run", asyncio.Event()
 
@@ -173,9 +173,9 @@ def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
 
 
 def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
-    loop: Loop, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: LoopState, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def spends(loop: Loop, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling) -> None:
+    async def spends(loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling) -> None:
         told.prompt_tokens += 7
         raise KeyError("a mistake of its own")
 
@@ -199,7 +199,7 @@ def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
 
 
 def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
-    loop: Loop, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: LoopState, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(run: RunConfig) -> None:
         tried.append(run)
@@ -220,10 +220,10 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
 TRAIN = """
 import asyncio, sys
 from pathlib import Path
-from collab.marl.config import MarlConfig
-from collab.marl.loop import resume, start
+from collab.loop.config import TrainingConfig
+from collab.loop.loop import resume, start
 
-config, out = MarlConfig.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+config, out = TrainingConfig.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
 asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, anyway=True, device="cpu"))
 """
 
@@ -257,13 +257,13 @@ def test_a_kill_amid_judging_ahead_changes_nothing(
     doomed.clear()
     assert len(trajectories_of(rollout)) < 20, "it still played"
     assert born(killed).wait() == 0
-    parts = list(compared(MarlFolder(whole), MarlFolder(killed)))
+    parts = list(compared(TrainingDir(whole), TrainingDir(killed)))
     assert [one.part for one in parts if not one.same] == []
     assert {"critic", "weights", "run"} <= {one.part for one in parts}
 
 
 def test_only_a_critic_behind_a_server_is_asked_ahead_and_only_where_nothing_is_shared(
-    loop: Loop, configured: Any, process: Any, tmp_path: Path
+    loop: LoopState, configured: Any, process: Any, tmp_path: Path
 ) -> None:
     assert is_waited_for(loop)
     assert is_waited_for(replace(loop, budget=Budget(minutes=5)))

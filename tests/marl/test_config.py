@@ -10,7 +10,8 @@ import pytest
 from collab.config import override
 from collab.credit.adversary_language import SAMPLING
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.marl.config import MarlConfig, load_method, presets
+from collab.loop.config import TrainingConfig, presets
+from collab.loop.interfaces import load_method
 
 
 def test_the_papers_method_is_the_published_one() -> None:
@@ -78,7 +79,7 @@ def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
     playing = "kind: openai\noptions: {model: any}\nsampling: {temperature: 0.3}\n"
     (tmp_path / "clumsy.yaml").write_text(playing)
     config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}{said}}}")
-    for one in (config, MarlConfig.model_validate_json(config.model_dump_json())):
+    for one in (config, TrainingConfig.model_validate_json(config.model_dump_json())):
         assert one.erring.agent is not None
         assert one.erring.agent.sampling.temperature == temperature
         assert one.erring.agent.sampling.max_tokens == SAMPLING.max_tokens
@@ -87,7 +88,7 @@ def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
 def test_adversaries_take_turns_by_weight(configured, tmp_path: Path) -> None:
     (tmp_path / "clumsy.yaml").write_text("kind: openai\noptions: {model: any}\n")
     config = configured(f"adversary=sampler=3,{tmp_path / 'clumsy.yaml'}=1")
-    for one in (config, MarlConfig.model_validate_json(config.model_dump_json())):
+    for one in (config, TrainingConfig.model_validate_json(config.model_dump_json())):
         assert [(each.part.kind, weight) for each, weight in one.erring.turns] == [("sampler", 3), ("llm", 1)]
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import collab.marl.play as playing_epochs
+import collab.loop.phases as playing_epochs
 from collab.collector import Progress
 from collab.config import RunConfig, run_config
 from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
 from collab.evaluation import Rate, Report
 from collab.library import Library
-from collab.marl.epoch import require_measured, require_played
-from collab.marl.loop_state import Loop
-from collab.marl.play import evaluate, roll_out, rollout_report, settled, trajectories_of
-from collab.marl.step_budget import steps_in
+from collab.loop.epoch import require_measured, require_played
+from collab.loop.state import LoopState
+from collab.loop.phases import evaluate, roll_out, rollout_report, settled, trajectories_of
+from collab.loop.step_budget import steps_in
 from collab.resolve import resolved, with_prompts
 from collab.runs import start
 from collab.store.run import RunStore
@@ -138,7 +138,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
 ) -> None:
     """Also the process that goes on with it: what was there before counts."""
     seen: list[Progress] = []
-    monkeypatch.setattr(Loop, "spend", lambda self, progress: seen.append(progress))
+    monkeypatch.setattr(LoopState, "spend", lambda self, progress: seen.append(progress))
     run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"
     for more in (8, 20):
         before = steps_in(out) if out.exists() else 0

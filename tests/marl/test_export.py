@@ -19,27 +19,27 @@ from collab.config import AgentDefinition, override
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.learn.folder import RunFolder, write_json
 from collab.library import Library
-from collab.marl.config import MarlConfig
-from collab.marl.export import export, find
-from collab.marl.layout import MarlFolder
-from collab.marl.model_card import licence_of, training_facts
-from collab.marl.summary import Record, RowCounts, Success
+from collab.loop.config import TrainingConfig
+from collab.loop.export import export, find
+from collab.loop.layout import TrainingDir
+from collab.loop.model_card import licence_of, training_facts
+from collab.loop.record import EpochRecord, RowCounts, Success
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
 
-Training = Callable[..., MarlFolder]
+Training = Callable[..., TrainingDir]
 
 
 @pytest.fixture
-def training(configured: Callable[..., MarlConfig], tmp_path: Path) -> Training:
+def training(configured: Callable[..., TrainingConfig], tmp_path: Path) -> Training:
     """Makes a training of two epochs, the first of them the best, whose policies differ by slot and epoch."""
 
-    def make(policies: str = "shared", *settings: str) -> MarlFolder:
+    def make(policies: str = "shared", *settings: str) -> TrainingDir:
         base = make_tiny_checkpoint(tmp_path / "base", hidden=32, layers=1)
         config = configured(f"policies={policies}")
         config = override(config, [f"run.agents.*.options.path={base}", *settings])
-        folder = MarlFolder(tmp_path / "run")
+        folder = TrainingDir(tmp_path / "run")
         digest = dict.fromkeys(config.run.graph.slots, weights_digest(base))
         folder.create({"config": config.model_dump(mode="json"), "base": digest, "summary": {"best": 1}})
         for number in (1, 2):
@@ -49,14 +49,14 @@ def training(configured: Callable[..., MarlConfig], tmp_path: Path) -> Training:
     return make
 
 
-def write_epoch(folder: MarlFolder, config: MarlConfig, number: int) -> None:
+def write_epoch(folder: TrainingDir, config: TrainingConfig, number: int) -> None:
     weights = {}
     for group, slots in config.groups.items():
         seed = 10 * number + sorted(config.groups).index(group)
         final = folder.epoch(number).training(group) / "final"
         make_tiny_checkpoint(final, seed=seed, hidden=32, layers=1)
         weights |= dict.fromkeys(slots, f"./{final.relative_to(folder.path)}")
-    record = Record(
+    record = EpochRecord(
         epoch=number,
         version=number,
         weights=weights,
@@ -147,7 +147,7 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     run = tmp_path / "sft"
     run.mkdir()
     write_json(run / "finetune.json", {"format": 1})
-    team = MarlFolder(tmp_path / "team")
+    team = TrainingDir(tmp_path / "team")
     team.create({})
     RunFolder(team.epoch(1).training("shared")).create({"stage": "dpo"})
     with pytest.raises(UsageError, match="not done; go on with: collab train-marl --resume"):
@@ -212,22 +212,22 @@ def test_an_adapters_card_starts_a_server_that_bears_its_rank(
     assert "$ collab rollout --agents agents.yaml\n" in card
 
 
-def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     for settings, told in ((["episodes=7"], "7 episodes"), (["episodes=null", "steps=50"], "50 steps")):
-        facts = training_facts(MarlFolder(tmp_path), configured(*settings), {}, 0, "shared")
+        facts = training_facts(TrainingDir(tmp_path), configured(*settings), {}, 0, "shared")
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
-def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     for settings, told in (((), "seed 0), "), (("run.sampling_seed=1",), "seed 0 (sampled with 1)), ")):
         config = configured(*settings)
-        assert told in training_facts(MarlFolder(tmp_path), config, {}, 0, "shared").lines["data"]
+        assert told in training_facts(TrainingDir(tmp_path), config, {}, 0, "shared").lines["data"]
         assert {one.sampling_seed for one in (config.run, *config.held_out)} == {1 if settings else None}
 
 
-def test_a_card_tells_rates_and_heat(configured: Callable[..., MarlConfig], tmp_path: Path) -> None:
+def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     asked = ("dpo.learning_rate=0.004", "dpo.final_norm_learning_rate=0.1", "rate_decay=0.5", "heat=1.7")
-    facts = training_facts(MarlFolder(tmp_path), configured(*asked), {}, 0, "shared")
+    facts = training_facts(TrainingDir(tmp_path), configured(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
         "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first; "
         "temperatures of rollouts times 1.7"
@@ -235,10 +235,10 @@ def test_a_card_tells_rates_and_heat(configured: Callable[..., MarlConfig], tmp_
 
 
 def test_a_card_tells_of_an_adapter_that_training_began_with(
-    configured: Callable[..., MarlConfig], tmp_path: Path
+    configured: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     facts = training_facts(
-        MarlFolder(tmp_path), configured(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
+        TrainingDir(tmp_path), configured(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
     )
     assert facts.lines["base"].endswith(f", digest `{'b' * 12}`, with an adapter over it, digest `{'a' * 12}`")
 

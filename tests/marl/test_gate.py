@@ -19,16 +19,16 @@ from collab.critics import Bench
 from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
-from collab.marl.config import MarlConfig
-from collab.marl.gate import admitted, check_parties, worth_knowing
-from collab.marl.school import small_training
+from collab.loop.config import TrainingConfig
+from collab.algorithms.collabuiagents.checks import admitted, check_parties, worth_knowing
+from collab.testing.school import small_training
 
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
 
 
 def calibrate(
     folder: Path,
-    config: MarlConfig,
+    config: TrainingConfig,
     auc: float,
     environment: str = "fake[corridor]",
     created: str = "2026-01-01T00:00:00.000Z",
@@ -66,7 +66,7 @@ def calibrate(
     return folder
 
 
-def known(config: MarlConfig, folder: Path, *, anyway: bool = False) -> str:
+def known(config: TrainingConfig, folder: Path, *, anyway: bool = False) -> str:
     return asyncio.run(admitted(config, calibrations=folder, anyway=anyway))
 
 
@@ -121,13 +121,13 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
 
-    def served(port: int) -> MarlConfig:
+    def served(port: int) -> TrainingConfig:
         address = f"http://127.0.0.1:{port}/v1"
         path = tmp_path / str(port) / "judge.yaml"
         path.parent.mkdir()
         options = f"{{model: mine, base_url: '{address}'}}"
         path.write_text(f"kind: llm\noptions: {{model: {{kind: openai, options: {options}}}}}\n")
-        found: MarlConfig = configured(f"critic={path}")
+        found: TrainingConfig = configured(f"critic={path}")
         return found
 
     first, moved = served(8001), served(8002)

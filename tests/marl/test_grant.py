@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import collab.marl.loop as training
+import collab.loop.loop as training
 from collab.config import Budget, Part
 from collab.errors import RunFormatError, UsageError
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import resume, start
-from collab.marl.loop_state import Halted, Loop
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import resume, start
+from collab.loop.state import Halted, LoopState
 from collab.models.fake_server import FakeServer
 from collab.types import Spent
 
@@ -20,7 +20,7 @@ from collab.types import Spent
 def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     seen: list[tuple[Budget, str, tuple[str, ...]]] = []
 
-    async def looked(loop: Loop, records: object) -> None:
+    async def looked(loop: LoopState, records: object) -> None:
         seen.append((loop.budget, loop.device, tuple(loop.reports)))
         raise Halted("enough was seen")
 
@@ -39,7 +39,7 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
 def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_played(
     configured, tiny: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    async def played(loop: Loop, records: object) -> None:
+    async def played(loop: LoopState, records: object) -> None:
         raise Halted("something was played")
 
     monkeypatch.setattr(training, "_epochs", played)
@@ -62,7 +62,7 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
 def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     """Not what an earlier one spent on the same epoch."""
 
-    async def spent(loop: Loop, records: object) -> None:
+    async def spent(loop: LoopState, records: object) -> None:
         loop.spend(Spent(calls=1, prompt_tokens=30, completion_tokens=4, cost_usd=0.5))
         raise Halted("enough was spent")
 
@@ -74,7 +74,7 @@ def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_pa
 
 
 def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
-    folder = MarlFolder(tmp_path / "run")
+    folder = TrainingDir(tmp_path / "run")
     folder.create({})
     folder.file.write_text('{"format": 1}')
     with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 2; .*begin another training"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collab.marl.hashing import epoch_hash, run_hash
+from collab.loop.hashing import epoch_hash, run_hash
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef
 
 

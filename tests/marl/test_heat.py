@@ -14,11 +14,11 @@ from collab.cli.epoch_text import epoch_lines
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.learn.norms import length_of_gain
-from collab.marl.heat import heat_of, heated
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import start
-from collab.marl.policy import Policy
-from collab.marl.summary import Record
+from collab.loop.exploration import heat_of, heated
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import start
+from collab.loop.policy import Policy
+from collab.loop.record import EpochRecord
 from collab.runs import stored_config
 
 GAIN = "model.norm.weight"
@@ -86,7 +86,7 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
     config = schooled("dpo.final_norm_learning_rate=0.1", "held_out.before=false")
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     first, second = result.records[1:]
-    folder = MarlFolder(result.path)
+    folder = TrainingDir(result.path)
     assert first.heat == {}
     heat = length_of_gain(folder.path / first.weights["ada"]) / length_of_gain(
         Path(config.run.agents["ada"].options["path"])
@@ -101,6 +101,6 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
 
 
 def test_heat_is_told_per_agent_where_their_policies_differ() -> None:
-    told = Record(epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5})
+    told = EpochRecord(epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5})
     assert "heat     temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
     assert not any(line.startswith("heat") for line in epoch_lines(told.model_copy(update={"heat": {}})))

@@ -25,14 +25,14 @@ from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.evaluation import evaluate
 from collab.library import Library
-from collab.marl.hashing import epoch_hash
-from collab.marl.judge import NAME, compared, judge, judged, pair
-from collab.marl.layout import PAIRS, EpochFolder, MarlFolder, training_of
-from collab.marl.loop_state import Halted, Loop
-from collab.marl.play import paid_for, trajectories_of
-from collab.marl.policy import Policy
-from collab.marl.record import Parts, record_of
-from collab.marl.row_store import COUNTS
+from collab.loop.hashing import epoch_hash
+from collab.algorithms.collabuiagents.labeller import NAME, compared, judge, judged, pair
+from collab.loop.layout import PAIRS, EpochDir, TrainingDir, training_of
+from collab.loop.state import Halted, LoopState
+from collab.loop.phases import paid_for, trajectories_of
+from collab.loop.policy import Policy
+from collab.algorithms.collabuiagents.metrics import Parts, record_of
+from collab.loop.example_store import COUNTS
 from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
 from collab.resolve import resolved, with_prompts
@@ -59,14 +59,14 @@ def rehearsed(library: Library, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 @pytest.fixture
-def epoch(rehearsed: tuple[RunConfig, Path], tmp_path: Path) -> EpochFolder:
+def epoch(rehearsed: tuple[RunConfig, Path], tmp_path: Path) -> EpochDir:
     """An epoch whose rollout is over."""
-    folder = MarlFolder(tmp_path).epoch(1)
+    folder = TrainingDir(tmp_path).epoch(1)
     shutil.copytree(rehearsed[1], folder.rollout)
     return folder
 
 
-def forget_one(epoch: EpochFolder) -> None:
+def forget_one(epoch: EpochDir) -> None:
     """As if nobody could have been asked about the last step."""
     (log,) = (epoch.rollout / FOLDER / NAME / "events").glob("*.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
@@ -80,7 +80,7 @@ def told(labels: Labels | None) -> tuple[int, str]:
 
 
 def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
-    rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
     played, report = trajectories_of(out), evaluate(trajectories_of(out))
@@ -109,7 +109,7 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
 
 
 def test_only_who_did_all_of_a_part_tells_its_seconds(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
     played = trajectories_of(out)
@@ -127,7 +127,7 @@ def test_only_who_did_all_of_a_part_tells_its_seconds(
 
 @pytest.mark.parametrize("made", ["pairs", "rows"])
 def test_nobody_is_asked_again_once_something_was_made_of_it(
-    made: str, configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    made: str, configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), played = rehearsed, trajectories_of(epoch.rollout)
     loop = process(configured(*(["objective=rft"] if made == "rows" else [])), tmp_path)
@@ -148,7 +148,7 @@ def test_nobody_is_asked_again_once_something_was_made_of_it(
 
 
 def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from(
-    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Judged and not yet paired when somebody pairs the rollout in another way, without a name or with its own."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
@@ -166,7 +166,7 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
 
 
 def test_pairs_that_were_made_in_another_way_are_not_learned_from(
-    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured(), tmp_path)
@@ -191,7 +191,7 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
 
 
 def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer steps than make labelling give up, so every one of them fails."""
     (run, _), played, mute = rehearsed, trajectories_of(epoch.rollout), tmp_path / "mute.yaml"
@@ -205,7 +205,7 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
 
 
 def test_an_epoch_of_answers_without_scores_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer than make labelling give up; they were paid, so nobody who goes on asks again, until they are removed."""
     (run, _), played, talks = rehearsed, trajectories_of(epoch.rollout), tmp_path / "talks.yaml"
@@ -224,7 +224,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
 
 
 def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """No model was asked, and nobody could have been: each epoch would be played for nothing."""
     (run, _), played, narrow = rehearsed, trajectories_of(epoch.rollout), tmp_path / "narrow.yaml"
@@ -235,7 +235,7 @@ def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
 
 
 def test_causes_for_which_steps_stay_unjudged_are_added_up(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Too long for some, prose about others: neither is most, both together are."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
@@ -261,7 +261,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
     configured,
     process,
     rehearsed: tuple[RunConfig, Path],
-    epoch: EpochFolder,
+    epoch: EpochDir,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,7 +276,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
                 writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
                 writer.fail(case, ModelFailure("the server is gone"))
-    monkeypatch.setattr("collab.marl.judge._is_left", lambda *asked: False)
+    monkeypatch.setattr("collab.algorithms.collabuiagents.labeller._is_left", lambda *asked: False)
     told = (
         rf"could not be asked about 2 of {len(every)} steps, {many} of {len(every)} steps do not fit into the critic's "
         "context; the last: the server is gone"
@@ -286,7 +286,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
 
 
 def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Its key is missing; `collab` and the ablations of contrasts and corrections have no use for it."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
@@ -299,11 +299,11 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     assert asyncio.run(compared(loop, run, out, played, read_labels(out, NAME))) == made
 
 
-Asked: TypeAlias = tuple[Loop, RunConfig, Path, list[Trajectory], Labels]
+Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], Labels]
 
 
 @pytest.fixture
-def asked(configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path) -> Asked:
+def asked(configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path) -> Asked:
     """A judged rollout whose pairs an adversary alone is asked for."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
@@ -353,7 +353,7 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochFolder, tmp_path: Path
+    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """It dies between the adversary's answers and the pairs that are made of them."""
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
@@ -369,9 +369,9 @@ def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
     assert second.tokens == 0, "and it paid for nothing itself"
 
 
-def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochFolder, tmp_path: Path) -> None:
+def test_only_the_rollout_of_a_training_belongs_to_one(epoch: EpochDir, tmp_path: Path) -> None:
     assert training_of(epoch.rollout) is None
-    MarlFolder(tmp_path).file.write_text("{}")
-    assert training_of(epoch.rollout) == MarlFolder(tmp_path.resolve())
+    TrainingDir(tmp_path).file.write_text("{}")
+    assert training_of(epoch.rollout) == TrainingDir(tmp_path.resolve())
     assert training_of(epoch.evaluation) is None
     assert training_of(Path("/")) is None

@@ -16,12 +16,12 @@ from collab.config import Budget
 from collab.credit.pairs import Source
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.learn.folder import RunFolder
-from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import MarlResult, resume, start
-from collab.marl.loop_state import Loop
-from collab.marl.policy import PolicyName, agents_of
-from collab.marl.train import NO_NUMBER, NO_PAIR
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.state import LoopState
+from collab.loop.trained import PolicyName, agents_of
+from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR
 from collab.models.local import LocalModel
 
 pytestmark = pytest.mark.slow
@@ -33,14 +33,14 @@ import torch
 torch.set_num_threads(1)
 import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
 from collab.learn.folder import RunFolder
-from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import resume, start
-from collab.marl.loop_state import Loop
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import resume, start
+from collab.loop.state import LoopState
 from collab.store.writer import RunWriter
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-begin, keep, step = Loop.begin, RunFolder.keep_checkpoint, RunWriter.step
+begin, keep, step = LoopState.begin, RunFolder.keep_checkpoint, RunWriter.step
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,11 +63,11 @@ def until(epoch, part):
         if part == "held-out" and f"epochs/{epoch}/evaluation" in str(writer.directory):
             die()
 
-    Loop.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
-    if MarlFolder(out).file.exists():
+    LoopState.begin, RunFolder.keep_checkpoint, RunWriter.step = begun, kept, recorded
+    if TrainingDir(out).file.exists():
         asyncio.run(resume(out, device="cpu"))
     else:
-        asyncio.run(start(MarlConfig.model_validate_json(told.read_text()), out, device="cpu"))
+        asyncio.run(start(TrainingConfig.model_validate_json(told.read_text()), out, device="cpu"))
 
 for point in points:
     epoch, _, part = point.partition(":")
@@ -86,17 +86,17 @@ class Died(BaseException):
     """The process of a training would have ended here."""
 
 
-def run(config: MarlConfig, out: Path, **options: object) -> MarlResult:
+def run(config: TrainingConfig, out: Path, **options: object) -> TrainingResult:
     return asyncio.run(start(config, out, device="cpu", **options))
 
 
 @pytest.fixture(scope="module")
-def whole(schooled, tmp_path_factory: pytest.TempPathFactory) -> MarlResult:
+def whole(schooled, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """Two epochs of two episodes of three steps that nobody disturbed."""
     return run(schooled(), tmp_path_factory.mktemp("whole") / "run")
 
 
-def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: MarlResult) -> None:
+def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResult) -> None:
     assert whole.summary is not None
     assert [record.epoch for record in whole.records] == [0, 1, 2]
     for record in whole.records[1:]:
@@ -108,10 +108,10 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: MarlResult) -
         assert record.version == record.epoch
     digests = [record.trained["shared"].digest for record in whole.records[1:]]
     assert len(set(digests)) == 2
-    assert json.loads((whole.path / "marl.json").read_text())["summary"] == whole.summary.model_dump()
+    assert json.loads((whole.path / "training.json").read_text())["summary"] == whole.summary.model_dump()
 
 
-def test_the_first_policy_stays_the_reference(whole: MarlResult) -> None:
+def test_the_first_policy_stays_the_reference(whole: TrainingResult) -> None:
     """In epoch 1 the base is the reference, in epoch 2 the base of the training and not that of the epoch."""
     first, second = (RunFolder(whole.path / f"epochs/{number}/training").manifest() for number in (1, 2))
     assert first["reference"] is None
@@ -121,7 +121,7 @@ def test_the_first_policy_stays_the_reference(whole: MarlResult) -> None:
 
 
 def test_the_same_again_gives_the_same_hash_and_another_seed_another(
-    whole: MarlResult, schooled, tmp_path: Path
+    whole: TrainingResult, schooled, tmp_path: Path
 ) -> None:
     assert run(schooled(), tmp_path / "same").summary == whole.summary
     other = run(schooled(seed=1), tmp_path / "other").summary
@@ -129,18 +129,18 @@ def test_the_same_again_gives_the_same_hash_and_another_seed_another(
     assert other.hash != whole.summary.hash
 
 
-def test_what_was_killed_anywhere_ends_with_the_same_hash(whole: MarlResult, schooled, tmp_path: Path) -> None:
+def test_what_was_killed_anywhere_ends_with_the_same_hash(whole: TrainingResult, schooled, tmp_path: Path) -> None:
     told, out = tmp_path / "config.json", tmp_path / "run"
     told.write_text(schooled().model_dump_json())
     command = [sys.executable, "-c", CHILD, str(out), str(told), *POINTS, "0:never"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "0:never 0"], done.stderr
-    assert MarlFolder(out).read()["summary"] == whole.summary.model_dump()
+    assert TrainingDir(out).read()["summary"] == whole.summary.model_dump()
     again = asyncio.run(resume(out, device="cpu"))
     assert (again.summary, again.stopped) == (whole.summary, None)
 
 
-def test_one_that_died_is_moved_and_gone_on_with_elsewhere(whole: MarlResult, schooled, tmp_path: Path) -> None:
+def test_one_that_died_is_moved_and_gone_on_with_elsewhere(whole: TrainingResult, schooled, tmp_path: Path) -> None:
     """Rollout and evaluation play with weights that the training made itself, and find them where it lies now."""
     told, out = tmp_path / "config.json", tmp_path / "run"
     told.write_text(schooled().model_dump_json())
@@ -152,7 +152,7 @@ def test_one_that_died_is_moved_and_gone_on_with_elsewhere(whole: MarlResult, sc
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
-def test_a_budget_stops_it_and_the_rest_follows(whole: MarlResult, schooled, tmp_path: Path) -> None:
+def test_a_budget_stops_it_and_the_rest_follows(whole: TrainingResult, schooled, tmp_path: Path) -> None:
     stopped = run(schooled(), tmp_path / "run", budget=Budget(tokens=9000))
     assert stopped.stopped is not None
     assert "budget" in stopped.stopped
@@ -160,7 +160,7 @@ def test_a_budget_stops_it_and_the_rest_follows(whole: MarlResult, schooled, tmp
     assert asyncio.run(resume(tmp_path / "run", budget=Budget(tokens=10**9))).summary == whole.summary
 
 
-def test_a_trained_team_can_be_played(whole: MarlResult) -> None:
+def test_a_trained_team_can_be_played(whole: TrainingResult) -> None:
     agents = agents_of(PolicyName(run=whole.path, epoch=2), ("ada", "ben"))
     model = LocalModel(**agents["ada"].options)
     assert asyncio.run(model.probe()).token_ids
@@ -174,7 +174,7 @@ def test_agents_with_policies_of_their_own_end_up_with_different_ones(schooled, 
     assert record.trained
     for slot, one in record.trained.items():
         assert record.weights[slot] == f"./epochs/1/training/{slot}/final"
-        assert one.digest != json.loads((result.path / "marl.json").read_text())["base"][slot]
+        assert one.digest != json.loads((result.path / "training.json").read_text())["base"][slot]
 
 
 def test_two_checkpoints_are_loaded_at_once(scholar: Path, tiny: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
     place = tmp_path / "whole/epochs/1/training"
     assert RunFolder(place).read_metrics()
     assert not (place / "checkpoints").exists()
-    begin, keep = Loop.begin, RunFolder.keep_checkpoint
+    begin, keep = LoopState.begin, RunFolder.keep_checkpoint
 
     def dying(out: Path) -> None:
         with pytest.raises(Died):
@@ -226,7 +226,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
         keep(folder, *rest)
         raise Died
 
-    def begun_with(loop: Loop, part: str) -> None:
+    def begun_with(loop: LoopState, part: str) -> None:
         begin(loop, part)
         if (loop.progress.epoch, part) == (1, "evaluation"):
             raise Died
@@ -235,7 +235,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
         patch.setattr(RunFolder, "keep_checkpoint", kept)
         dying(tmp_path / "killed")
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "begin", begun_with)
+        patch.setattr(LoopState, "begin", begun_with)
         dying(tmp_path / "killed")
     again = asyncio.run(resume(tmp_path / "killed", device="cpu"))
     assert again.summary == whole.summary
@@ -243,14 +243,14 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
 
 
 def test_what_parts_tell_is_shown_before_their_epoch_is_over(schooled, tmp_path: Path, monkeypatch) -> None:
-    begin, seen = Loop.begin, {}
+    begin, seen = LoopState.begin, {}
 
-    def begun(loop: Loop, part: str) -> None:
+    def begun(loop: LoopState, part: str) -> None:
         begin(loop, part)
         if loop.progress.epoch == 1:
             seen[part] = loop.progress.so_far
 
-    monkeypatch.setattr(Loop, "begin", begun)
+    monkeypatch.setattr(LoopState, "begin", begun)
     record = run(schooled("epochs=1"), tmp_path / "run").records[1]
     assert seen["rollout"] is None
     told = {
@@ -266,17 +266,17 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(schooled, tmp_path:
 
 
 def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
-    whole: MarlResult, schooled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: TrainingResult, schooled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit on a file's size, from where a policy is trained: its weights do not fit."""
-    begin, before, out = Loop.begin, resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "run"
+    begin, before, out = LoopState.begin, resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "run"
 
-    def begun(loop: Loop, part: str) -> None:
+    def begun(loop: LoopState, part: str) -> None:
         begin(loop, part)
         if part == "training":
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
 
-    monkeypatch.setattr(Loop, "begin", begun)
+    monkeypatch.setattr(LoopState, "begin", begun)
     try:
         with pytest.raises(StoreFailure) as told:
             run(schooled(), out)
@@ -285,17 +285,17 @@ def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
         monkeypatch.undo()
     said = str(told.value)
     assert said.startswith(f"{out}/epochs/1/training: cannot write: ")
-    assert said.endswith(f"make room or fix the rights, then {MarlFolder(out).resume}")
+    assert said.endswith(f"make room or fix the rights, then {TrainingDir(out).resume}")
     assert (said.count("--resume"), "\n" in said) == (1, False)
     assert RunFolder(out / "epochs/1/training").checkpoint() is None
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
-def test_another_base_or_a_taken_directory_is_refused(whole: MarlResult, schooled, tmp_path: Path) -> None:
+def test_another_base_or_a_taken_directory_is_refused(whole: TrainingResult, schooled, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a training is there already"):
         run(schooled(), whole.path)
-    folder = MarlFolder(tmp_path / "run")
-    head = MarlFolder(whole.path).read()
+    folder = TrainingDir(tmp_path / "run")
+    head = TrainingDir(whole.path).read()
     folder.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
     with pytest.raises(RunFormatError, match="is not what it was"):
         asyncio.run(resume(folder.path, device="cpu"))

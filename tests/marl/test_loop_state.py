@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collab.config import Budget
-from collab.marl.loop_state import Halted
+from collab.loop.state import Halted
 
 
 def test_a_limit_is_told_as_it_was_set(configured, process, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from collab.config import Budget
 from collab.credit.labels import read_labels
 from collab.credit.pair_store import read_pairs
 from collab.library import Library
-from collab.marl.config import MarlConfig
-from collab.marl.gate import admitted
-from collab.marl.loop import resume, start
+from collab.loop.config import TrainingConfig
+from collab.algorithms.collabuiagents.checks import admitted
+from collab.loop.loop import resume, start
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -24,16 +24,16 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def config(schooled, tmp_path: Path) -> MarlConfig:
+def config(schooled, tmp_path: Path) -> TrainingConfig:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
     (tmp_path / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    found: MarlConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "least_auc=null", "epochs=1")
+    found: TrainingConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "least_auc=null", "epochs=1")
     return found
 
 
-def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(config: MarlConfig, tmp_path: Path) -> None:
+def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(config: TrainingConfig, tmp_path: Path) -> None:
     whole = asyncio.run(start(config, tmp_path / "whole", device="cpu"))
     assert whole.summary is not None
     rollout = tmp_path / "whole/epochs/1/rollout"
@@ -53,7 +53,7 @@ def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(conf
     assert asyncio.run(resume(tmp_path / "run", device="cpu")).summary == whole.summary
 
 
-def test_its_calibration_is_found_by_its_weights(config: MarlConfig, tmp_path: Path) -> None:
+def test_its_calibration_is_found_by_its_weights(config: TrainingConfig, tmp_path: Path) -> None:
     library, out = Library(own=Path(str(config.library))), tmp_path / "measured"
     wish = Wish(env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"])
     asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))

@@ -9,13 +9,13 @@ import pytest
 
 from collab.credit.pair_store import read_pairs
 from collab.learn.folder import RunFolder
-from collab.marl.config import MarlConfig
-from collab.marl.judge import NAME
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import MarlResult, resume, start
-from collab.marl.loop_state import Loop
-from collab.marl.train import NO_PAIR, NO_REWARD
-from collab.marl.verify import compared
+from collab.loop.config import TrainingConfig
+from collab.algorithms.collabuiagents.labeller import NAME
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.state import LoopState
+from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
+from collab.testing.verify import compared
 
 pytestmark = pytest.mark.slow
 
@@ -27,20 +27,20 @@ class Died(BaseException):
     """The process of a training would have ended here."""
 
 
-def run(config: MarlConfig, out: Path) -> MarlResult:
+def run(config: TrainingConfig, out: Path) -> TrainingResult:
     return asyncio.run(start(config, out, device="cpu"))
 
 
-def dying(config: MarlConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *points: str) -> MarlResult:
+def dying(config: TrainingConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *points: str) -> TrainingResult:
     """The same training, ended where each of these parts would begin, or behind a checkpoint; then gone on with."""
-    begin, keep, left = Loop.begin, RunFolder.keep_checkpoint, list(points)
+    begin, keep, left = LoopState.begin, RunFolder.keep_checkpoint, list(points)
 
     def at(point: str) -> None:
         if left and left[0] == point:
             del left[0]
             raise Died
 
-    def begun(loop: Loop, part: str) -> None:
+    def begun(loop: LoopState, part: str) -> None:
         begin(loop, part)
         at(part)
 
@@ -48,7 +48,7 @@ def dying(config: MarlConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *point
         keep(folder, *rest)
         at("checkpoint")
 
-    monkeypatch.setattr(Loop, "begin", begun)
+    monkeypatch.setattr(LoopState, "begin", begun)
     monkeypatch.setattr(RunFolder, "keep_checkpoint", kept)
     for number in range(len(points)):
         with pytest.raises(Died):
@@ -58,7 +58,7 @@ def dying(config: MarlConfig, out: Path, monkeypatch: pytest.MonkeyPatch, *point
 
 def same(one: Path, other: Path) -> bool:
     """Whether two trainings are alike in every part."""
-    return all(part.same for part in compared(MarlFolder(one), MarlFolder(other)))
+    return all(part.same for part in compared(TrainingDir(one), TrainingDir(other)))
 
 
 def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Path, monkeypatch) -> None:

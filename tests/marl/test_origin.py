@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError, RunFormatError
-from collab.marl.config import Origin
-from collab.marl.layout import MarlFolder
-from collab.marl.origin import origin_of
+from collab.loop.config import Origin
+from collab.loop.layout import TrainingDir
+from collab.loop.origin import origin_of
 
 
 @pytest.fixture
 def first(configured, tmp_path: Path) -> Path:
-    folder = MarlFolder(tmp_path / "first")
+    folder = TrainingDir(tmp_path / "first")
     folder.create({"config": configured("policies=per_agent").model_dump(mode="json"), "summary": {"best": 1}})
     return folder.path
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collab.collector import Progress as Collecting
 from collab.credit.labelling import Labelling
-from collab.marl.loop_state import Progress
-from collab.marl.pace import epoch_seconds, seconds_left, spent_so_far
-from collab.marl.summary import Record, Spending
+from collab.loop.state import Progress
+from collab.loop.pace import epoch_seconds, seconds_left, spent_so_far
+from collab.loop.record import EpochRecord, Spending
 
 
-def record(epoch: int, **spent: Spending) -> Record:
-    return Record(epoch=epoch, version=epoch, weights={}, spent=spent, hash="")
+def record(epoch: int, **spent: Spending) -> EpochRecord:
+    return EpochRecord(epoch=epoch, version=epoch, weights={}, spent=spent, hash="")
 
 
-def progress(epoch: int, *records: Record) -> Progress:
+def progress(epoch: int, *records: EpochRecord) -> Progress:
     return Progress(epoch=epoch, epochs=4, records=list(records), began=1000.0)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from collab.marl.layout import MarlFolder
-from collab.marl.moved import _is_moved
-from collab.marl.play import draw, paid_for, rewired, rollout_config
-from collab.marl.policy import first_policy
+from collab.loop.layout import TrainingDir
+from collab.loop.moved import _is_moved
+from collab.loop.phases import draw, paid_for, rewired, rollout_config
+from collab.loop.policy import first_policy
 from collab.resolve import plan_episodes
 from collab.splits.split import EVALUATION_SEEDS, kept_instances
 
@@ -28,7 +28,7 @@ def test_without_an_edge_update_the_declared_graph_stays(configured) -> None:
 
 
 def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path) -> None:
-    folder = MarlFolder(tmp_path).epoch(1)
+    folder = TrainingDir(tmp_path).epoch(1)
     first = rewired(configured(), 1, folder, "")
     assert rewired(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
 

@@ -9,12 +9,13 @@ import pytest
 
 from collab.config import RunConfig, override
 from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
-from collab.marl.config import MarlConfig
-from collab.marl.grant import Grant
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import base_digests, resume
-from collab.marl.policy import PolicyName, agents_of, first_policy, parse_policy, placed, playing, told
-from collab.marl.summary import Record, Success
+from collab.loop.config import TrainingConfig
+from collab.loop.grant import Grant
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import base_digests, resume
+from collab.loop.policy import first_policy, placed, playing, told
+from collab.loop.trained import PolicyName, agents_of, parse_policy
+from collab.loop.record import EpochRecord, Success
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 
@@ -40,7 +41,7 @@ def test_other_names_with_an_at_are_refused(text: str) -> None:
 
 
 def test_a_training_without_an_epoch_is_told_how_to_name_one(tmp_path: Path) -> None:
-    (tmp_path / "marl.json").write_text("{}")
+    (tmp_path / "training.json").write_text("{}")
     with pytest.raises(UsageError, match=r"a training of a team; say which epoch: .*@best, .*@last or .*@epoch1"):
         parse_policy(str(tmp_path))
 
@@ -107,7 +108,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
     known, alone = base_digests(config), base_digests(plain)
     assert known == {slot: f"{digest}+{weights_digest(adapter)}" for slot, digest in alone.items()}
-    run = MarlFolder(tmp_path / "run")
+    run = TrainingDir(tmp_path / "run")
     run.create({"config": config.model_dump(mode="json"), "base": known, **Grant(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")
     with pytest.raises(RunFormatError, match=f"the checkpoint that it began with is not what it was: {base} has"):
@@ -129,7 +130,7 @@ def test_a_training_names_its_checkpoints_from_anywhere(
     assert placed(named) == named
 
 
-def served(config: MarlConfig, model: Path | str, **options: object) -> RunConfig:
+def served(config: TrainingConfig, model: Path | str, **options: object) -> RunConfig:
     """The same run with agents on a server."""
     own = {"model": str(model), "base_url": "http://127.0.0.1:1/v1", **options}
     agents = {
@@ -176,25 +177,25 @@ def test_an_epoch_that_trained_nothing_leaves_the_policy(configured) -> None:
 
 
 @pytest.fixture
-def trained(configured, tmp_path: Path) -> MarlFolder:
+def trained(configured, tmp_path: Path) -> TrainingDir:
     """A training whose first epoch is over and the best."""
-    folder = MarlFolder(tmp_path / "run")
+    folder = TrainingDir(tmp_path / "run")
     config = configured()
     folder.create({"config": config.model_dump(mode="json"), "summary": {"best": 1}})
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/1/training/final" for slot in config.run.graph.slots}
-    record = Record(epoch=1, version=1, weights=weights, success=success, hash="")
+    record = EpochRecord(epoch=1, version=1, weights=weights, success=success, hash="")
     folder.epoch(1).path.mkdir(parents=True)
     folder.epoch(1).record.write_text(record.model_dump_json())
     return folder
 
 
-def test_best_and_numbered_epochs_fill_the_slots(trained: MarlFolder) -> None:
+def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
     final = str(trained.path.resolve() / "epochs/1/training/final")
     for epoch, last in ((None, False), (None, True), (1, False)):
         agents = agents_of(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
         assert {slot: agent.options["path"] for slot, agent in agents.items()} == {"ada": final, "ben": final}
-    record = Record(epoch=2, version=2, weights={"ada": "whole", "ben": "whole"}, adapters={"ada": "./a"}, hash="")
+    record = EpochRecord(epoch=2, version=2, weights={"ada": "whole", "ben": "whole"}, adapters={"ada": "./a"}, hash="")
     trained.epoch(2).path.mkdir(parents=True)
     trained.epoch(2).record.write_text(record.model_dump_json())
     ada = agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))["ada"].options
@@ -203,19 +204,19 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: MarlFolder) -> None:
     assert {agent.options["version"] for agent in first.values()} == {0}
 
 
-def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: MarlFolder) -> None:
+def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: TrainingDir) -> None:
     """It is not the untrained team, which is called @epoch0."""
     trained.epoch(1).record.unlink()
     with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train-marl --resume"):
         agents_of(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
 
 
-def test_a_graph_with_other_agents_is_refused(trained: MarlFolder) -> None:
+def test_a_graph_with_other_agents_is_refused(trained: TrainingDir) -> None:
     with pytest.raises(GraphError, match="was trained as ada, ben, the graph has ada, ben, cyd"):
         agents_of(PolicyName(run=trained.path, epoch=1), ("ada", "ben", "cyd"))
 
 
-def test_an_epoch_that_is_not_over_and_a_folder_that_is_none_are_named(trained: MarlFolder, tmp_path: Path) -> None:
+def test_an_epoch_that_is_not_over_and_a_folder_that_is_none_are_named(trained: TrainingDir, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="epoch2"):
         agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))
     with pytest.raises(RunFormatError, match=r"no marl\.json"):

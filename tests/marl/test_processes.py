@@ -12,7 +12,7 @@ from collab.errors import ConfigError, UsageError
 from collab.learn import launch as launching
 from collab.learn.folder import RunFolder
 from collab.learn.launch import LOG
-from collab.marl.loop import start
+from collab.loop.loop import start
 
 
 def test_more_processes_than_gpus_are_refused_at_once(configured, tmp_path: Path, monkeypatch) -> None:
@@ -48,5 +48,5 @@ def test_two_processes_train_a_team(schooled, tmp_path: Path, monkeypatch) -> No
     folder = RunFolder(tmp_path / "run/epochs/1/training")
     assert folder.manifest()["processes"] == 2
     assert (folder.path / LOG).is_file()
-    assert record.trained["shared"].digest != json.loads((result.path / "marl.json").read_text())["base"]["ada"]
+    assert record.trained["shared"].digest != json.loads((result.path / "training.json").read_text())["base"]["ada"]
     assert folder.read_metrics()[0]["margin"] == pytest.approx(0, abs=1e-6)

@@ -21,11 +21,11 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
-from collab.marl.config import Origin
-from collab.marl.layout import MarlFolder
-from collab.marl.row_store import OLDER, own_rows, store, stored, trajectory_rows_of
-from collab.marl.rows import WHOLE, Made, add_anchors, pair_rows, rewarded_rows, trajectory_rows
-from collab.marl.scribe import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
+from collab.loop.config import Origin
+from collab.loop.layout import TrainingDir
+from collab.loop.example_store import OLDER, own_rows, store, stored, trajectory_rows_of
+from collab.algorithms.collabuiagents.examples import WHOLE, Made, add_anchors, pair_rows, rewarded_rows, trajectory_rows
+from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
 from collab.runs import stored_config
@@ -162,7 +162,7 @@ def test_agents_with_policies_of_their_own_learn_from_their_own_cells(
 def test_older_pairs_are_mixed_in_by_share(played: Record, chat: ChatTokenizer, configured, tmp_path: Path) -> None:
     """A third of what is trained: half as many older rows as own ones."""
     found = all_rows(played, chat, configured, "older=0.3333333333")
-    folder = MarlFolder(tmp_path)
+    folder = TrainingDir(tmp_path)
     for number in (1, 2):
         counts = store(found.made, found.config, folder, number)
     own = len(found.made.rows["shared"])
@@ -180,13 +180,13 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
 ) -> None:
     """Those of the epochs behind it, from the first epoch on, and never without being told that they are gone."""
     learned = all_rows(played, chat, configured)
-    first = MarlFolder(tmp_path / "first")
+    first = TrainingDir(tmp_path / "first")
     first.create({})
     store(learned.made, learned.config, first, 1)
     store(all_rows(played, chat, configured, source="contrast").made, learned.config, first, 2)
     found = all_rows(played, chat, configured, "older=0.5", source="adversary")
     config = found.config.model_copy(update={"origin": Origin(run=str(first.path), epoch=1)})
-    second = MarlFolder(tmp_path / "second")
+    second = TrainingDir(tmp_path / "second")
     counts = store(found.made, config, second, 1)["shared"]
     assert counts.older == len(found.made.rows["shared"])
     rehearsed = read_rows(second.epoch(1).rows / "shared" / OLDER)
@@ -209,7 +209,7 @@ def test_an_epoch_that_taught_nothing_is_no_lost_one(
     played: Record, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     found = all_rows(played, chat, configured, "older=0.5")
-    folder = MarlFolder(tmp_path)
+    folder = TrainingDir(tmp_path)
     store(Made.of(found.scribe), found.config, folder, 1)
     assert store(found.made, found.config, folder, 2)["shared"].older == 0
 
@@ -350,8 +350,8 @@ def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
     found = all_rows(played, chat, configured, "older=0.5")
     found.made.rows["shared"] *= 2
     for number in (1, 2):
-        counts = store(found.made, found.config, MarlFolder(tmp_path), number)["shared"]
-    data = read_data([MarlFolder(tmp_path).epoch(2).rows / "shared"], ["preference"])
+        counts = store(found.made, found.config, TrainingDir(tmp_path), number)["shared"]
+    data = read_data([TrainingDir(tmp_path).epoch(2).rows / "shared"], ["preference"])
     assert counts.older == counts.pairs == len(found.made.rows["shared"])
     assert (counts.repeated, counts.pairs + counts.older - counts.repeated) == (data.repeated, len(data.rows))
     assert counts.repeated >= 3 * len(data.rows) > 0
@@ -372,13 +372,13 @@ def test_whole_trajectories_keep_all_replies_of_both_sides(
     )
     pair = whole_pair(played)
     made = trajectory_rows([pair, pair], found.scribe)
-    counts = store(made, found.config, MarlFolder(tmp_path), 1)
+    counts = store(made, found.config, TrainingDir(tmp_path), 1)
     for group, slots in found.config.groups.items():
         good, bad = (sum(ref.cell.agent in slots for ref in side) for side in (pair.chosen, pair.rejected))
         assert (counts[group].pairs, counts[group].replies) == (2, [(good, bad)] * 2)
         assert counts[group].repeated == 0
-        path = own_rows(found.config, MarlFolder(tmp_path), 1, group)
-        read = trajectory_rows_of(path, stored(MarlFolder(tmp_path).epoch(1).rows)[group].replies)
+        path = own_rows(found.config, TrainingDir(tmp_path), 1, group)
+        read = trajectory_rows_of(path, stored(TrainingDir(tmp_path).epoch(1).rows)[group].replies)
         assert [(len(one.chosen), len(one.rejected)) for one in read] == [(good, bad)] * 2
         said = [played.cell(ref).text for ref in (*pair.chosen, *pair.rejected) if ref.cell.agent in slots]
         assert [row.reply for row in read[1].rows] == said
@@ -404,7 +404,7 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
 def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
     played: Record, chat: ChatTokenizer, configured, tmp_path: Path, blocked: str
 ) -> None:
-    found, folder, before = all_rows(played, chat, configured), MarlFolder(tmp_path), resource.getrlimit(FILES)
+    found, folder, before = all_rows(played, chat, configured), TrainingDir(tmp_path), resource.getrlimit(FILES)
     if blocked == "full":
         resource.setrlimit(FILES, (100, before[1]))
     else:

@@ -19,13 +19,13 @@ from collab.envs.fake import CorridorSuite
 from collab.learn.data import read_data
 from collab.learn.examples import Encoded, Example, encode_pairs, encode_replies
 from collab.learn.trajectories import prepare_trajectories
-from collab.marl import school
-from collab.marl.layout import MarlFolder
-from collab.marl.policy import Policy
-from collab.marl.row_store import own_rows, store, trajectory_rows_of
-from collab.marl.rows import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
-from collab.marl.scribe import RETOKENISED, Record, Scribe
-from collab.marl.train import _task
+from collab.testing import school
+from collab.loop.layout import TrainingDir
+from collab.loop.policy import Policy
+from collab.loop.example_store import own_rows, store, trajectory_rows_of
+from collab.algorithms.collabuiagents.examples import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
+from collab.loop.examples import RETOKENISED, Record, Scribe
+from collab.algorithms.collabuiagents.learner import _task
 from collab.models.chat import ChatTokenizer
 from collab.models.engine import Engine
 from collab.models.generation import Job
@@ -94,8 +94,8 @@ def scribe_of(record: Record, chat: ChatTokenizer, configured, *settings: str) -
 
 def through_the_disk(made: Made, scribe: Scribe, place: Path) -> Path:
     """Rows written as the loop does; the directory that it trains from."""
-    store(made, scribe.config, MarlFolder(place), 1)
-    return own_rows(scribe.config, MarlFolder(place), 1, "shared").parent
+    store(made, scribe.config, TrainingDir(place), 1)
+    return own_rows(scribe.config, TrainingDir(place), 1, "shared").parent
 
 
 def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
@@ -194,7 +194,7 @@ def test_whole_trajectories_are_learned_as_they_were_sampled(
     made = trajectory_rows([pair], scribe)
     assert made.retokenised["shared"] == 0
     through_the_disk(made, scribe, tmp_path)
-    path = own_rows(scribe.config, MarlFolder(tmp_path), 1, "shared")
+    path = own_rows(scribe.config, TrainingDir(tmp_path), 1, "shared")
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     loop = process(scribe.config, tmp_path)
     task = _task(loop, 1, "shared", policy, scribe.config.method.dpo.model_copy(update={"context": CONTEXT}))

@@ -12,10 +12,10 @@ import yaml
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.marl import school
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import base_digests
-from collab.marl.summary import Success
+from collab.testing import school
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import base_digests
+from collab.loop.record import Success
 from collab.models.tiny import make_tiny_checkpoint
 from collab.transfer.config import Wish
 from collab.transfer.configure import configure
@@ -52,7 +52,7 @@ def trained(library: Path, tmp_path: Path) -> str:
     from collab.library import Library
 
     config = asyncio.run(school.small_training(Library(own=library), HOT))
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     folder.path.mkdir()
     folder.write(
         {
@@ -134,7 +134,7 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
 def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> None:
     from collab.cli.epoch_text import epoch_lines
-    from collab.marl.summary import Record
+    from collab.loop.record import EpochRecord
 
     success = Success(
         **{"successes": 1, "episodes": 20, "low": 0.0, "high": 0.2, "broken": 0},
@@ -142,6 +142,6 @@ def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> N
         without_action={"cut": 30},
         sampled="temperature 1.5",
     )
-    told = epoch_lines(Record(epoch=0, version=0, weights={}, success=success, hash=""))
+    told = epoch_lines(EpochRecord(epoch=0, version=0, weights={}, success=success, hash=""))
     assert told[0] == "held out 5.0% (0.0% - 20.0%), 1 of 20 episodes, at temperature 1.5"
     assert told[1] == "replies without an action, held out: 30 of 240 (30 cut by max_tokens)"

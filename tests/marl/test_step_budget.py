@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
-from collab.marl.config import MarlConfig
-from collab.marl.layout import MarlFolder
-from collab.marl.play import paid_for, rollout_report, trajectories_of
-from collab.marl.policy import Policy
-from collab.marl.record import Parts, record_of
-from collab.marl.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.phases import paid_for, rollout_report, trajectories_of
+from collab.loop.policy import Policy
+from collab.algorithms.collabuiagents.metrics import Parts, record_of
+from collab.loop.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
 from collab.resolve import resolved, with_prompts
 from collab.runs import start, stored_config
 from collab.store.reader import RunReader
@@ -109,7 +109,7 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
     assert sum(len(one.steps) for one in counted[:-1]) < 8 <= sum(len(one.steps) for one in counted)
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
-    folder = MarlFolder(tmp_path / "training")
+    folder = TrainingDir(tmp_path / "training")
     folder.create({"config": configured("steps=8").model_dump(mode="json")})
     folder.epoch(1).path.mkdir(parents=True)
     out.rename(folder.epoch(1).rollout)
@@ -122,13 +122,13 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
 
 def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     library: Library,
-    configured: Callable[..., MarlConfig],
+    configured: Callable[..., TrainingConfig],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rollout that has its steps is whole, however many were planned; to play on would change what was judged."""
-    training = MarlFolder(tmp_path / "training")
+    training = TrainingDir(tmp_path / "training")
     training.create({"config": configured("steps=8").model_dump(mode="json")})
     out = training.epoch(1).rollout
 
@@ -180,7 +180,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     def mistaken(_: Path) -> int:
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("collab.marl.step_budget.steps_wanted", mistaken)
+    monkeypatch.setattr("collab.loop.step_budget.steps_wanted", mistaken)
     assert "ValueError: a mistake of ours" in told("show", str(out), code=1)
 
 

@@ -19,7 +19,7 @@ from transformers import (
 
 from collab.config import override
 from collab.errors import ConfigError
-from collab.marl.suited import check_suited
+from collab.loop.suited import check_suited
 
 LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
 

@@ -10,8 +10,8 @@ import pytest
 from collab.credit.critic import CriticCall, Judgement
 from collab.credit.labels import Failed
 from collab.errors import RunFormatError
-from collab.marl.summary import (
-    Record,
+from collab.loop.record import (
+    EpochRecord,
     Spending,
     Success,
     best_of,
@@ -25,9 +25,9 @@ from collab.marl.summary import (
 from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 
-def record(epoch: int, successes: int | None) -> Record:
+def record(epoch: int, successes: int | None) -> EpochRecord:
     rate = None if successes is None else Success(successes=successes, episodes=10, low=0, high=1, broken=0)
-    return Record(epoch=epoch, version=epoch, weights={}, success=rate, hash="")
+    return EpochRecord(epoch=epoch, version=epoch, weights={}, success=rate, hash="")
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,16 @@ import pytest
 from collab.config import Budget, override
 from collab.errors import RunFormatError
 from collab.learn.folder import RunFolder, write_json
-from collab.marl import school
-from collab.marl import train as training
-from collab.marl.config import load_method
-from collab.marl.epoch import run_epoch
-from collab.marl.loop_state import Halted, Loop
-from collab.marl.policy import first_policy
-from collab.marl.row_store import store
-from collab.marl.rows import Made
-from collab.marl.summary import Record
-from collab.marl.train import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
+from collab.testing import school
+from collab.loop import finetuning as training
+from collab.loop.interfaces import load_method
+from collab.loop.epoch import run_epoch
+from collab.loop.state import Halted, LoopState
+from collab.loop.policy import first_policy
+from collab.loop.example_store import store
+from collab.algorithms.collabuiagents.examples import Made
+from collab.loop.record import EpochRecord
+from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
 from collab.synth.rows import Row
 
 
@@ -34,7 +34,7 @@ def preferences() -> list[Row]:
     return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
 
 
-def learned(loop: Loop, rows: Sequence[Row]) -> tuple[dict[str, object], dict[str, str]]:
+def learned(loop: LoopState, rows: Sequence[Row]) -> tuple[dict[str, object], dict[str, str]]:
     """What becomes of the one policy in epoch 1."""
     made = Made(rows={"shared": list(rows)}, replies={"shared": []}, refused={"shared": {}})
     store(made, loop.config, loop.folder, 1)
@@ -92,13 +92,13 @@ def test_who_stops_a_policy_amid_its_steps_is_told(
     loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.epochs=4"), tmp_path)
     loop.budget = Budget(minutes=minutes)
 
-    def end(_loop: Loop, _progress: object) -> None:
+    def end(_loop: LoopState, _progress: object) -> None:
         if minutes is None:
             loop.stop.set()
         else:
             loop.started -= 60 * minutes
 
-    monkeypatch.setattr(Loop, "inner", end)
+    monkeypatch.setattr(LoopState, "inner", end)
     steps = rf"after step \d of \d+ of {re.escape(str(loop.folder.epoch(1).training('shared')))}"
     with pytest.raises(Halted, match=rf"^{why}, {steps}$"):
         learned(loop, preferences)
@@ -141,7 +141,7 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, 
     folder = RunFolder(epoch.training("shared"))
     (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
     folder.final.mkdir()
-    write_json(epoch.record, Record(epoch=1, version=1, weights={}, hash="").model_dump(mode="json"))
+    write_json(epoch.record, EpochRecord(epoch=1, version=1, weights={}, hash="").model_dump(mode="json"))
     policy = first_policy(loop.config.run, loop.config.method)
     assert asyncio.run(run_epoch(loop, 1, policy)).epoch == 1
     assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)

@@ -15,12 +15,12 @@ import torch
 
 from collab.cli.main import main
 from collab.learn.folder import RunFolder
-from collab.marl import verify as verifying
-from collab.marl.layout import MarlFolder
-from collab.marl.lives import KINDS, Point
-from collab.marl.loop import resume, start
-from collab.marl.school import small_training, write_library
-from collab.marl.verify import Compared, Proof, compared
+from collab.testing import verify as verifying
+from collab.loop.layout import TrainingDir
+from collab.testing.lives import KINDS, Point
+from collab.loop.loop import resume, start
+from collab.testing.school import small_training, write_library
+from collab.testing.verify import Compared, Proof, compared
 
 KEPT = "dpo.lora={rank: 4, alpha: 8, merge: false}"
 POINT = Point(epoch=1, part="critic", function="store.writer.RunWriter.step", call=2)
@@ -113,7 +113,7 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     try:
         torch.set_num_threads(2)
         begun = asyncio.run(start(config, tmp_path / "run", anyway=True, device="cpu", stop=stop))
-        assert MarlFolder(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
+        assert TrainingDir(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
         torch.set_num_threads(1)
         assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"
         assert (seen, len(told), torch.get_num_threads()) == ([found], lines, 1)
@@ -138,7 +138,7 @@ def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path
     assert (told["same"], len(told["points"])) == (True, 5)
     assert {(2, "optimizer"), (2, "checkpoint")} & {(one["epoch"], one["part"]) for one in told["points"]}
     for name in ("undisturbed", "killed"):
-        assert MarlFolder(out / name).read()["threads"] == 2
+        assert TrainingDir(out / name).read()["threads"] == 2
         manifest = RunFolder(out / name / "epochs/2/training").manifest()
         assert manifest["adapter"] == manifest["reference_adapter"] is not None
     epochs = [json.loads((out / f"killed/epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
@@ -165,7 +165,7 @@ def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_fou
         *((1, part) for part in ("rollout", "critic", "pairs", "rows", "weights", "evaluation")),
         (None, "run"),
     ]
-    whole, killed = MarlFolder(out / "undisturbed"), MarlFolder(out / "killed")
+    whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     path = killed.epoch(1).record
     record = json.loads(path.read_text())
     record["trained"]["shared"]["digest"] = "0" * 64

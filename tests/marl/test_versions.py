@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collab.learn.prepare import versions
-from collab.marl.loop import _other_versions
+from collab.loop.loop import _other_versions
 
 
 def test_other_versions_are_told() -> None:

@@ -17,9 +17,9 @@ from collab.config import AgentDefinition
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.marl import school
-from collab.marl.export import export, find
-from collab.marl.loop import start
+from collab.testing import school
+from collab.loop.export import export, find
+from collab.loop.loop import start
 from collab.models.base import Reply, Request
 from collab.models.completion import chat_messages
 from collab.models.concurrency import START

@@ -14,8 +14,8 @@ from evidence.units import Unit, command, needs, phase_of, queue
 
 from collab.config import override
 from collab.library import root
-from collab.marl.ablation import ABLATIONS, ablated
-from collab.marl.config import load_method
+from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
+from collab.loop.interfaces import load_method
 from collab.splits.split import EVALUATION_SEEDS
 
 WORK = Path("runs/tables")

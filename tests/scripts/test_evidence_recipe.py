@@ -20,10 +20,10 @@ from evidence.units import Unit, command, shown_command
 from collab.config import run_config
 from collab.errors import UsageError
 from collab.library import Library
-from collab.marl.config import load_method
-from collab.marl.configure import configure
-from collab.marl.layout import MarlFolder
-from collab.marl.school import write_library
+from collab.loop.interfaces import load_method
+from collab.loop.configure import configure
+from collab.loop.layout import TrainingDir
+from collab.testing.school import write_library
 from collab.resolve import with_prompts
 
 Made = Callable[..., UnitRecord]
@@ -208,7 +208,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
     tmp_path: Path, made: Made, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, other, work = base_of("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
-    training = MarlFolder(work / base[:12] / TRAIN.name)
+    training = TrainingDir(work / base[:12] / TRAIN.name)
     training.create({"config": other})
     places = ["--out", str(tmp_path), "--work", str(work)]
     assert reproduce_tables.main(["--list", *places]) == 2

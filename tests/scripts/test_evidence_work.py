@@ -24,8 +24,8 @@ from evidence.work import NotOver, Place, left, noted, state, undone, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
-from collab.marl.config import load_method
-from collab.marl.configure import configure
+from collab.loop.interfaces import load_method
+from collab.loop.configure import configure
 
 Made = Callable[..., UnitRecord]
 TRAIN = Unit(arm="full", seed=0, phase="train")
@@ -45,7 +45,7 @@ def option(words: Sequence[str], name: str) -> str | None:
 
 @functools.cache
 def head_of_full() -> str:
-    """`marl.json` as the command of TRAIN begins it."""
+    """`training.json` as the command of TRAIN begins it."""
     there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
     settings = [word for word in phase_of(SMALL, TRAIN).options if "=" in word]
     settings += [f"run.{word}" for word in SMALL.play]
@@ -74,7 +74,7 @@ class Recorder:
         folder = Path(option(words, "--out") or option(words, "--resume") or "")
         folder.mkdir(parents=True, exist_ok=True)
         if words[0] == "train-marl":
-            (folder / "marl.json").write_text(head_of_full())
+            (folder / "training.json").write_text(head_of_full())
         if folder.relative_to(self.work).as_posix() in self.fails:
             self.now += 60
             return 1
@@ -86,7 +86,7 @@ class Recorder:
         (folder / "over").touch()
         if words[0] == "train-marl":
             done = json.loads(head_of_full()) | {"summary": {"hash": self.hash}}
-            (folder / "marl.json").write_text(json.dumps(done))
+            (folder / "training.json").write_text(json.dumps(done))
         return 0
 
     def names(self) -> list[str]:
@@ -235,7 +235,7 @@ def test_what_is_noted_goes_with_the_folder(place: Place, recorder: Recorder) ->
     assert worked(place, recorder) == ALL
     file_of(place.units, TRAIN).unlink()
     (place.folder(TRAIN) / "over").unlink()
-    (place.folder(TRAIN) / "marl.json").unlink()
+    (place.folder(TRAIN) / "training.json").unlink()
     place.folder(TRAIN).rmdir()
     assert worked(place, recorder) == ["full/seed-0/train"]
     assert read(file_of(place.units, TRAIN)).seconds.whole == 600, "and not 1200"
@@ -352,7 +352,7 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, reco
     if of == "settings":
         head = json.loads(head_of_full())
         head["config"]["method"]["dpo"]["learning_rate"] = 0.5
-        (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
+        (place.folder(TRAIN) / "training.json").write_text(json.dumps(head))
     else:
         notes = place.notes(TRAIN)
         notes.write_text(notes.read_text().replace("steps=1200", "steps=500"))
@@ -367,8 +367,8 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Place, reco
 
 def test_a_training_of_another_recipe_is_not_played(place: Place, recorder: Recorder) -> None:
     worked(place, recorder, only="full/seed-0/train")
-    head = json.loads((place.folder(TRAIN) / "marl.json").read_text())
+    head = json.loads((place.folder(TRAIN) / "training.json").read_text())
     head["config"]["run"]["graph"]["rounds"] = 2
-    (place.folder(TRAIN) / "marl.json").write_text(json.dumps(head))
+    (place.folder(TRAIN) / "training.json").write_text(json.dumps(head))
     with pytest.raises(UsageError, match=r"full/seed-0/train: was begun .*\(graph.rounds: 2 there, 3 today\)"):
         worked(place, recorder, only="full/seed-0/*")

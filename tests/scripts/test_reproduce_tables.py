@@ -20,9 +20,9 @@ from evidence.work import Place, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
-from collab.marl.layout import MarlFolder
-from collab.marl.school import small_training, write_library
-from collab.marl.summary import Trained
+from collab.loop.layout import TrainingDir
+from collab.testing.school import small_training, write_library
+from collab.loop.record import Trained
 from collab.models.layout import weights_digest
 
 Made = Callable[..., UnitRecord]
@@ -135,8 +135,8 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     """A taught checkpoint in a corridor, by the commands that are really given; then nothing is left to do."""
-    from collab.marl.school import SMALL as SECONDS
-    from collab.marl.school import found_school
+    from collab.testing.school import SMALL as SECONDS
+    from collab.testing.school import found_school
 
     library = found_school(tmp_path / "school")
     settings = [word for setting in (*SECONDS, "held_out.before=false") for word in ("--set", setting)]
@@ -161,7 +161,7 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     assert [unit.name for unit in made] == ["untrained-team/new-seeds", "full/seed-0/train", "full/seed-0/new-seeds"]
     assert read_all(place.units, plan) == made
 
-    training, folder = made[TRAIN], MarlFolder(place.folder(TRAIN))
+    training, folder = made[TRAIN], TrainingDir(place.folder(TRAIN))
     summary = folder.read()["summary"]
     assert (training.hashes["training"], training.best, len(training.epochs)) == (summary["hash"], summary["best"], 3)
     assert [len(epoch.rollout) for epoch in training.epochs] == [0, 2, 2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collab.library import Library
-from collab.marl import school
-from collab.marl.loop import start as train
+from collab.testing import school
+from collab.loop.loop import start as train
 from collab.models.tiny import make_tiny_checkpoint
 
 DEFINITIONS = {

@@ -12,32 +12,32 @@ import pytest
 from collab.config import override
 from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
 from collab.library import Library
-from collab.marl import school
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import base_digests
-from collab.marl.summary import Record, Success
+from collab.testing import school
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import base_digests
+from collab.loop.record import EpochRecord, Success
 from collab.transfer.config import TransferConfig, Wish
 from collab.transfer.configure import configure
 from collab.transfer.layout import parts_after, parts_before
 
 
 @pytest.fixture(scope="module")
-def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> MarlFolder:
+def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> TrainingDir:
     """A training in the corridor whose second epoch is over and the best."""
-    folder = MarlFolder(tmp_path_factory.mktemp("trained") / "run")
+    folder = TrainingDir(tmp_path_factory.mktemp("trained") / "run")
     config = asyncio.run(school.small_training(library))
     head = {"config": config.model_dump(mode="json"), "base": base_digests(config), "summary": {"best": 2}}
     folder.create(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}
-    record = Record(epoch=2, version=2, weights=weights, success=success, hash="")
+    record = EpochRecord(epoch=2, version=2, weights=weights, success=success, hash="")
     folder.epoch(2).path.mkdir(parents=True)
     folder.epoch(2).record.write_text(record.model_dump_json())
     return folder
 
 
 @pytest.fixture
-def wish(trained: MarlFolder) -> Wish:
+def wish(trained: TrainingDir) -> Wish:
     return Wish(mode="continual", agents=f"{trained.path}@best", env="street", graph="pair", seeds=(30, 31), episodes=2)
 
 
@@ -45,7 +45,7 @@ def put(library: Library, wish: Wish, **changes: Any) -> TransferConfig:
     return asyncio.run(configure(library, replace(wish, **changes)))
 
 
-def test_both_play_the_same_with_other_weights(library: Library, wish: Wish, trained: MarlFolder) -> None:
+def test_both_play_the_same_with_other_weights(library: Library, wish: Wish, trained: TrainingDir) -> None:
     config = put(library, wish, mode="direct")
     assert (config.training, config.first, parts_after(config)) == (None, [], [])
     for base, team in zip(config.base, config.transferred, strict=True):
@@ -134,9 +134,9 @@ def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, wis
 
 
 def test_a_base_that_changed_since_is_no_base(
-    library: Library, wish: Wish, trained: MarlFolder, tmp_path: Path
+    library: Library, wish: Wish, trained: TrainingDir, tmp_path: Path
 ) -> None:
-    other = MarlFolder(tmp_path / "run")
+    other = TrainingDir(tmp_path / "run")
     head = trained.read()
     other.create({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
     with pytest.raises(RunFormatError, match="not what it was; name what to compare with: --base"):
@@ -144,9 +144,9 @@ def test_a_base_that_changed_since_is_no_base(
 
 
 def test_prompts_that_changed_since_are_refused(
-    library: Library, wish: Wish, tmp_path: Path, trained: MarlFolder
+    library: Library, wish: Wish, tmp_path: Path, trained: TrainingDir
 ) -> None:
-    other, head = MarlFolder(tmp_path / "run"), trained.read()
+    other, head = TrainingDir(tmp_path / "run"), trained.read()
     for run in head["config"]["held_out"]:
         run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
     other.create(head)
@@ -155,7 +155,7 @@ def test_prompts_that_changed_since_are_refused(
 
 
 def test_a_team_that_is_its_own_base_is_compared_with_nothing(
-    library: Library, wish: Wish, trained: MarlFolder
+    library: Library, wish: Wish, trained: TrainingDir
 ) -> None:
     start = f"{trained.path}@epoch0"
     with pytest.raises(UsageError, match=r"@epoch0: its weights are those of .*@epoch0, so there is nothing"):

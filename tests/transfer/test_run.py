@@ -19,14 +19,14 @@ from collab.config import AgentDefinition, Budget
 from collab.envs.fake import CorridorSuite
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.library import Library
-from collab.marl import school
-from collab.marl.config import MarlConfig
-from collab.marl.grant import Grant
-from collab.marl.hashing import epoch_hash
-from collab.marl.layout import MarlFolder
-from collab.marl.loop import MarlResult
-from collab.marl.play import trajectories_of
-from collab.marl.summary import Record, Spending
+from collab.testing import school
+from collab.loop.config import TrainingConfig
+from collab.loop.grant import Grant
+from collab.loop.hashing import epoch_hash
+from collab.loop.layout import TrainingDir
+from collab.loop.loop import TrainingResult
+from collab.loop.phases import trajectories_of
+from collab.loop.record import EpochRecord, Spending
 from collab.report import runs_in
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
@@ -227,10 +227,10 @@ def test_of_a_training_only_what_this_process_spent_counts(
 ) -> None:
     """The record of its last epoch also tells what an earlier process spent on it."""
     spent = {"rollout": Spending(calls=9, prompt_tokens=900, completion_tokens=90, cost_usd=9.0)}
-    record = Record(epoch=1, version=1, weights={}, hash="", spent=spent)
+    record = EpochRecord(epoch=1, version=1, weights={}, hash="", spent=spent)
 
-    async def trained(work: Work, budget: Budget) -> MarlResult:
-        return MarlResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
+    async def trained(work: Work, budget: Budget) -> TrainingResult:
+        return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
 
     monkeypatch.setattr(parts, "_trained", trained)
     work = Work(
@@ -250,11 +250,11 @@ def test_a_plan_tries_the_training_on_the_device_that_it_is_for(
 ) -> None:
     seen: list[str] = []
 
-    async def planned(config: MarlConfig, library: Library, device: str) -> SimpleNamespace:
+    async def planned(config: TrainingConfig, library: Library, device: str) -> SimpleNamespace:
         seen.append(device)
         return SimpleNamespace(episodes=1)
 
-    monkeypatch.setattr("collab.marl.plan.plan", planned)
+    monkeypatch.setattr("collab.loop.estimate.plan", planned)
     config = put(library, PRESSES)
     more = {"mode": "continual", "training": asyncio.run(school.small_training(library)), "first": config.base}
     config, folder = config.model_copy(update=more), TransferFolder(tmp_path / "out")
@@ -349,7 +349,7 @@ def episodes_of(path: Path) -> dict[str, str]:
 def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path: Path) -> None:
     folder = TransferFolder(tmp_path)
     for number, lost in {1: {"shared": "step 2: loss is nan"}, 2: {}}.items():
-        record = Record(epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64)
+        record = EpochRecord(epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64)
         place = folder.training.epoch(number).record
         place.parent.mkdir(parents=True)
         place.write_text(record.model_dump_json(), encoding="utf-8")
@@ -359,7 +359,7 @@ def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path
 @pytest.mark.slow
 def test_continual_trains_on_and_measures_both_environments(whole: TransferResult, home: Path) -> None:
     assert whole.told is not None
-    outcome, training = whole.told.outcome, MarlFolder(whole.path / "training").read()
+    outcome, training = whole.told.outcome, TrainingDir(whole.path / "training").read()
     assert TransferFolder(whole.path).head.read()["threads"] == training["threads"] == torch.get_num_threads()
     assert outcome.epoch == training["summary"]["best"] == 1
     assert outcome.untrained == []
@@ -386,7 +386,7 @@ def test_what_was_killed_anywhere_comes_to_the_same(
     assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "never 0"], done.stderr
     assert asyncio.run(resume(out)).told == whole.told
     assert episodes_of(out) == episodes_of(whole.path)
-    hashes = [MarlFolder(path / "training").read()["summary"]["hash"] for path in (out, whole.path)]
+    hashes = [TrainingDir(path / "training").read()["summary"]["hash"] for path in (out, whole.path)]
     assert hashes[0] == hashes[1]
 
 

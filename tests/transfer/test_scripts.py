@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collab.library import Library
-from collab.marl import school
+from collab.testing import school
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CORRIDOR = "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: STEPS}}\n"
@@ -66,7 +66,7 @@ def test_a_team_is_led_there_and_a_second_call_makes_nothing_anew(
     done = call()
     assert done.returncode == 0, done.stderr
     written = (out / "transfer/result.json").stat().st_mtime_ns
-    assert json.loads((out / "trained/marl.json").read_text())["config"]["run"]["environment_name"] == first
+    assert json.loads((out / "trained/training.json").read_text())["config"]["run"]["environment_name"] == first
     assert json.loads((out / "transfer/result.json").read_text())["seeds"] == [30]
     again = call()
     assert again.returncode == 0, again.stderr

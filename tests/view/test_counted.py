@@ -14,10 +14,10 @@ import pytest
 
 from collab.cli.main import main
 from collab.learn.folder import write_json
-from collab.marl import school
-from collab.marl.layout import MarlFolder
-from collab.marl.step_budget import planned_order
-from collab.marl.summary import Record, Spending
+from collab.testing import school
+from collab.loop.layout import TrainingDir
+from collab.loop.step_budget import planned_order
+from collab.loop.record import EpochRecord, Spending
 from collab.store.reader import RunReader
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
@@ -45,7 +45,7 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def budgeted(recorded: Path, tmp_path: Path) -> tuple[Path, str]:
     """A training whose epochs have as many steps as the first episode of its rollout; that episode."""
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
     with RunReader(rollout) as reader:
         first = planned_order(reader)[0]
@@ -89,8 +89,8 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
 ) -> None:
     path, _ = budgeted
     spent = {"rollout": Spending(seconds=3.0, calls=2)}
-    record = Record(epoch=1, version=1, weights={}, spent=spent, hash="")
-    write_json(MarlFolder(path).epoch(1).record, record.model_dump(mode="json"))
+    record = EpochRecord(epoch=1, version=1, weights={}, spent=spent, hash="")
+    write_json(TrainingDir(path).epoch(1).record, record.model_dump(mode="json"))
     inspector = inspect(path)
     row = inspector.runs().runs[0]
     parts = {one.part: one.calls for one in inspector.overview(row.id).epochs[0].spent}
@@ -165,7 +165,7 @@ def test_calls_of_steps_that_never_ended_were_paid_for(run: Path, inspect: Open)
 
 
 def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: Path, inspect: Open) -> None:
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     rollout = Path(shutil.copytree(recorded, folder.epoch(1).rollout))
     (head,) = (rollout / "pairs").glob("*/pairs.json")
     told = json.loads(head.read_text())
@@ -178,7 +178,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "untried": 0,
     }
     write_json(head, told | counts)
-    record = Record.model_validate({"epoch": 1, "version": 1, "weights": {}, "pairs": counts, "hash": ""})
+    record = EpochRecord.model_validate({"epoch": 1, "version": 1, "weights": {}, "pairs": counts, "hash": ""})
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from collab.cli.main import main
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.marl.layout import MarlFolder
+from collab.loop.layout import TrainingDir
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Observation
@@ -157,7 +157,7 @@ def test_what_is_left_out_of_a_step_is_counted_in_a_report_as_on_the_server(reco
 
 
 def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_report, tmp_path):
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, folder.epoch(number).rollout)
     shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")

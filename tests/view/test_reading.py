@@ -16,7 +16,7 @@ import pytest
 from collab.credit.labels import read_labels
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import UnknownName, UsageError
-from collab.marl.summary import reward_rates
+from collab.loop.record import reward_rates
 from collab.prompts.render import rebuild
 from collab.report import report_of
 from collab.store import index

@@ -17,7 +17,7 @@ import pytest
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import RunFormatError, UnknownName
 from collab.learn.folder import write_json
-from collab.marl.layout import MarlFolder
+from collab.loop.layout import TrainingDir
 from collab.store import index
 from collab.store.lock import FILE, RunLock
 from collab.store.run import RunStore
@@ -73,7 +73,7 @@ def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
 
 
 def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, tmp_path: Path, inspect: Open) -> None:
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, folder.epoch(number).rollout)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
@@ -91,14 +91,14 @@ def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, t
 
 
 def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, tmp_path: Path, inspect: Open) -> None:
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     shutil.copytree(recorded, folder.epoch(1).rollout)
     (folder.epoch(1).rollout / "run.json").unlink()
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
     id = inspector.runs().runs[0].id
     assert len(inspector.episodes(id, EpisodeFilter()).rows) == 3
-    files = ["marl.json", "epochs/1/rollout/run.json"]  # it has no method, which is told, too
+    files = ["training.json", "epochs/1/rollout/run.json"]  # it has no method, which is told, too
     assert [one.file for one in inspector.problems(id).problems] == files
 
 
@@ -252,7 +252,7 @@ def test_a_run_of_links_is_not_opened(recorded: Path, run: Path, inspect: Open, 
 
 @pytest.mark.parametrize("how", ["pipe", "link"])
 def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path, inspect: Open, how: str) -> None:
-    folder = MarlFolder(tmp_path / "runs" / "marl")
+    folder = TrainingDir(tmp_path / "runs" / "marl")
     folder.path.mkdir(parents=True)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     os.mkfifo(folder.path / FILE) if how == "pipe" else (folder.path / FILE).symlink_to(tmp_path / FILE)
@@ -279,7 +279,7 @@ def test_judgements_and_pairs_that_are_links_are_not_read(recorded: Path, run: P
 
 
 def test_parts_of_a_training_that_are_links_are_not_read(recorded: Path, tmp_path: Path, inspect: Open) -> None:
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     shutil.copytree(recorded, folder.epoch(1).rollout)
     folder.epoch(2).path.mkdir()
     folder.epoch(2).rollout.symlink_to(recorded)

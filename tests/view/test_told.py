@@ -11,22 +11,22 @@ import pytest
 
 from collab.cli.main import main
 from collab.learn.folder import write_json
-from collab.marl.layout import MarlFolder
+from collab.loop.layout import TrainingDir
 from collab.view.inspector import Inspector
 
 Open = Callable[[Path], Inspector]
 
 
 @pytest.fixture
-def training(recorded: Path, tmp_path: Path) -> MarlFolder:
-    folder = MarlFolder(tmp_path / "runs" / "marl")
+def training(recorded: Path, tmp_path: Path) -> TrainingDir:
+    folder = TrainingDir(tmp_path / "runs" / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, folder.epoch(number).rollout)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     return folder
 
 
-def test_a_training_counts_all_that_cannot_be_read_of_it(training: MarlFolder, tmp_path: Path, inspect: Open) -> None:
+def test_a_training_counts_all_that_cannot_be_read_of_it(training: TrainingDir, tmp_path: Path, inspect: Open) -> None:
     """A head that is no head, a spoilt judgement, a link out of it and a measure that is none."""
     (training.epoch(1).rollout / "run.json").write_text('{"format_version": "9.0"}')
     (words,) = (training.epoch(2).rollout / "labels" / "oracle" / "events").iterdir()
@@ -38,14 +38,14 @@ def test_a_training_counts_all_that_cannot_be_read_of_it(training: MarlFolder, t
     inspector = inspect(training.path)
     row = inspector.runs().runs[0]
     method, *told = inspector.problems(row.id).problems
-    assert method.file == "marl.json", "it has none"
+    assert method.file == "training.json", "it has none"
     assert [one.file.split("/")[1] for one in told] == ["3", "2", "1", "2"]
     assert row.problems == 1 + len(told)
     assert [inspector.row(part.id).problems for part in inspector.run(row.id).parts] == [1], "the other is unreadable"
 
 
 def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
-    training: MarlFolder, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
+    training: TrainingDir, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = training.epoch(1).training("shared")
     folder.mkdir()
@@ -76,7 +76,7 @@ def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
 
 
 def test_heads_and_records_that_are_none_are_told_and_the_others_shown(
-    training: MarlFolder, recorded: Path, tmp_path: Path, inspect: Open
+    training: TrainingDir, recorded: Path, tmp_path: Path, inspect: Open
 ) -> None:
     """Nested too deeply, cut in half, counted beyond all reason: each is a line among the problems."""
     shutil.copytree(recorded, tmp_path / "runs" / "whole")
@@ -91,7 +91,7 @@ def test_heads_and_records_that_are_none_are_told_and_the_others_shown(
     assert rows["whole"].problems == 0
     told = {one.file for one in inspector.problems(rows["marl"].id).problems}
     assert told >= {
-        "marl.json",
+        "training.json",
         "epochs/1/epoch.json",
         "epochs/2/epoch.json",
         "epochs/1/rollout/labels/oracle/label.json",
@@ -144,7 +144,7 @@ def test_what_is_made_anew_at_the_same_length_is_read_anew(recorded: Path, tmp_p
 
 
 def test_whose_word_is_unknown_is_refused_for_trainings_too(
-    training: MarlFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    training: TrainingDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for path in (training.path, training.epoch(1).rollout):

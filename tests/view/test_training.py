@@ -14,8 +14,8 @@ import pytest
 from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
-from collab.marl.layout import MarlFolder
-from collab.marl.summary import PairCounts, Record, Spending, Success, Trained
+from collab.loop.layout import TrainingDir
+from collab.loop.record import PairCounts, EpochRecord, Spending, Success, Trained
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector
@@ -26,7 +26,7 @@ Open = Callable[[Path], Inspector]
 
 
 def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
         (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
@@ -51,7 +51,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         logp_chosen=None,
         logp_chosen_first=None,
     )
-    record = Record(
+    record = EpochRecord(
         epoch=1,
         version=1,
         weights={},
@@ -104,7 +104,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     with pytest.raises(UsageError, match="one of its runs"):
         inspector.episode(row.id, rows[0].id)
     write_json(folder.epoch(1).record, {"epoch": "odd"})
-    files = ["marl.json", "epochs/1/epoch.json"]  # its method is not whole either
+    files = ["training.json", "epochs/1/epoch.json"]  # its method is not whole either
     assert [one.file for one in inspector.problems(row.id).problems] == files
     inspector.close()
 
@@ -112,7 +112,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
 @pytest.fixture
 def two_critics(recorded: Path, tmp_path: Path) -> Path:
     """Two epochs, the first over; its rollout is judged by two critics, of which the second says the opposite."""
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
         (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
@@ -123,7 +123,7 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
     for word in (word for line in lines for word in line["rewards"]["rewards"] if word["score"] is not None):
         word["score"] = 0.0 if word["score"] > 0.5 else 1.0
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    record = Record(epoch=1, version=1, weights={}, rewards={"dee": [0.25, None], "ada": [0.5, 1.0]}, hash="")
+    record = EpochRecord(epoch=1, version=1, weights={}, rewards={"dee": [0.25, None], "ada": [0.5, 1.0]}, hash="")
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     return folder.path
@@ -161,7 +161,7 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
     id = inspector.ids()[0]
     before = inspector.overview(id)
     assert (sorted(counted), inspector.overview(id)) == ([1, 2], before)
-    (path,) = (MarlFolder(two_critics).epoch(2).rollout / "labels" / "marl" / "events").iterdir()
+    (path,) = (TrainingDir(two_critics).epoch(2).rollout / "labels" / "marl" / "events").iterdir()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     after = inspector.overview(id)
     assert sorted(counted) == [1, 2, 2]
@@ -202,7 +202,7 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of ten planned episodes three were played; the others count as not solved, wherever the run lies."""
-    folder = MarlFolder(tmp_path / "marl")
+    folder = TrainingDir(tmp_path / "marl")
     rollout = folder.epoch(1).rollout
     shutil.copytree(recorded, rollout)
     head = json.loads((rollout / "run.json").read_text())
@@ -232,7 +232,7 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
 
 def test_without_a_measured_epoch_the_last_rollout_tells_how_a_training_goes(two_critics: Path, inspect: Open) -> None:
     """Not the evaluation that has begun behind it."""
-    folder = MarlFolder(two_critics).epoch(2)
+    folder = TrainingDir(two_critics).epoch(2)
     measured = folder.evaluation / "seed-39"
     shutil.copytree(folder.rollout, measured)
     head = json.loads((measured / "run.json").read_text())

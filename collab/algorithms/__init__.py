@@ -1,0 +1,1 @@
+"""Algorithms: one folder each, filling the seam of `collab.loop.interfaces`."""

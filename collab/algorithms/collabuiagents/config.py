@@ -1,0 +1,154 @@
+"""The method of CollabUIAgents: what a critic, an adversary and DPO add to every training.
+
+    method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
+
+`objective` says what is learned from an epoch: "dpo", "trajectory-dpo" (ablation no-cr) or "rft" (ablation rft).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from collab.config import Definition
+from collab.credit.pairing import Recipe
+from collab.credit.pairs import Sources
+from collab.critics import CriticDefinition
+from collab.learn.preset import DpoRecipe
+from collab.loop.config import Method, TrainingConfig
+from collab.preferences.adversaries import AdversaryChoice, Asked, choice_told
+from collab.preferences.parties import CriticChoice
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
+
+
+class Pairs(Definition):
+    """How pairs are made of judgements; see `collab.credit.pairs`."""
+
+    adversary: Weight = 1.0
+    """Weight of synthesised worse sides (the paper's)."""
+    contrast: Weight = 0.0
+    """Weight of worse sides that another cell of the same step said."""
+    correction: float = Field(default=0.0, ge=0, le=1)
+    """The chance with which a cell that erred learns, under its own input, what a rewarded one said in its place."""
+    threshold: float = Field(default=0.5, ge=0, lt=1)
+    """A score above it is rewarded."""
+    cap: int | None = Field(default=None, ge=1)
+    """The most pairs of one state; None for all."""
+    attempts: int = Field(default=3, ge=1)
+    """How often the adversary is asked about a cell."""
+    until_error: bool = False
+    """Whether an episode teaches up to its first error alone, that step included: the first one in which nobody named
+    an action, or whose executed action was judged and not rewarded; what nobody judged is no error. Holds for anchors
+    and rewarded replies (`rft`), too."""
+    anchors: int = Field(default=0, ge=0)
+    """Rewarded replies of a state, at most, that are learned though there is no pair under their own input, the surest
+    first (by the likelihood of the whole reply): a row compares each with itself, which the preference loss has no
+    gradient for and its anchor has. Where agents disagree about few states, the policy is held in all others by nothing
+    else. A policy without any pair in an epoch learns nothing in it."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Pairs:
+        if not (self.adversary or self.contrast or self.correction):
+            raise ValueError(
+                "adversary, contrast and correction are 0: there is no pair; give one of them a weight above 0"
+            )
+        return self
+
+    def recipe(self, seed: int) -> Recipe:
+        """The same as the pairing takes it."""
+        return Recipe(
+            sources=Sources(adversary=self.adversary, contrast=self.contrast, correction=self.correction),
+            threshold=self.threshold,
+            cap=self.cap,
+            attempts=self.attempts,
+            until_error=self.until_error,
+            seed=seed,
+        )
+
+
+class CollabMethod(Method):
+    """How credit re-assignment trains a team: `presets/*.yaml`."""
+
+    RECIPE: ClassVar[str] = "dpo"
+
+    objective: Objective = "dpo"
+    """What is learned from an epoch: "dpo" from better against worse replies; "trajectory-dpo" from solved against
+    unsolved episodes of a task, whatever any critic says (ablation "w/o CR"); "rft" from rewarded replies, with nothing
+    to compare them with (ablation "PO → RFT")."""
+    reference: Literal["initial", "previous"] = "initial"
+    """What DPO compares with: the policy before any training, or that of the epoch before."""
+    critic: str = "critic-llm"
+    """Agents file of who judges; its rewards are what is learned from."""
+    least_auc: float | None = Field(default=0.7, ge=0, le=1)
+    """What the critic's last calibration must have reached (`collab critic calibrate`); None lets any critic judge. The
+    oracle needs no calibration."""
+    adversary: Asked = Asked(kind="sampler")
+    """Who makes worse sides up: a name, names with weights ("sampler=3,openai=1"), or written out."""
+    pairs: Pairs = Pairs()
+    older: float = Field(default=0.0, ge=0, lt=1)
+    """Share of pairs of older epochs among those that are trained, as far as there are enough. Where the team comes
+    from another training (`--agents RUN@last`), its epochs are older ones, too: what was learned there is rehearsed."""
+    dpo: DpoRecipe
+
+    @model_validator(mode="after")
+    def _anchored(self) -> CollabMethod:
+        if self.pairs.anchors and not (self.dpo.anchor and self.objective == "dpo"):
+            raise ValueError(
+                f"pairs.anchors: {self.pairs.anchors}, but with objective {self.objective} and dpo.anchor "
+                f"{self.dpo.anchor:g} nothing holds on to them; set pairs.anchors=0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _compares_whole_epochs(self) -> CollabMethod:
+        if self.objective != "trajectory-dpo":
+            return self
+        if self.pairs.until_error:
+            raise ValueError(
+                "pairs.until_error: true, but whole trajectories are compared; set pairs.until_error=false"
+            )
+        if self.older:
+            raise ValueError(
+                f"older: {self.older:g}, but whole trajectories are compared within their epoch; set older=0"
+            )
+        if self.processes > 1:
+            raise ValueError(
+                f"processes: {self.processes}, but whole trajectories are trained by one process; set processes=1"
+            )
+        return self
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a critic is asked at all."""
+        return self.objective != "trajectory-dpo"
+
+    @property
+    def asks_an_adversary(self) -> bool:
+        """Whether some source of pairs needs worse sides that are made up."""
+        return self.objective == "dpo" and self.pairs.adversary > 0
+
+
+class CollabConfig(TrainingConfig):
+    """A training by credit re-assignment: beside the team, whom it asks."""
+
+    method: CollabMethod
+    critic: CriticDefinition
+    """Who judges."""
+    critic_texts: dict[str, str] = Field(default_factory=dict)
+    """Template → text of what it asks; empty when it asks nothing."""
+    adversary: dict[str, Any]
+    """Who makes worse sides up, with all that stood in files: `AdversaryChoice.told`."""
+
+    def judging(self, labels: str, seed: int) -> CriticChoice:
+        """The critic, for labels of that name and a run of that seed."""
+        told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
+        name, definition, texts = self.method.critic, self.critic, self.critic_texts
+        return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
+
+    @property
+    def erring(self) -> AdversaryChoice:
+        """The adversary."""
+        return choice_told(self.adversary)

@@ -1,0 +1,177 @@
+"""What credit re-assignment tells of an epoch: rewards, pairs, and what became of them; and the hashes of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import Field
+
+from collab.config import Definition, RunConfig
+from collab.credit.critic import Judgement, spent_on
+from collab.credit.labels import Failed, Labels
+from collab.credit.pair_store import PairHead, StoredPairs
+from collab.learn.curve import chosen_gain, over_pairs
+from collab.loop.hashing import hash_json
+from collab.loop.record import EpochRecord, ExampleCounts
+from collab.store.cost import total
+from collab.types import PreferencePair, Spent
+
+
+class PairCounts(Definition):
+    """What became of cells that pairs might have been made of; see `collab.credit.pair_store.PairHead`."""
+
+    counts: dict[str, int] = Field(default_factory=dict)
+    off_context: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    failed: dict[str, int] = Field(default_factory=dict)
+    unjudged: int = 0
+    untried: int = 0
+
+
+class CollabCounts(ExampleCounts):
+    """What became of pairs and rewarded replies on their way to examples."""
+
+    replies: list[tuple[int, int]] = Field(default_factory=list)
+    """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
+    anchors: int = 0
+    """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin, accuracy and log p
+    leave them out."""
+    unjudged: int = 0
+    """Steps of the epoch that nobody could judge, where rewarded replies are learned; else see `PairCounts`."""
+
+
+class CollabMetrics(Definition):
+    """`metrics` of an epoch's record; a field that a record has not is as in an epoch without labels."""
+
+    rewarded: float | None = None
+    """Share of judged cells that were rewarded; None where none was judged."""
+    rewards: dict[str, list[float | None]] = Field(default_factory=dict)
+    """Agent → per round, the share of judged cells that were rewarded; None where none was judged."""
+    missing: dict[str, int] = Field(default_factory=dict)
+    """Cells without a score, by cause."""
+    unasked: dict[str, int] = Field(default_factory=dict)
+    """Steps about which the critic could not be asked, by cause; their cells are in no other count."""
+    pairs: PairCounts = PairCounts()
+    anchors: dict[str, int] = Field(default_factory=dict)
+    """Policy → `CollabCounts.anchors`, where there are any."""
+    unjudged: dict[str, int] = Field(default_factory=dict)
+    """Policy → `CollabCounts.unjudged`, where there are any."""
+
+
+def metrics_of(record: EpochRecord) -> CollabMetrics:
+    """Return what a record tells of credit re-assignment; of another algorithm's record, what both tell alike."""
+    known = {name: value for name, value in record.metrics.items() if name in CollabMetrics.model_fields}
+    return CollabMetrics.model_validate(known)
+
+
+def label_metrics(labels: Labels | None, pairs: StoredPairs | None, run: RunConfig, threshold: float) -> CollabMetrics:
+    """Return what judgements and pairs tell.
+
+    Args:
+        labels: None where no critic was asked.
+        pairs: None where nothing was compared, or not yet.
+        threshold: a score above it is rewarded.
+    """
+    judged = judgements_of(labels)
+    return CollabMetrics(
+        rewarded=reward_rate(judged, threshold),
+        rewards=reward_rates(judged, run.graph.slots, run.graph.rounds, threshold) if judged else {},
+        missing=dict(sum((one.missing for one in judged), Counter[str]())),
+        unasked={} if labels is None else count_unasked(labels.failed.values()),
+        pairs=PairCounts() if pairs is None else _counts(pairs.head),
+    )
+
+
+def training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict[str, float | None]:
+    """Return what preference training measured, of the pairs in the last quarter of the logged steps.
+
+    margin         β times the mean difference of log-ratios, chosen less rejected; None where nothing was compared
+    accuracy       share of pairs whose chosen side is preferred
+    log p(chosen)  mean log p of a pair's chosen reply in nats, and of those in the first quarter
+    chosen gain    nats that a chosen side is likelier than under the reference
+    """
+    return {
+        "margin": over_pairs(lines, "margin"),
+        "accuracy": over_pairs(lines, "preference_accuracy"),
+        "logp_chosen": over_pairs(lines, "logp_chosen"),
+        "logp_chosen_first": over_pairs(lines, "logp_chosen", first=True),
+        "chosen_gain": chosen_gain(lines, beta),
+    }
+
+
+def judgements_of(labels: Labels | None) -> list[Judgement]:
+    """Return the judgements of a rollout; none where no critic was asked."""
+    return [] if labels is None else list(labels.judged.values())
+
+
+def reward_rates(
+    judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
+) -> dict[str, list[float | None]]:
+    """Share of judged cells with a score above the threshold, per agent and round; None where none was judged."""
+    judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for judgement in judgements:
+        for one in judgement.rewards.rewards:
+            judged[one.cell] += one.score is not None
+            rewarded[one.cell] += one.score is not None and one.score > threshold
+    return {agent: [_share(rewarded, judged, (agent, round)) for round in range(rounds)] for agent in agents}
+
+
+def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
+    """Share of all judged cells with a score above the threshold; None where none was judged."""
+    scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
+    return sum(score > threshold for score in scores) / len(scores) if scores else None
+
+
+def count_unasked(failed: Iterable[Failed]) -> dict[str, int]:
+    """Cause → steps about which nobody could be asked: the class of the error, and what the last one said."""
+    found: dict[str, list[str]] = {}
+    for one in failed:
+        found.setdefault(one.error, []).append(one.message)
+    return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
+
+
+def spent_on_judging(labels: Labels) -> Spent:
+    """What the calls behind judgements took, those of answers about steps that could not be judged, too."""
+    return total([*(spent_on(judgement.calls) for judgement in labels.judged.values()), *labels.lost])
+
+
+def judged_hash(judgements: Iterable[Judgement]) -> str:
+    """Return the SHA-256 of judgements, whatever their order."""
+    return hash_json(sorted(_judgement(one) for one in judgements))
+
+
+def pairs_hash(pairs: Iterable[PreferencePair]) -> str:
+    """Return the SHA-256 of pairs, whatever their order."""
+    return hash_json(sorted(_pair(one) for one in pairs))
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _counts(head: PairHead) -> PairCounts:
+    return PairCounts(
+        counts=dict(head.counts),
+        off_context=head.off_context,
+        refused=dict(head.refused),
+        failed=dict(head.failed),
+        unjudged=head.unjudged,
+        untried=head.untried,
+    )
+
+
+def _judgement(judgement: Judgement) -> str:
+    scores = [[*one.cell, one.score, one.missing] for one in judgement.rewards.rewards]
+    said = [[call.prompt, call.seed, call.reply] for call in judgement.calls]
+    return hash_json([*judgement.key, judgement.case, judgement.rewards.critic, scores, said])
+
+
+def _pair(pair: PreferencePair) -> str:
+    sides = [[[one.trajectory, one.step, *one.cell] for one in side] for side in (pair.chosen, pair.rejected)]
+    return hash_json([pair.id, pair.source, sides, pair.synthetic, pair.adversary, pair.prompt, pair.critic])
+
+
+def _share(
+    some: Mapping[tuple[str, int], int], all_: Mapping[tuple[str, int], int], cell: tuple[str, int]
+) -> float | None:
+    return some[cell] / all_[cell] if all_[cell] else None

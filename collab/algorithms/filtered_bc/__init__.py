@@ -1,0 +1,1 @@
+"""Filtered behaviour cloning: imitate every reply of the episodes that were solved."""

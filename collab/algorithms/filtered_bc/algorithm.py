@@ -1,0 +1,130 @@
+"""Filtered behaviour cloning: imitate every reply of the episodes that were solved.
+
+    collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc
+
+The simplest way to learn from one's own episodes, and the baseline of others: no labels, no comparison, only the next
+token of replies that an environment's own judgement let through. A team that never solves a task learns nothing.
+
+Source: "Filtered BC" in DigiRL (Bai et al. 2024), there over single agents. Here every agent that spoke in a solved
+episode is imitated, in every round, also where the vote went against it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from collab.learn.data import read_data
+from collab.learn.prepare import Prepared, Task, prepare
+from collab.learn.preset import Recipe, SftRecipe
+from collab.loop.amounts import Estimate, Range
+from collab.loop.checks import check_bases
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.estimate import likely_replies
+from collab.loop.example_store import Examples, examples_file, store, stored
+from collab.loop.examples import Target, example_builder
+from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
+from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
+from collab.loop.phases import DrawnTasks
+from collab.loop.policy import Policy, chat_of, template_of
+from collab.loop.record import ExampleCounts
+from collab.loop.state import LoopState
+from collab.types import ReplyRef
+
+FILE = "demonstration.parquet"
+"""Of a policy's examples, as `collab.learn.data` reads it."""
+
+
+class FilteredBCMethod(Method):
+    """How solved episodes are imitated."""
+
+    RECIPE: ClassVar[str] = "sft"
+    sft: SftRecipe
+    most_per_task: int | None = Field(default=None, ge=1)
+    """Solved episodes of a task that are imitated, at most, in the order of the plan; None imitates all."""
+
+    @model_validator(mode="after")
+    def _learns_demonstrations(self) -> FilteredBCMethod:
+        if self.sft.levels != ("demonstration",):
+            raise ValueError(f"sft.levels: {list(self.sft.levels)}, but all examples are demonstrations; leave it out")
+        return self
+
+
+class ImitationLearner:
+    """Learns the replies of solved episodes; see `Learner`."""
+
+    def check(self, config: TrainingConfig) -> None:
+        """Refuse checkpoints that the recipe cannot train."""
+        check_bases(config)
+
+    async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
+        """Write the replies of solved episodes, then train every policy on its own."""
+        folder, number, method = state.folder, rollout.number, state.config.method
+        counts = stored(folder.epoch(number).examples, ExampleCounts)
+        if counts is None:
+            state.begin("examples")
+            counts = store(self._examples(state.config, rollout, policy), folder, number, file=FILE)
+        solved = sum(bool(one.success) for one in rollout.trajectories)
+        metrics = {"solved": solved, "imitated": len(self._imitated(state.config, rollout))}
+        state.progress.tell(examples=counts, metrics=metrics)
+
+        def prepared(group: str) -> Prepared:
+            rows = read_data([folder.epoch(number).examples / group], ("demonstration",)).rows
+            task = task_of_epoch(state, number, group, policy, method.recipe_of(number), "sft")
+            return prepare(task, rows, processes=method.processes, fits=True)
+
+        how = Finetuning(
+            nothing="no solved episode in this epoch",
+            has_examples=lambda group: examples_file(folder, number, group, FILE).exists(),
+            prepare=prepared,
+        )
+        trained, untrained = await finetune(state, number, how)
+        return Update(trained=trained, untrained=untrained, examples=counts, metrics=metrics)
+
+    def _examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
+        made, imitated = Examples.of(config), self._imitated(config, rollout)
+        groups = {slot: group for group, slots in config.groups.items() for slot in slots}
+        with example_builder(config, rollout, policy) as builder:
+            for one in (one for one in rollout.trajectories if one.id in imitated):
+                for step in one.steps:
+                    for cell in step.matrix.utterances:
+                        said = ReplyRef(trajectory=one.id, step=step.index, cell=cell.cell)
+                        target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
+                        made.add(groups[cell.agent], builder, target)
+        return made
+
+    def _imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
+        """The episodes that are learned from."""
+        assert isinstance(config.method, FilteredBCMethod), "the loop gives each algorithm its own method"
+        found: dict[str, list[str]] = {}
+        for one in rollout.trajectories:
+            if one.success:
+                found.setdefault(one.task.name, []).append(one.id)
+        return {name for names in found.values() for name in names[: config.method.most_per_task]}
+
+
+class FilteredBC(Algorithm):
+    """Imitation of solved episodes."""
+
+    name = "filtered-bc"
+    description = "filtered behaviour cloning: imitate every reply of the episodes that were solved"
+    method = FilteredBCMethod
+    presets = Path(__file__).parent / "presets"
+    default_preset = "filtered-bc"
+    toy = ("edges=null",)
+    curriculum, labeller, learner = DrawnTasks(), NoLabels(), ImitationLearner()
+
+    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
+        """Return what learning every reply of every episode would take, at the most."""
+        from collab.learn.forecast import forecast
+
+        slots = next(iter(config.groups.values()))
+        base, said, read = tried.policy.of(slots), *tried.cells_of(slots)
+        recipe: Recipe = config.method.recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
+        task = Task(stage="sft", base=base, preset=config.preset, recipe=recipe)
+        items = likely_replies(said, read, chat_of(config.run.agents[slots[0]], base))
+        replies = Range(low=0, high=rolled.high * len(tried.prompts))
+        training = forecast(task, items, tried.device, processes=config.method.processes)
+        return Estimate(noun="replies", examples=replies, replies=replies, training=training)

@@ -1,0 +1,244 @@
+"""`collab train`, and `collab train-marl` for CollabUIAgents: train a team, epoch by epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collab.cli import options
+from collab.cli import training_options as training
+from collab.cli.output import data, emit, note, say
+from collab.cli.training_text import below, describe, news, result_data, show_result
+from collab.cli.watch import end_early, work
+from collab.words import amount
+
+if TYPE_CHECKING:
+    from collab.config import Budget
+    from collab.library import Library
+    from collab.loop.config import TrainingConfig
+    from collab.loop.loop import TrainingResult
+
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="train keeps to the training split and measures on new seeds; none keeps to none.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+OnlyPlan = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Print calls, tokens, memory, disk, time and money with ranges; train nothing.",
+        rich_help_panel=training.HOW,
+    ),
+]
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="NAME|a=X,b=Y|DIR@best",
+        help="The policy to begin with: agents files of kind local, or openai over a vLLM server here; or an epoch "
+        "of a training (DIR@best, DIR@last, DIR@epoch3).",
+        rich_help_panel=options.PLAY,
+    ),
+]
+
+
+def train(
+    context: typer.Context,
+    *,
+    algo: training.Algo = training.COLLAB,
+    env: options.Environment = "androidworld",
+    graph: options.Graph = "team",
+    agents: Agents = None,
+    preset: training.Preset = None,
+    ablation: training.AblationName = None,
+    settings: training.Settings = None,
+    tasks: options.Tasks = None,
+    split: Split = "train",
+    seed: options.Seed = 0,
+    backend: options.Backend = None,
+    out: training.Out = None,
+    resume: training.Resume = None,
+    plan: OnlyPlan = False,
+    calibrations: training.Calibrations = None,
+    anyway: training.Anyway = False,
+    device: training.Device = None,
+    report_to: training.ReportTo = None,
+    concurrency: options.Concurrency = 4,
+    budget: options.BudgetText = None,
+    library: options.LibraryFolder = None,
+    trust: options.Trust = False,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a team, epoch by epoch: collect episodes, label them, learn from them, evaluate.
+
+    Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed.
+    """
+    from collab.config import Budget
+
+    _check_algorithm(context, algo)
+    limit = None if budget is None else Budget.parse(budget)
+    reports = None if report_to is None else options.listed("--report-to", report_to)
+    if resume is not None:
+        options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
+        go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
+        return
+    _refuse_graph(context, algo, ablation, graph)
+    definitions, named = options.library(library), options.listed("--tasks", tasks)
+    config = _asked(
+        definitions,
+        agents,
+        algorithm=algo,
+        preset=preset,
+        ablation=ablation,
+        env=env,
+        graph=graph,
+        tasks=named,
+        split=None if split == "none" else split,
+        seed=seed,
+        backend=backend,
+        concurrency=concurrency,
+        settings=settings or (),
+    )
+    options.tell_outside(named, config.run.split, config.run.tasks)
+    for one in config.held_out:
+        options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
+    options.tell_doubts(config.run)
+    if plan:
+        _show_plan(config, definitions, device or training.AUTO, as_json)
+    else:
+        where = {"device": device or training.AUTO, "report_to": reports or ()}
+        _finish(_begin(config, out, limit, options=training.given(calibrations, anyway), **where), as_json)
+
+
+def go_on(
+    path: Path,
+    budget: Budget | None,
+    *,
+    device: str | None = None,
+    report_to: Sequence[str] | None = None,
+    as_json: bool,
+) -> None:
+    """Go on with a training and print how it went.
+
+    Args:
+        budget: as of `collab.loop.loop.resume`, like `device` and `report_to`, and what is raised.
+
+    Raises:
+        typer.Exit: it stopped early.
+    """
+    from collab.loop.layout import TrainingDir
+    from collab.loop.loop import resume
+
+    folder = TrainingDir(path)
+    over = "summary" in folder.read()
+    finished = f"{path} is finished; to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
+    result = work(
+        lambda watch, stop: resume(
+            path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
+        ),
+        path,
+        opening=finished if over else f"going on with {path}",
+        tell=describe,
+        below=below,
+        news=(lambda progress: ()) if over else news,  # what is over is told once, in the end
+        resume=folder.resume,
+    )
+    _finish(result, as_json)
+
+
+# ------------------------------------------------------------------------------------------------- what is asked
+
+
+def _asked(definitions: Library, agents: str | None, **choices: Any) -> TrainingConfig:
+    from collab.errors import UsageError
+    from collab.loop.configure import configure
+
+    if agents is None:
+        raise UsageError(
+            "--agents is missing: name the policy to begin with (an agents file of kind local, for example)"
+        )
+    return asyncio.run(configure(definitions, agents=agents, **choices))
+
+
+def _check_algorithm(context: typer.Context, algo: str) -> None:
+    """UsageError where `train-marl` is asked for another algorithm than its own."""
+    from collab.errors import UsageError
+
+    if context.info_name == "train-marl" and algo != training.COLLAB:
+        raise UsageError(f"--algo {algo}: train-marl trains by {training.COLLAB}; use collab train --algo {algo}")
+
+
+def _refuse_graph(context: typer.Context, algo: str, ablation: str | None, graph: str) -> None:
+    """UsageError where a graph was asked for and the ablation plays another."""
+    from collab.errors import UsageError
+    from collab.loop.interfaces import algorithm_named
+
+    known = algorithm_named(algo).ablations
+    own = known[ablation].graph if ablation is not None and ablation in known else None
+    if own not in (None, graph) and options.said(context, ["graph"]):
+        raise UsageError(f"--ablation {ablation} plays the graph {own}; leave out --graph {graph}")
+
+
+# --------------------------------------------------------------------------------------------------- what happens
+
+
+def _begin(
+    config: TrainingConfig,
+    out: Path | None,
+    budget: Budget | None,
+    **choices: Any,
+) -> TrainingResult:
+    from collab.errors import UsageError
+    from collab.loop.layout import TrainingDir
+    from collab.loop.loop import start
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made, or --plan to make nothing")
+    begin = functools.partial(start, config, out, budget=budget, tell=note, **choices)
+    method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
+    what = f"{amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
+    return work(
+        lambda watch, stop: begin(watch=watch, stop=stop),
+        out,
+        opening=f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}",
+        tell=describe,
+        below=below,
+        news=news,
+        resume=TrainingDir(out).resume,
+    )
+
+
+def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:
+    from collab.loop.estimate import format_plan, plan
+
+    found = asyncio.run(plan(config, definitions, device))
+    if as_json:
+        emit(data(found))
+    else:
+        say(format_plan(found))
+
+
+# ------------------------------------------------------------------------------------------------- what came of it
+
+
+def _finish(result: TrainingResult, as_json: bool) -> None:
+    """Print how a training went; one that stopped early ends the command with exit code 1."""
+    from collab.loop.layout import TrainingDir
+
+    if as_json:
+        emit(result_data(result))
+    else:
+        show_result(result)
+    end_early(result.stopped, TrainingDir(result.path).resume)

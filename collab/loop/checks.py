@@ -1,0 +1,125 @@
+"""What is checked of a team and its checkpoints before anything is written, played or paid for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from collab.background import doing
+from collab.config import Budget
+from collab.errors import ConfigError
+from collab.evaluation import describe_sampling
+from collab.learn.adapter import Adapter, check_modules, open_adapter
+from collab.learn.base import check_base
+from collab.learn.preset import DpoRecipe, Recipe
+from collab.library import checkpoint
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.exploration import lengths_of
+from collab.loop.policy import first_policy, playing, template_of
+from collab.models.chat import first_line
+from collab.models.weights import read_config
+from collab.runs import check
+
+
+async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
+    """Open environment and team, and close them again.
+
+    Returns:
+        What `collab.runs.check` finds, and whether the trained team will be played cooler, a line each.
+
+    Raises:
+        ConfigError: one cannot be built; or a team that is to explore as hot as at first has a checkpoint whose last
+            norm cannot be read.
+        UsageError: a limit is on something that the team does not count; the environment cannot be opened because
+            something is not installed.
+        ModelFailure: a server does not answer.
+        EnvironmentFailure: the environment does not open.
+    """
+    method, run = config.method, config.run
+    first = first_policy(run, method)
+    team = playing(run, first, method.determinism)
+    found = [*_cooler(config), *await check(team.model_copy(update={"budget": budget}))]
+    if method.grows_hotter:
+        lengths_of(first)
+    return found
+
+
+def _cooler(config: TrainingConfig) -> list[str]:
+    """That the trained team will be played at other temperatures than its held-out evaluations."""
+    measured, played = describe_sampling(config.run.sampling), describe_sampling(config.as_declared.sampling)
+    if measured == played:
+        return []
+    return [
+        f"rollouts and held-out evaluations are sampled at {measured}; where the trained team is named (RUN@best), it "
+        f"plays as its agents file says, at {played}"
+    ]
+
+
+def check_bases(config: TrainingConfig) -> None:
+    """Refuse a training that would fail where its first policy is to learn, from what its recipe says of checkpoints.
+
+    Weights are not read; a model of the checkpoint's shape without any tells what its layers are.
+
+    Raises:
+        ConfigError: a checkpoint is no causal language model, does not bear the context, has no layer that an adapter
+            is named for, or its prefixes cannot be shared; an adapter does not fit the recipe or its base.
+    """
+    policy, recipe = first_policy(config.run, config.method), config.method.recipe_of(1)
+    for slots in config.groups.values():
+        base = policy.of(slots)
+        check_base(base, recipe.model_copy(update=template_of(config.run.agents[slots[0]])), f"{config.method.RECIPE}.")
+        _check_layers(config.method, base, recipe, open_adapter(policy.adapter_of(slots), recipe, base))
+
+
+def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | None) -> None:
+    with doing("loading torch and TRL"):
+        from trl.trainer.utils import disable_dropout_in_model
+
+        from collab.learn.head import temper
+        from collab.learn.norms import check_last_norm
+        from collab.learn.packed import obstacle, structural_obstacle
+        from collab.learn.trainer import adapter_of
+
+    model = _empty(base)
+    if recipe.checkpointing and not model.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"{base}: {type(model).__name__} cannot be checkpointed; set {method.RECIPE}.checkpointing=false"
+        )
+    with _named(base, method.RECIPE):
+        if recipe.final_norm_learning_rate is not None:
+            check_last_norm(model)
+        temper(model, recipe.temperature)
+    disable_dropout_in_model(model)  # as it is trained
+    fresh = adapter_of(model, recipe)
+    shares = isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
+    reason = (obstacle(model) or structural_obstacle(model)) if shares else None
+    if reason is not None:
+        raise ConfigError(
+            f"{base}: prefixes cannot be shared while it is trained: {reason}; set {method.RECIPE}.sharing=none"
+        )
+    if adapter is not None:
+        check_modules(adapter, model, fresh)
+
+
+@contextlib.contextmanager
+def _named(base: str, recipe: str) -> Iterator[None]:
+    """Say which checkpoint it is that a recipe cannot train."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{base}: {error} ({recipe}.temperature, {recipe}.final_norm_learning_rate)") from None
+
+
+def _empty(base: str) -> Any:
+    """A model of this shape without weights."""
+    with doing("loading torch and transformers"):
+        import torch
+        from transformers import AutoModelForCausalLM
+
+    config = read_config(checkpoint(base), named=base)
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # each family has its own ways of failing
+        raise ConfigError(f"{base}: no causal language model: {first_line(error)[:200]}") from error

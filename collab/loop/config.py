@@ -1,0 +1,244 @@
+"""What decides a training, whatever its algorithm: a *method* (preset or YAML file), a team and an environment.
+
+    method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
+
+An algorithm adds its own fields to `Method` and to `TrainingConfig`. A `TrainingConfig` holds everything, so that a
+directory can be resumed from its own `training.json`.
+
+Fields that make the arms of a comparison equal:
+
+    steps        environment steps per epoch, the same for every arm, whatever its episodes are like
+    tasks        different tasks per epoch; with fewer tasks than episodes each is played several times, without which
+                 no two trajectories can be compared
+
+In `epoch.json` of every epoch: `steps` (environment steps that were learned from), `hashes`, `hash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+
+from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition
+from collab.errors import ConfigError
+from collab.learn.preset import Recipe
+from collab.learn.sharded import Parallelism, obstacle
+from collab.splits.split import EVALUATION_SEEDS
+
+Exploration: TypeAlias = Literal["as_declared", "as_first"]
+
+
+class HeldOut(Definition):
+    """The evaluation behind each epoch, by which the best one is chosen."""
+
+    seeds: list[int] = Field(default=[39], min_length=1)
+    """Run seeds. The default is kept for evaluation and not among 30, 31 and 32, from which results are told: an epoch
+    must not be chosen by the instances that it is measured on."""
+    episodes: int | None = Field(default=None, ge=1)
+    """Per seed; None plays every task once."""
+    before: bool = True
+    """Whether the untrained team is measured, too; then it can be the best."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _differ(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed stands twice")
+        return seeds
+
+
+class Method(Definition):
+    """How a team is trained: what all algorithms have in common. Each adds the recipe that it fine-tunes by."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    RECIPE: ClassVar[str]
+    """Name of the field that holds the recipe, e.g. "dpo"."""
+
+    description: str = ""
+    epochs: int = Field(default=3, ge=1)
+    episodes: int | None = Field(default=None, ge=1)
+    """Per epoch; None plays every task once, or where `steps` are given as many as these need. Which tasks come first
+    is drawn anew for each epoch."""
+    tasks: int | None = Field(default=None, ge=1)
+    """Different tasks per epoch, drawn anew for each; None plays all. With fewer than `episodes`, each is played
+    several times."""
+    steps: int | None = Field(default=None, ge=1)
+    """Environment steps per epoch: it ends with the episode, in the order of the plan, with which there are as many, or
+    with the last of its `episodes` where these have fewer; None plays all `episodes`."""
+    policies: Literal["shared", "per_agent"] = "shared"
+    """One policy for all, or one per slot, each trained on its own cells."""
+    edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
+    """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
+    seed."""
+    explore: Exploration = "as_declared"
+    """How hot rollouts are played: "as_declared", or "as_first", as hot as the first epoch was, with temperatures that
+    grow as the gain of the last norm does (see `collab.loop.exploration`); where that has no rate of its own, both are
+    the same. Evaluations are played as declared."""
+    heat: float = Field(default=1.0, gt=0)
+    """What temperatures of all rollouts are multiplied by, beside what `explore` makes of them: above 1 for a team that
+    another training made surer, so that its agents disagree in what is new to them. Evaluations are played as
+    declared."""
+    retokenised: Literal["keep", "refuse"] = "keep"
+    """What becomes of examples with a sampled reply whose tokens are not known; counted either way."""
+    rate_decay: float = Field(default=1.0, gt=0, le=1)
+    """What the recipe's learning rates are multiplied by from one epoch to the next; 1 keeps them. Each epoch teaches
+    less than the one before, and what an optimizer adds at a full rate then is mostly noise."""
+    held_out: HeldOut = HeldOut()
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many epochs without a better one; None trains all."""
+    determinism: Literal["fast", "exact"] = "fast"
+    """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
+    processes: int = Field(default=1, ge=1)
+    """Processes that train a policy together, each with a GPU of its own where there are any. Playing and labelling
+    stay in one. Fewer train where an epoch has fewer rows."""
+    parallelism: Parallelism = "ddp"
+    """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.learn.sharded`)."""
+
+    @model_validator(mode="after")
+    def _keeps_precision(self) -> Method:
+        recipe = self.recipe
+        if recipe.lora is not None and not recipe.lora.merge and recipe.saved != "float32":
+            raise ValueError(
+                f"{self.RECIPE}.saved: {recipe.saved} would round what every epoch adds to its adapter; set "
+                f"{self.RECIPE}.saved=float32, or {self.RECIPE}.lora.merge=true for whole checkpoints"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _split(self) -> Method:
+        if self.parallelism != "ddp" and self.processes == 1:
+            raise ValueError(
+                f"parallelism: {self.parallelism} divides a model among processes; set processes above 1, or "
+                "parallelism=ddp"
+            )
+        reason = obstacle(self.recipe, self.parallelism)
+        if reason is not None:
+            raise ValueError(reason)
+        return self
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that policies are fine-tuned by."""
+        recipe: Recipe = getattr(self, self.RECIPE)
+        return recipe
+
+    def recipe_of(self, number: int) -> Recipe:
+        """Return the recipe of an epoch, from 1: its rates are `rate_decay` times those of the epoch before."""
+        factor, last = self.rate_decay ** (number - 1), self.recipe.final_norm_learning_rate
+        rates = {
+            "learning_rate": self.recipe.learning_rate * factor,
+            "final_norm_learning_rate": None if last is None else last * factor,
+        }
+        return self.recipe.model_copy(update=rates)
+
+    @property
+    def keeps_adapters(self) -> bool:
+        """Whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
+        return self.recipe.lora is not None and not self.recipe.lora.merge
+
+    @property
+    def grows_hotter(self) -> bool:
+        """Whether rollouts of later epochs may be hotter than declared: asked for, and the last norm has its rate."""
+        return self.explore == "as_first" and self.recipe.final_norm_learning_rate is not None
+
+
+class Origin(Definition):
+    """Where a team was taken from."""
+
+    run: str
+    """Directory of the training."""
+    epoch: int = Field(ge=0)
+    """After which it was taken; 0 before any."""
+
+
+class TrainingConfig(Definition):
+    """Everything that decides what a training does; an algorithm adds what it asks beside the team."""
+
+    algorithm: str
+    """Name of the algorithm, built in or an entry point."""
+    preset: str
+    """Name of the method, for the record."""
+    ablation: str | None = None
+    """What was changed of it, for the record; None for nothing. `method` has it applied."""
+    method: SerializeAsAny[Method]
+    run: RunConfig
+    """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
+    held_out: list[RunConfig]
+    """One evaluation per held-out seed, of the untrained team; sampled as `run` is."""
+    declared: dict[str, SamplingDefinition] = Field(default_factory=dict)
+    """Slot → how its agents file samples, without overrides: the trained team is played so wherever it is named
+    (`RUN@best`), however hot the training was. Slots that are missing are played as in `run`."""
+    origin: Origin | None = None
+    """Another training that the team comes from; None of agents files."""
+    library: str | None = None
+    """Folder of the user's own definitions; None when there is none."""
+
+    @property
+    def called(self) -> str:
+        """Preset and ablation in a word."""
+        return self.preset if self.ablation is None else f"{self.preset}, ablation {self.ablation}"
+
+    @property
+    def size(self) -> str:
+        """How much an epoch plays, in words."""
+        steps = self.method.steps
+        number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
+        return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+    @property
+    def as_declared(self) -> RunConfig:
+        """`run`, sampled as the agents files say."""
+        agents = {
+            slot: agent.model_copy(update={"sampling": self.declared.get(slot, agent.sampling)})
+            for slot, agent in self.run.agents.items()
+        }
+        return self.run.model_copy(update={"agents": agents})
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Policies that are trained apart: name → slots; of a shared one, "shared" → all."""
+        slots = tuple(self.run.graph.slots)
+        return {"shared": slots} if self.method.policies == "shared" else {slot: (slot,) for slot in slots}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """A method with one thing left out or exchanged, so that it differs from the full method in that alone."""
+
+    description: str
+    settings: tuple[str, ...] = ()
+    """Overrides of the method."""
+    graph: str | None = None
+    """Graph that is played in place of the one that was asked for; None for that one."""
+
+    def __str__(self) -> str:
+        return ", ".join((*self.settings, *([f"graph {self.graph}"] if self.graph else [])))
+
+    def check_settings(self, name: str, settings: Sequence[str]) -> None:
+        """ConfigError where a setting says anew what the ablation is about, in part or as a whole."""
+        for setting in settings:
+            path = setting.partition("=")[0]
+            if any(
+                f"{one}.".startswith(f"{other}.") for key in self._keys() for one, other in ((path, key), (key, path))
+            ):
+                raise ConfigError(f"--set {setting}: --ablation {name} stands for {self}; leave out one of the two")
+
+    def _keys(self) -> Iterator[str]:
+        yield from (one.partition("=")[0] for one in self.settings)
+        if self.graph:
+            yield "run.graph"
+
+
+def check_seeds(seed: int, held_out: HeldOut) -> None:
+    """ConfigError where a team would be trained and measured with one seed, or trained with one kept for evaluation."""
+    if seed in held_out.seeds:
+        raise ConfigError(f"run seed {seed} is among held_out.seeds {held_out.seeds}; choose another --seed")
+    if seed in EVALUATION_SEEDS:
+        raise ConfigError(
+            f"run seed {seed} is kept for evaluation ({EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}); "
+            "choose another --seed"
+        )

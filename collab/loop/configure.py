@@ -1,0 +1,206 @@
+"""From names to a `TrainingConfig`: the algorithm and its method, the team, its environment and splits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collab.config import RUN, RunConfig, bare, override, run_config
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.library import Library
+from collab.loop.config import Method, Origin, TrainingConfig, check_seeds
+from collab.loop.interfaces import Algorithm, algorithm_named, load_method, read_training
+from collab.loop.layout import TrainingDir
+from collab.loop.phases import draw
+from collab.loop.policy import first_policy, placed
+from collab.loop.trained import epoch_of, parse_policy, trained_agents
+from collab.resolve import resolved, with_prompts
+from collab.splits.split import NEW_SEEDS, TRAIN
+
+UNTRAINED = "untrained-team"
+"""What is measured beside ablations and is none, because nothing is trained."""
+_ELSEWHERE = {
+    "seed": "say it with --seed",
+    "split": "say it with --split",
+    "budget": "say it with --budget",
+    "tasks": "say it with --tasks; an epoch plays --set tasks=N different ones",
+    "episodes": "an epoch has --set episodes=N of them, a held-out seed --set held_out.episodes=N",
+    "purpose": "leave it out: each run of a training has its own",
+}
+"""Settings of a run that a training decides → what to do instead."""
+
+
+async def configure(
+    library: Library,
+    *,
+    algorithm: str,
+    preset: str | None = None,
+    method: Method | None = None,
+    env: str,
+    graph: str,
+    agents: str,
+    ablation: str | None = None,
+    backend: str | None = None,
+    tasks: Sequence[str] = (),
+    split: str | None = TRAIN,
+    seed: int = 0,
+    concurrency: int = 4,
+    settings: Sequence[str] = (),
+) -> TrainingConfig:
+    """Put a training together.
+
+    Args:
+        algorithm: its name, built in or an entry point.
+        preset: the method, by name or as a YAML file; None for the algorithm's own.
+        method: in place of what the preset holds; None for that.
+        graph: that is played, unless the ablation brings one of its own.
+        agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
+        ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
+        split: "train" keeps training to it and measures on new seeds; None keeps to none.
+        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "graph.rounds=2" of the run, also
+            written "run.graph.rounds=2"; none of what the ablation changes.
+
+    Raises:
+        UsageError: something does not fit.
+    """
+    if split not in (None, TRAIN):
+        raise UsageError(f"--split {split}: a team is trained on {TRAIN}, or without a split")
+    known = algorithm_named(algorithm)
+    refuse_run_settings(settings, _ELSEWHERE, known.method)
+    settings = told_apart(settings, known.method)
+    method = method or load_method(known, preset)
+    if ablation is not None:
+        method, graph = ablated(known, method, ablation, graph=graph)
+        known.ablations[ablation].check_settings(ablation, settings)
+    own = [bare(one) for one in settings if one.startswith(RUN)]
+    method = override(method, [one for one in settings if not one.startswith(RUN)])
+    check_seeds(seed, method.held_out)
+    filled = trained_agents(library, agents, graph, as_trained=True)
+    names: dict[str, Any] = {
+        "library": library,
+        "env": env,
+        "graph": graph,
+        "agents": agents if filled is None else Path(agents).name,
+        "filled": filled,
+        "backend": backend,
+        "tasks": tasks,
+        "concurrency": concurrency,
+        "settings": own,
+    }
+    files = names | {"filled": trained_agents(library, agents, graph), "settings": ()}
+    declared = run_config(purpose="rollout", seed=seed, **files).agents
+    run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
+    run = await resolved(run, once_per_task=method.episodes is None and method.steps is None, split=split)
+    run = placed(with_prompts(_planned(run, known, method), library))
+    first_policy(run, method)
+    config = known.config(
+        algorithm=algorithm,
+        preset=preset or known.default_preset,
+        ablation=ablation,
+        method=method,
+        run=run,
+        origin=_origin(agents, known, method),
+        held_out=[await _held_out(one, method, split, library, names) for one in method.held_out.seeds],
+        declared={slot: agent.sampling for slot, agent in declared.items()},
+        library=None if library.own is None else str(library.own.resolve()),
+        **known.configure(library, method),
+    )
+    draw(config, 1)  # a sampler that does not fit is found before anything is played
+    return config
+
+
+def ablated(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:
+    """Return the method and the graph with one thing changed.
+
+    An ablation is applied over a preset and before settings of one's own, so that it differs from the full method in
+    exactly one thing, and both can be given the same settings.
+
+    Args:
+        graph: that would be played without it.
+
+    Raises:
+        UnknownName: no ablation of the algorithm has that name, or it is the untrained team.
+        ConfigError: the method is like that already, or does not bear the difference.
+    """
+    if name == UNTRAINED:
+        raise UnknownName(
+            f"--ablation {name}: nothing is trained in it, so it is played: collab eval --agents NAME with the agents "
+            "that training begins with, or --agents RUN@epoch0 of any training, whose epoch 0 is that team"
+        )
+    if name not in algorithm.ablations:
+        raise UnknownName.of(f"ablation of {algorithm.name}", name, algorithm.ablations)
+    ablation = algorithm.ablations[name]
+    changed, played = override(method, ablation.settings), ablation.graph or graph
+    if (changed, played) == (method, graph):
+        raise ConfigError(
+            f"--ablation {name}: changes nothing, the method has {ablation} already; choose another preset"
+        )
+    return changed, played
+
+
+def told_apart(settings: Sequence[str], method: type[Method]) -> list[str]:
+    """Return settings with `RUN` in front of those of the run, and of no others, however they were written.
+
+    Where both have one of that name, as both have `episodes`, `RUN` says that the run's is meant.
+    """
+    return [RUN + bare(one) if _is_of_run(one, method) else bare(one) for one in settings]
+
+
+def _is_of_run(setting: str, method: type[Method]) -> bool:
+    name = _name(bare(setting))
+    return name in RunConfig.model_fields and (setting.startswith(RUN) or name not in method.model_fields)
+
+
+def refuse_run_settings(settings: Sequence[str], elsewhere: Mapping[str, str], method: type[Method]) -> None:
+    """ConfigError for a setting of the run that is decided elsewhere.
+
+    Args:
+        settings: overrides as they were written.
+        elsewhere: name → what to do instead.
+        method: of the algorithm.
+    """
+    for setting in settings:
+        name = _name(bare(setting))
+        if _is_of_run(setting, method) and name in elsewhere:
+            of_run = "" if setting.startswith(RUN) else f" {name!r} is a setting of the run;"
+            raise ConfigError(f"--set {RUN * (not of_run)}{name}:{of_run} {elsewhere[name]}")
+
+
+def _name(setting: str) -> str:
+    return re.split("[.=]", setting, maxsplit=1)[0]
+
+
+def _planned(run: RunConfig, algorithm: Algorithm, method: Method) -> RunConfig:
+    """The run with as many episodes as an epoch has; ConfigError where nothing could be learned from these."""
+    tasks = min(method.tasks or len(run.tasks), len(run.tasks))
+    once = method.episodes is None and method.steps is None
+    episodes = tasks if once else run.episodes
+    algorithm.check_plan(method, episodes=episodes, tasks=tasks)
+    return run.model_copy(update={"episodes": episodes})
+
+
+def _origin(agents: str, algorithm: Algorithm, method: Method) -> Origin | None:
+    """Where the team comes from that `--agents` names; None where it names files.
+
+    Raises:
+        UsageError, RunFormatError: as `collab.loop.trained.agents_of`.
+        ConfigError: its examples are to be mixed in, and are no such examples as this training learns from.
+    """
+    name = parse_policy(agents)
+    if name is None:
+        return None
+    folder = TrainingDir(name.run)
+    head, config = read_training(folder)
+    algorithm.check_origin(method, config, name.run)
+    return Origin(run=str(name.run.resolve()), epoch=epoch_of(name, folder, config, head))
+
+
+async def _held_out(
+    seed: int, method: Method, split: str | None, library: Library, names: Mapping[str, Any]
+) -> RunConfig:
+    episodes = method.held_out.episodes
+    run = run_config(purpose="eval", episodes=episodes, seed=seed, **names)
+    run = await resolved(run, once_per_task=episodes is None, split=None if split is None else NEW_SEEDS)
+    return placed(with_prompts(run, library))

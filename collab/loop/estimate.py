@@ -1,0 +1,451 @@
+"""What a training will take, before anything is started: calls, tokens, memory, disk, time and money, as ranges.
+
+Counted exactly are episodes, cells and parameters. How many steps an episode takes is not known, so it lies between one
+and its budget; both ends are told. All that is known by step is measured: one step of one task is really played in a
+temporary directory, with the policy and the environment of the training, labelled by the algorithm where that asks no
+model, and what might be learned of it is really trained. Training is counted from no example at all to as many as
+the algorithm can make.
+
+Money is what policies and labels cost where their files name prices, and nothing for what this process computes. What
+cannot be known is told as unknown, and so is every sum that it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from collab.background import doing
+from collab.collector import Progress as Playing
+from collab.config import RunConfig
+from collab.envs.base import Bounded
+from collab.errors import ModelFailure
+from collab.learn.examples import Example, Ids, turn_end
+from collab.learn.plan import GIB
+from collab.learn.prepare import check_device
+from collab.library import Library
+from collab.loop.amounts import Estimate, Questions, Range
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import TriedStep, algorithm_named
+from collab.loop.phases import draw, rollout_config
+from collab.loop.policy import Policy, first_policy
+from collab.models.chat import ChatTokenizer
+from collab.prompts.render import rebuild
+from collab.resolve import build_suite, plan_episodes
+from collab.runs import start
+from collab.store.run import RunStore
+from collab.types import Outcome, Prompt, Step, Trajectory, Utterance
+
+BYTES_PER_CALL = 3000
+"""On disk of a recorded call with its share of screen and prompt, roughly."""
+MIB = float(1 << 20)
+UNKNOWN = "unknown"
+_LIKELY = 0.5
+"""Share of its step budget that an episode is likely to take: solved ones take less, others all of it."""
+_LIKELY_EXAMPLES = 0.25
+"""Share of the most examples that is likely to be learned."""
+_BEFORE_SECOND = 2
+"""Times that an episode asks before its second step: to be begun, and to make its first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What the step took that was tried."""
+
+    calls: int
+    """Of the policies."""
+    at_once: int
+    """Episodes that are played at once; of policies in this process so many were tried together."""
+    seconds: float
+    """Per step, with so many episodes at once: a server is taken to answer them as fast as one."""
+    prompt_tokens: int
+    completion_tokens: int
+    """Of all its calls."""
+    usd: float | None
+    """What its calls cost; None where the file of a policy names no prices."""
+    estimate: Estimate
+    """What the algorithm makes of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPlan:
+    """A part of the labelling, in the whole training."""
+
+    name: str
+    doing: str
+    asked: Questions | None
+    """What it asks a model; None where it does not tell."""
+    seconds: Range | None
+    """None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A training in numbers."""
+
+    episodes: int
+    """Rollouts and evaluations, over all epochs; at most, where `epoch_steps` are given."""
+    epoch_steps: int | None
+    """Environment steps after which an epoch's rollout ends; None where all its episodes are played."""
+    calls: Range
+    """Of the policies."""
+    tokens: Range
+    """Of the policies' calls, prompts and replies."""
+    steps: Range
+    """Of all rollouts: what is labelled and learned from."""
+    labels: tuple[LabelPlan, ...]
+    """What labelling takes, part by part."""
+    examples: Range
+    """That are learned, over all epochs."""
+    noun: str
+    """What they are, e.g. "pairs"."""
+    trained: Range
+    """Tokens that training computes, over all passes."""
+    memory: Range
+    """Bytes of one process that trains: of what is as long as what was tried, and as long as the context."""
+    disk: Range
+    """Bytes: recorded calls, one checkpoint per trained policy and epoch, and what one training resumes from."""
+    play_s: Range
+    """Rollouts and evaluations, at the speed of as many episodes at once as the training plays."""
+    train_s: Range
+    """By one process."""
+    processes: int
+    """That train a policy together."""
+    shared_s: Range
+    """Training at best, shared evenly by all of them."""
+    total_s: Range | None
+    """At least with training shared evenly; None where a part of it is not known."""
+    likely_s: float | None
+    """One value of `total_s`: see `_LIKELY`."""
+    usd: Range | None
+    """None where a price is not known."""
+    probe: Probe
+    notes: tuple[str, ...] = ()
+    """What `Algorithm.doubts` finds."""
+
+
+async def plan(config: TrainingConfig, library: Library, device: str = "auto") -> Plan:
+    """Count, and try one step.
+
+    Args:
+        device: where policies are trained, "auto" or "cpu".
+
+    Raises:
+        UsageError, RunError: as the first epoch would.
+    """
+    check_device(device)
+    algorithm = algorithm_named(config.algorithm)
+    algorithm.learner.check(config)
+    notes = tuple(await algorithm.doubts(config))
+    policy = first_policy(config.run, config.method)
+    run = await rollout_config(config, 1, policy, draw(config, 1), {})
+    steps = await _steps(config, run)
+    tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs))
+    return replace(planned(config, steps, tried), notes=notes)
+
+
+def planned(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> Plan:
+    """Return the plan, from what was found out.
+
+    Args:
+        steps: environment steps of one rollout, and of one evaluation over all held-out seeds.
+        tried: one step.
+    """
+    method, cells, found = config.method, len(config.run.graph.slots) * config.run.graph.rounds, tried.estimate
+    measures = method.epochs + method.held_out.before
+    rolled = steps[0].times(method.epochs)
+    played = rolled.plus(steps[1].times(measures))
+    per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
+    seen = found.replies.times(method.recipe.epochs)
+    play_s, train_s = played.times(tried.seconds), seen.times(found.training.seconds_per_item * found.slower)
+    shared_s = train_s.times(1 / method.processes)
+    labels = tuple(
+        LabelPlan(
+            name=one.name,
+            doing=one.doing,
+            asked=None if one.asked is None else one.asked.of_steps(rolled),
+            seconds=None if one.seconds is None else rolled.times(one.seconds),
+        )
+        for one in found.labels
+    )
+    return Plan(
+        episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
+        epoch_steps=method.steps,
+        calls=played.times(cells),
+        tokens=played.times(cells * per_call),
+        steps=rolled,
+        labels=labels,
+        examples=found.examples,
+        noun=found.noun,
+        trained=seen.times(found.training.tokens_per_item),
+        memory=Range(low=found.training.least.total, high=found.training.most.total),
+        disk=_disk(config, played.times(cells), found),
+        play_s=play_s,
+        train_s=train_s,
+        processes=method.processes,
+        shared_s=shared_s,
+        total_s=_sum(play_s, *(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high)),
+        likely_s=_likely_s(config, steps, tried, shared_s),
+        usd=_sum(
+            None if tried.usd is None else played.times(tried.usd),
+            *(None if one.asked is None else one.asked.usd for one in labels),
+        ),
+        probe=tried,
+    )
+
+
+def format_plan(plan: Plan) -> str:
+    """Return the plan in lines for people."""
+    probe, trained = plan.probe, plan.probe.estimate.training
+    parts = [("playing", plan.play_s), *((one.doing, one.seconds) for one in plan.labels), ("training", plan.train_s)]
+    kinds = ("weights", "gradients", "optimizer", "activations")
+    held = ", ".join(f"{name} {getattr(trained.most, name) / GIB:.2f}" for name in kinds)
+    how = "real optimizer steps" if trained.measured else "its speed at multiplying matrices, as it has not the memory"
+    many = f"; {plan.processes} processes take {_time(plan.shared_s)} at best" if plan.processes > 1 else ""
+    amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
+    spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
+    return "\n".join(
+        [
+            f"episodes  {_episodes(plan)}",
+            f"steps     {_range(plan.steps)} to learn from",
+            f"calls     {_range(plan.calls)} of the policies{_asked(plan, 'calls')}",
+            f"tokens    {_range(plan.tokens)} of the policies{_asked(plan, 'tokens')}",
+            f"{plan.noun:<10}{_range(plan.examples)}, {_range(plan.trained)} tokens to train",
+            f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
+            f"(at most {held})",
+            f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",
+            f"time      {_likely_time(plan)}{_time(plan.total_s)}: "
+            f"{', '.join(f'{name} {_time(one)}' for name, one in parts)}",
+            f"money     {_money(plan)}",
+            f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
+            f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
+            f"ranges    from one step per episode to the whole budget of each; from no {plan.noun} to as many as there "
+            "can be; prompts as long as in a first step, later ones tell a history, too; likely: half of each step "
+            f"budget, a quarter of the most {plan.noun}",
+            *(f"note      {note}" for note in plan.notes),
+        ]
+    )
+
+
+# --------------------------------------------------------------------------------------------------- one step tried
+
+
+async def probe(
+    config: TrainingConfig, run: RunConfig, library: Library, policy: Policy, device: str, rolled: Range
+) -> Probe:
+    """Try one step.
+
+    Args:
+        run: a rollout of the training.
+        device: where policies are trained.
+        rolled: environment steps of all rollouts.
+
+    Raises:
+        UsageError, RunError: as the parts of the training would.
+        ModelFailure: the step did not come about.
+    """
+    at_once = await _at_once(run)
+    tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
+    short = run.model_copy(update={"episodes": tried, "concurrency": tried})
+    measuring = doing("measuring a step of the team, of its labels and of training")
+    with measuring, tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
+        out = Path(place) / "run"
+        played = await _played(short, library, out)
+        step = played[0].steps[0]
+        prompts = prompts_of(out, step)
+        one = TriedStep(
+            run=short, library=library, policy=policy, device=device, out=out, trajectory=played[0], prompts=prompts
+        )
+        estimate = await algorithm_named(config.algorithm).estimate(config, one, rolled)
+    return Probe(
+        calls=len(prompts),
+        at_once=at_once,
+        seconds=fmean(one.steps[0].deliberation_s + one.steps[0].environment_s for one in played) / at_once,
+        prompt_tokens=sum(cell.prompt_tokens or 0 for cell in step.matrix.utterances),
+        completion_tokens=sum(cell.completion_tokens or 0 for cell in step.matrix.utterances),
+        usd=_cost(step),
+        estimate=estimate,
+    )
+
+
+async def _at_once(run: RunConfig) -> int:
+    """How many episodes a rollout plays at once."""
+    suite = build_suite(run)
+    try:
+        most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
+    finally:
+        await suite.close()
+    return max(1, min(run.concurrency, run.episodes, most))
+
+
+async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
+    """The first step of each episode; at least one episode.
+
+    Their end is taken for a success, so that a critic that knows nothing else has something to tell.
+
+    Raises:
+        ModelFailure: there is none.
+        UsageError, RunError: as of `start`.
+    """
+    stop = asyncio.Event()
+    asked = Counter[str]()
+    so_far: Playing | None = None
+
+    def watch(progress: Playing) -> None:
+        nonlocal so_far
+        so_far = progress
+
+    async def admit(episode: str) -> None:
+        asked[episode] += 1
+        if so_far is None or asked[episode] <= _BEFORE_SECOND:
+            return
+        while so_far.done + sum(count > _BEFORE_SECOND for count in asked.values()) < run.episodes:
+            await asyncio.sleep(0.05)  # for others to make their first step, or to be over
+        stop.set()
+        await asyncio.Event().wait()  # the run ends meanwhile
+
+    await start(run, library, out, watch=watch, stop=stop, admit=admit)
+    with RunStore.open(out).reader() as reader:
+        played = [one for one in (*reader.trajectories(), *reader.unfinished()) if one.steps]
+    if not played:
+        raise ModelFailure("the one step that is tried broke; play one to see why: collab rollout --episodes 1")
+    return [replace(one, outcome=one.outcome or Outcome(success=True, score=1.0)) for one in played]
+
+
+def prompts_of(out: Path, step: Step) -> list[Prompt]:
+    """What the cells of a recorded step read, in conversation order."""
+    with RunStore.open(out).reader() as reader:
+        return [rebuild(reader.prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
+
+
+def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Example]:
+    """Return an example for each cell, its own reply under its own prompt."""
+    end = turn_end(chat)
+    found = []
+    for cell, prompt in zip(cells, prompts, strict=True):
+        said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
+        read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
+        found.append(Example(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read)))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _likely_s(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe, shared_s: Range) -> float | None:
+    """Seconds that the training is likely to take; None where a part of it is not known."""
+    method = config.method
+    rolled = min(_likely(steps[0]), method.steps or _likely(steps[0])) * method.epochs
+    played = rolled + _likely(steps[1]) * (method.epochs + method.held_out.before)
+    share = rolled / (steps[0].high * method.epochs)
+    found = played * tried.seconds + shared_s.high * share * _LIKELY_EXAMPLES
+    for one in tried.estimate.labels:
+        if one.seconds is None:
+            return None
+        found += rolled * one.seconds
+    return found
+
+
+def _cost(step: Step) -> float | None:
+    """Of the calls of all slots, in USD; None where one of them does not tell."""
+    known = [cell.cost_usd for cell in step.matrix.utterances if cell.cost_usd is not None]
+    return sum(known) if len(known) == len(step.matrix.utterances) else None
+
+
+def _episodes(plan: Plan) -> str:
+    if plan.epoch_steps is None:
+        return f"{plan.episodes:,}"
+    return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps"
+
+
+def _sum(*parts: Range | None) -> Range | None:
+    """All added up; None where one is not known."""
+    total = Range(low=0, high=0)
+    for part in parts:
+        if part is None:
+            return None
+        total = total.plus(part)
+    return total
+
+
+def _range(value: Range) -> str:
+    return f"{round(value.low):,} to {round(value.high):,}"
+
+
+def _time(value: Range | None) -> str:
+    if value is None:
+        return UNKNOWN
+    least, most = (timedelta(seconds=round(one)) for one in (value.low, value.high))
+    return f"{least} to {most}"
+
+
+def _likely(steps: Range) -> float:
+    """Of steps from one per episode to the whole budget of each."""
+    return max(steps.low, steps.high * _LIKELY)
+
+
+def _likely_time(plan: Plan) -> str:
+    """The one value that stands before the range."""
+    return "" if plan.likely_s is None else f"likely {timedelta(seconds=round(plan.likely_s))}, "
+
+
+def _asked(plan: Plan, what: str) -> str:
+    """What models beside the policies are asked; empty where none is."""
+    told = ""
+    for part in plan.labels:
+        if part.asked is None:
+            told += f", {UNKNOWN} of the {part.name}"
+        elif part.asked.calls.high:
+            count = part.asked.calls if what == "calls" else part.asked.prompt_tokens.plus(part.asked.completion_tokens)
+            told += f", {_range(count)} of the {part.name}"
+    return told
+
+
+def _money(plan: Plan) -> str:
+    if plan.usd is None:
+        return f"{UNKNOWN}: an agents file names no prices (usd_per_million_prompt, …)"
+    if not plan.usd.high:
+        return "0 USD: everything is computed on this machine"
+    return f"{plan.usd.low:,.2f} to {plan.usd.high:,.2f} USD, by the prices in the agents files"
+
+
+def _disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> Range:
+    """Bytes in the end, and at the most while an epoch trains."""
+    method, found = config.method, estimate.training
+    recipe = method.recipe
+    written = found.trainable if method.keeps_adapters else found.parameters
+    checkpoint = written * (4 if recipe.saved == "float32" else 2)
+    held = 4 if recipe.weights == "float32" else 2
+    weights = held * found.parameters if recipe.lora is None else 4 * found.trainable
+    state = weights + 8 * found.trainable  # of the optimizer, two numbers for each
+    kept = method.epochs * len(config.groups) * checkpoint + (recipe.keep + 1) * state
+    return calls.times(BYTES_PER_CALL).plus(Range(low=0, high=kept))
+
+
+async def _steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
+    """Steps of a rollout, and of one evaluation on all held-out seeds."""
+    suite = build_suite(run)
+    try:
+        most = {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
+    finally:
+        await suite.close()
+    measured = [episode for one in config.held_out for episode in plan_episodes(one)]
+    rolled, tested = (
+        Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)
+    )
+    return _until(rolled, config.method.steps, run.concurrency * max(most.values())), tested
+
+
+def _until(rolled: Range, steps: int | None, beyond: int) -> Range:
+    """Steps of a rollout that ends when it has enough; episodes that were begun meanwhile are played, too."""
+    if steps is None:
+        return rolled
+    return Range(low=min(rolled.low, steps), high=min(rolled.high, steps + beyond))

@@ -1,0 +1,199 @@
+"""Examples of an epoch on the disk: a folder per policy, what is learned and what of older epochs is learned beside it.
+
+    counts = store(made, folder, 2, file="preference.parquet")
+    stored(folder.epoch(2).examples) == counts
+
+What is learned is written before it is learned, so that a process that goes on learns the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeVar
+
+from collab.config import validate
+from collab.errors import RunFormatError, StoreFailure
+from collab.learn.examples import rows_digest
+from collab.learn.folder import write_json
+from collab.loop.config import TrainingConfig
+from collab.loop.examples import ExampleBuilder, Target
+from collab.loop.layout import TrainingDir
+from collab.loop.record import ExampleCounts
+from collab.plain import read_plain
+from collab.seeds import derive, generator
+from collab.store.files import writing
+from collab.synth.rows import Row
+from collab.synth.table import RowWriter, read_rows
+
+OLDER, COUNTS = "older.parquet", "examples.json"
+"""Examples that are mixed in; and of all policies what was counted, written last."""
+
+CountsT = TypeVar("CountsT", bound=ExampleCounts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Examples:
+    """Examples of a rollout by policy, and what became none."""
+
+    rows: dict[str, list[Row]]
+    refused: dict[str, Counter[str]]
+    retokenised: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, config: TrainingConfig) -> Self:
+        """Return a set without any example, for each policy of a team."""
+        groups = list(config.groups)
+        return cls(rows={group: [] for group in groups}, refused={group: Counter() for group in groups})
+
+    def add(self, group: str, builder: ExampleBuilder, target: Target) -> bool:
+        """Add a reply to the examples of a policy, or count why not; returns whether it was added."""
+        row, again = builder.build(target)
+        self.retokenised[group] += again
+        if isinstance(row, Row):
+            self.rows[group].append(row)
+            return True
+        self.refused[group][row] += 1
+        return False
+
+    def counts(self, group: str, older: Sequence[Row] = ()) -> ExampleCounts:
+        """Return what there is of a policy, older examples beside it."""
+        rows = [*self.rows[group], *older]
+        return ExampleCounts(
+            examples=len(self.rows[group]),
+            written=len(self.rows[group]),
+            older=len(older),
+            refused=dict(self.refused[group]),
+            repeated=len(rows) - len({row.id for row in rows}),
+            retokenised=self.retokenised[group],
+            digest=rows_digest(rows),
+        )
+
+
+def examples_file(folder: TrainingDir, number: int, group: str, file: str) -> Path:
+    """Return the file of what a policy learns of an epoch; there is none where there is nothing to learn."""
+    return folder.epoch(number).examples / group / file
+
+
+def store(
+    made: Examples, folder: TrainingDir, number: int, *, file: str, older: Mapping[str, Sequence[Row]] | None = None
+) -> dict[str, ExampleCounts]:
+    """Write an epoch's examples; the counts are written last.
+
+    Args:
+        file: name of a policy's file of them, as `collab.learn.data` reads it.
+        older: by policy, examples of older epochs that are learned beside them; None for none.
+
+    Raises:
+        StoreFailure: the disk is full or the rights are missing.
+    """
+    epoch, counts = folder.epoch(number), {}
+    for group, rows in made.rows.items():
+        mixed = (older or {}).get(group, ())
+        _write(examples_file(folder, number, group, file), rows, folder.resume)
+        _write(epoch.examples / group / OLDER, mixed, folder.resume)
+        counts[group] = made.counts(group, mixed)
+    with writing(epoch.examples, folder.resume):
+        epoch.examples.mkdir(parents=True, exist_ok=True)
+        write_json(epoch.examples / COUNTS, {group: one.model_dump() for group, one in counts.items()})
+    return counts
+
+
+def stored(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:
+    """Return the counts of examples that were written whole; None where they were not.
+
+    Args:
+        model: what the algorithm counts.
+
+    Raises:
+        RunFormatError: they are spoilt.
+    """
+    path = examples / COUNTS
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(read_plain(path))
+        return {group: validate(model, one, str(path)) for group, one in content.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and the examples are made again") from None
+
+
+def draw_older(
+    config: TrainingConfig, folder: TrainingDir, number: int, group: str, *, file: str, share: float, own: int
+) -> list[Row]:
+    """Draw examples of older epochs for this one, in their order; those of the training that the team comes from, too.
+
+    Args:
+        share: of older ones among all that are learned, as far as there are enough.
+        own: examples of this epoch.
+
+    Raises:
+        RunFormatError: examples of older epochs, or the training that the team comes from, are gone.
+    """
+    wanted = round(share / (1 - share) * own)
+    if not wanted:
+        return []
+    epochs = [*_rehearsed(config), *((folder, one) for one in range(1, number))]
+    there = [row for training, one in epochs for row in _known(training, one, group, file)]
+    rng = generator(derive(config.run.seed, "older pairs", number, group))
+    return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
+    """Epochs of the training that the team comes from, none where it comes from before its first.
+
+    Raises:
+        RunFormatError: that training is gone.
+    """
+    if config.origin is None:
+        return []
+    folder = TrainingDir(Path(config.origin.run))
+    if not folder.file.is_file():
+        raise RunFormatError(f"{folder.path}: the training is gone whose examples are to be mixed in; put it back")
+    return [(folder, number) for number in range(1, config.origin.epoch + 1)]
+
+
+def _known(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Row]:
+    """What a policy learned of an epoch; RunFormatError where that is gone."""
+    file, counts = examples_file(folder, number, group, name), _written(folder.epoch(number).examples)
+    if file.exists():
+        yield from read_rows(file)
+    elif counts.get(group, 1):
+        raise RunFormatError(
+            f"{file}: the examples are gone that are to be mixed in; put them back, or train with older=0"
+        )
+
+
+def _written(examples: Path) -> dict[str, int]:
+    """How many examples of each policy were written, whatever else its algorithm counts."""
+    path = examples / COUNTS
+    try:
+        return {group: int(one["written"]) for group, one in json.loads(read_plain(path)).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train with older=0") from None
+
+
+def _write(path: Path, rows: Sequence[Row], next_move: str) -> None:
+    """A file of rows; none where there are none."""
+    with writing(path.parent, next_move):
+        path.unlink(missing_ok=True)
+        if rows:
+            _write_all(path, rows)
+
+
+def _write_all(path: Path, rows: Sequence[Row]) -> None:
+    """OSError where they cannot be written: what a table advises is for a synthesis."""
+    try:
+        with RowWriter(path, sampled=True) as out:
+            for row in rows:
+                out.add(row)
+    except StoreFailure as failure:
+        raise failure.__cause__ or failure from None

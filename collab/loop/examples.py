@@ -1,0 +1,200 @@
+"""A recorded reply as an example: with its own prompt, in the pieces in which a policy reads it.
+
+    row, again = ExampleBuilder.of(recorded, chats, config).build(target)
+
+What a cell read is stored as text. Its pieces, in which it is tokenised, are made again from the messages that it
+heard, and a reply is refused unless they are the stored prompt byte for byte, by its hash.
+
+A reply is learned in the tokens in which it was sampled, under a prompt in the tokens in which it was read. A row holds
+them where they are not those of the text. Where those of a sampled reply are not known in the policy's tokenizer, the
+text has to do, and that is told ("retokenised").
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collab.config import RunConfig
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import Rollout
+from collab.loop.policy import Policy, chat_of, template_of
+from collab.models.chat import ChatTokenizer
+from collab.prompts.render import Template, prefix_hash
+from collab.store.run import RunStore
+from collab.synth.rows import Level, Provenance, Row, Sampled
+from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
+
+OTHER_PROMPT = "its prompt cannot be made again exactly"
+EMPTY = "a side says nothing"
+RETOKENISED = "the tokens in which a reply was sampled are not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """Where what was said is looked up."""
+
+    run: RunConfig
+    trajectories: Mapping[str, Trajectory]
+    """By id."""
+    prefix: Callable[[str], str]
+    """Stored text of a prompt's shared part by its hash (`RunReader.prefix`)."""
+
+    def step(self, ref: ReplyRef) -> Step:
+        """The step in which something was said."""
+        return next(step for step in self.trajectories[ref.trajectory].steps if step.index == ref.step)
+
+    def cell(self, ref: ReplyRef) -> Utterance:
+        """What was said there."""
+        return self.step(ref).matrix[ref.cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A reply to learn from, and what it is preferred to."""
+
+    said: ReplyRef
+    answered: ReplyRef | None = None
+    """Another reply of the same step, whose input it is learned under; None for its own."""
+    level: Level
+    kind: str
+    """What it is, in a word of the algorithm, e.g. "solved"."""
+    rejected: ReplyRef | str | None = None
+    """What it is preferred to: another cell's reply, or a text; None for nothing."""
+    teacher: str
+    """What said that it is good: a labeller's model, or "outcome"."""
+    asked: str | None = None
+    """Call of that model, by what was asked; None where it asks none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleBuilder:
+    """Builds examples from replies of a rollout."""
+
+    recorded: RecordedRun
+    chats: Mapping[str, ChatTokenizer]
+    """Slot → tokenizer of its policy."""
+    config: TrainingConfig
+    templates: Mapping[str, Template]
+    """Of the run's prompts, by name."""
+
+    @classmethod
+    def of(cls, recorded: RecordedRun, chats: Mapping[str, ChatTokenizer], config: TrainingConfig) -> ExampleBuilder:
+        """With the prompts of the run."""
+        templates = {name: Template(name, texts) for name, texts in recorded.run.prompts.items()}
+        return cls(recorded=recorded, chats=chats, config=config, templates=templates)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """Slot → policy."""
+        return {slot: group for group, slots in self.config.groups.items() for slot in slots}
+
+    def build(self, target: Target) -> tuple[Row | str, bool]:
+        """A row, or why there is none; and whether a sampled reply has the tokens of its text for want of its own."""
+        ref, record = target.said, self.recorded
+        cell, step, trajectory = record.cell(ref), record.step(ref), record.trajectories[ref.trajectory]
+        asked = record.cell(target.answered or ref)
+        heard = [step.matrix[other] for other in asked.heard]
+        template, chat = self.templates[record.run.agents[asked.agent].prompt], self.chats[asked.agent]
+        prompt = prompt_of(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
+        if prompt is None:
+            return OTHER_PROMPT, False
+        worse, rejected = self._worse(target)
+        if not cell.text or rejected == "":
+            return EMPTY, False
+        again = any(_known(one, chat) is None for one in (cell, worse) if one is not None)
+        if again and self.config.method.retokenised == "refuse":
+            return RETOKENISED, True
+        row = Row(
+            level=target.level,
+            kind=target.kind,
+            prompt=_as_read(prompt, chat),
+            reply=cell.text,
+            reply_sampled=_sampled(cell, chat),
+            rejected=rejected,
+            rejected_sampled=None if worse is None else _sampled(worse, chat),
+            action_type=cell.action.type if cell.action is not None else None,
+            provenance=_provenance(target, trajectory, step),
+        )
+        return row, again
+
+    def _worse(self, target: Target) -> tuple[Utterance | None, str | None]:
+        """The reply that a target prefers its own to, None where nobody said it; and its text, None for nothing."""
+        if not isinstance(target.rejected, ReplyRef):
+            return None, target.rejected
+        cell = self.recorded.cell(target.rejected)
+        return cell, cell.text
+
+
+@contextlib.contextmanager
+def example_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> Iterator[ExampleBuilder]:
+    """Open the builder for a rollout; policies read as they will be trained."""
+    known: dict[str, ChatTokenizer] = {}
+    chats = {}
+    for slot, path in policy.weights.items():
+        agent = rollout.run.agents[slot]
+        key = f"{path} {template_of(agent)}"
+        chats[slot] = known[key] = known.get(key) or chat_of(agent, path)
+    with RunStore.open(rollout.path).reader() as reader:
+        said = {one.id: one for one in rollout.trajectories}
+        yield ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=reader.prefix), chats, config)
+
+
+def prompt_of(
+    cell: Utterance, heard: Sequence[Utterance], prefix: str, template: Template, rounds: int
+) -> Prompt | None:
+    """What a cell read, in its pieces, messages in the tokens they were sampled in; None where it is another text.
+
+    Args:
+        heard: what the cell heard, in conversation order.
+        prefix: stored text of its shared part.
+        rounds: of the conversation.
+    """
+    system, _, shared = prefix.partition("\f")
+    segments = template.segments(cell.agent, cell.round, rounds, heard)
+    prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
+    again = PromptRef(prefix=prefix_hash(system, shared), suffix=prompt.suffix, layout=prompt.layout)
+    return prompt if again.hash == cell.prompt.hash else None
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _provenance(target: Target, trajectory: Trajectory, step: Step) -> Provenance:
+    return Provenance(
+        environment=trajectory.environment,
+        environment_version=trajectory.environment_version,
+        task=trajectory.task.name,
+        seed=trajectory.task.seed,
+        step=step.index,
+        screen=step.observation.digest,
+        apps=trajectory.task.apps,
+        teacher=target.teacher,
+        teacher_prompt=target.asked,
+    )
+
+
+def _known(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
+    """The tokens in which a reply was sampled; None where they are not known, or those of another tokenizer."""
+    return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
+
+
+def _sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
+    """The tokens of a reply; None where they are not known, or are those of its text."""
+    known = _known(cell, chat)
+    if known is None or known == chat.encode(cell.text):
+        return None
+    return Sampled(tokens=known, tokenizer=chat.fingerprint)
+
+
+def _as_read(prompt: Prompt, chat: ChatTokenizer) -> Prompt:
+    """With the tokens in which its messages were read, and only where these are not those of their texts."""
+    pieces = chat.prompt_ids(prompt).pieces[1:-1]
+    return replace(prompt, segments=tuple(_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True)))
+
+
+def _segment(said: Segment, read: tuple[int, ...], chat: ChatTokenizer) -> Segment:
+    if read == chat.encode(said.text):
+        return Segment(text=said.text)
+    return Segment(text=said.text, tokens=read, tokenizer=chat.fingerprint)

@@ -1,0 +1,193 @@
+"""Train the policies of a team on the examples of an epoch: one ordinary fine-tuning run each, begun or resumed.
+
+`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own; what was trained until then lies in its
+checkpoints. A policy whose loss is no number any more stays what it was, as one without an example does. That is noted
+beside its metrics, so that it is trained once, whichever process goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collab.background import in_background
+from collab.errors import Diverged, RunFormatError
+from collab.learn.examples import NothingFits
+from collab.learn.finetune import LOWER, Result, begin, check_same, train
+from collab.learn.folder import RunFolder, write_json
+from collab.learn.launch import launch
+from collab.learn.prepare import Prepared, Task, task_of
+from collab.learn.preset import Recipe, Stage
+from collab.loop.layout import EpochDir, clear_unbegun
+from collab.loop.policy import Policy, place_within, template_of
+from collab.loop.record import Trained
+from collab.loop.state import Halted, LoopState
+from collab.models.layout import weights_digest
+from collab.seeds import derive
+from collab.store.files import read_json, writing
+
+NO_NUMBER = "what it learned was no number any more"
+_LOST = "untrained.json"
+"""In the directory of a fine-tuning run: why nothing is kept of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finetuning:
+    """How an algorithm trains its policies."""
+
+    nothing: str
+    """Why a policy without examples stays what it was."""
+    has_examples: Callable[[str], bool]
+    """Takes a policy's name: whether anything was written for it."""
+    prepare: Callable[[str], Prepared]
+    """Takes a policy's name and returns its fine-tuning, tokenised and ordered; raises `NothingFits`."""
+    measure: Callable[[Sequence[Mapping[str, Any]]], dict[str, float | None]] = lambda lines: {}
+    """Takes the logged lines of a run that is over and returns the algorithm's own metrics of it."""
+
+
+async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict[str, Trained], dict[str, str]]:
+    """Train every policy of a team on its examples of an epoch.
+
+    Returns:
+        By policy, what became of it, and why it stays what it was.
+
+    Raises:
+        Halted: stopped with a checkpoint.
+        ConfigError: examples, base and recipe do not fit together.
+        RunFormatError: what was noted of a policy cannot be read, or its last checkpoint is damaged.
+        TrainingFailure, StoreFailure: see `collab.learn.finetune.train`.
+    """
+    epoch, recipe = state.folder.epoch(number), state.config.method.RECIPE
+    trained: dict[str, Trained] = {}
+    untrained: dict[str, str] = {}
+    with state.timed("training", whole=not is_begun(epoch, state.config.groups)):
+        for group in state.config.groups:
+            try:
+                if how.has_examples(group):
+                    trained[group] = await _finetune(state, epoch, group, how)
+                else:
+                    untrained[group] = how.nothing
+            except NothingFits as all_:
+                untrained[group] = (
+                    f"{how.nothing}: none of {all_.many} fits into {recipe}.context={all_.context}, "
+                    f"the longest has {all_.longest} tokens"
+                )
+            except Diverged as lost:
+                untrained[group] = (
+                    f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"
+                )
+            state.progress.tell(trained=dict(trained), untrained=dict(untrained))
+    return trained, untrained
+
+
+def is_begun(epoch: EpochDir, groups: Iterable[str]) -> bool:
+    """Return whether some policy is trained already, or in part."""
+    return any(RunFolder(epoch.training(group)).manifest_path.exists() for group in groups)
+
+
+def clear_checkpoints(epoch: EpochDir, groups: Iterable[str]) -> None:
+    """Of an epoch that is over, remove the states of optimizers, which nothing needs any more; the results stay."""
+    for group in groups:
+        shutil.rmtree(epoch.training(group) / "checkpoints", ignore_errors=True)
+
+
+def task_of_epoch(state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage) -> Task:
+    """Return what a policy is trained on in an epoch, from the weights that it has.
+
+    Args:
+        recipe: without what its agents decide.
+    """
+    config = state.config
+    slots = config.groups[group]
+    recipe = recipe.model_copy(update=template_of(config.run.agents[slots[0]]))
+    begun = RunFolder(state.folder.epoch(number).training(group))
+    if recipe.date is None and begun.manifest_path.exists():  # of a served agent: the day on which this began
+        recipe = recipe.model_copy(update={"date": task_of(begun.manifest()).recipe.date})
+    return Task(
+        stage=stage,
+        base=policy.of(slots),
+        preset=config.preset,
+        recipe=recipe,
+        seed=derive(config.run.seed, "training", number, group),
+        data=(str((state.folder.epoch(number).examples / group).resolve()),),
+        adapter=policy.adapter_of(slots),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuning) -> Trained:
+    place = epoch.training(group)
+    folder = RunFolder(place, state.folder.resume)
+    if not folder.final.is_dir():
+        _check_not_lost(folder)
+        state.begin("training")
+        clear_unbegun(place, folder.manifest_path.name)
+        # A thread of its own: the event loop goes on, shows how far it is, and hears a request to stop.
+        await in_background(_train, state, folder, group, how)
+    return _trained(state, folder, how)
+
+
+def _train(state: LoopState, folder: RunFolder, group: str, how: Finetuning) -> None:
+    prepared = how.prepare(group)
+    if folder.manifest_path.exists():
+        check_same(prepared, folder.manifest())
+    else:
+        folder = begin(prepared, folder.path, state.folder.resume)
+    try:
+        result = _run(prepared, folder, state)
+    except Diverged as lost:
+        with writing(folder.path, state.folder.resume):
+            write_json(folder.path / _LOST, {"what": lost.what})
+        raise
+    if result.final is None:
+        why = state.why_stopping() or "stopped"
+        raise Halted(f"{why}, after step {result.step} of {result.steps} of {folder.path}")
+
+
+def _check_not_lost(folder: RunFolder) -> None:
+    """Diverged where a process before this one found that nothing can be kept of a run."""
+    path = folder.path / _LOST
+    if path.exists():
+        try:
+            found = read_json(path, "")
+        except RunFormatError as error:
+            raise RunFormatError(f"{error}; remove it, and the policy is trained again") from None
+        what = found.get("what") if isinstance(found, dict) else None
+        raise Diverged(str(what or "at a step that is not known"), LOWER)
+
+
+def _run(prepared: Prepared, folder: RunFolder, state: LoopState) -> Result:
+    """Train in this process, or in several; raises as they do."""
+    if prepared.world == 1:
+        return train(
+            prepared, folder, watch=state.inner, stopping=state.stopping, device=state.device, report_to=state.reports
+        )
+    return launch(
+        prepared,
+        folder,
+        watch=state.inner,
+        stopping=state.stopping,
+        device=state.device,
+        parallelism=state.config.method.parallelism,
+        report_to=state.reports,
+    )
+
+
+def _trained(state: LoopState, folder: RunFolder, how: Finetuning) -> Trained:
+    """What a finished run tells of itself."""
+    manifest, lines = folder.manifest(), folder.read_metrics()
+    alarms = [line["alarm"] for line in lines if "alarm" in line]
+    return Trained(
+        checkpoint=place_within(state.folder.path, str(folder.final.resolve())),
+        digest=weights_digest(folder.final),
+        dropped=sum(manifest["data"]["dropped"].values()),
+        steps=manifest["steps"],
+        tokens=lines[-1]["tokens"],
+        loss=lines[-1]["loss"],
+        metrics=how.measure(lines),
+        alarm=f"{alarms[-1]}; at {len(alarms)} of {len(lines)} logged steps" if alarms else None,
+    )

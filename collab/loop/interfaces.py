@@ -1,0 +1,300 @@
+"""What an algorithm is: how an epoch is played, how its rollout is labelled, and how a policy learns from it.
+
+    class Mine(Algorithm):
+        name, description = "mine", "…"
+        method, config = MyMethod, TrainingConfig
+        presets = Path(__file__).parent / "presets"
+        curriculum, labeller, learner = DrawnTasks(), NoLabels(), MyLearner()
+
+`loop` calls these three, epoch by epoch, and knows nothing else of an algorithm:
+
+    plan    = await algorithm.curriculum.plan(state, number, policy)         # which tasks, and how they are played
+    labels  = await algorithm.labeller.label(state, rollout)                 # each label once, beside the rollout
+    update  = await algorithm.learner.update(state, rollout, labels, policy) # examples first, then new weights
+
+Each may be killed anywhere: what is there is read, what was begun is resumed, what is missing is made. An algorithm is
+found by its name: a built-in one (`collab.resolve.BUILT_IN`), or an entry point of the group `collab.algorithms` that
+names its class. docs/algorithms.md shows one from beginning to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from collab.config import Budget, Part, RunConfig, validate
+from collab.errors import ConfigError, UnknownName
+from collab.library import Library, presets_in, read_preset
+from collab.loop.amounts import Estimate, Range
+from collab.loop.config import Ablation, Method, TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.policy import Policy
+from collab.loop.record import EpochRecord, ExampleCounts, Trained
+from collab.loop.state import LoopState
+from collab.resolve import class_of, kinds
+from collab.types import Prompt, Spent, Trajectory, Utterance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlan:
+    """What an epoch plays."""
+
+    run: RunConfig
+    heat: Mapping[str, float] = field(default_factory=dict)
+    """Slot → by what its temperature is multiplied; empty where all sample as declared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What an epoch played."""
+
+    number: int
+    """Of the epoch, from 1."""
+    run: RunConfig
+    path: Path
+    """The run's directory; labels lie beside it."""
+    trajectories: Sequence[Trajectory]
+    """The finished episodes that count, by task and number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What a labeller says of a rollout."""
+
+    value: Any = None
+    """For the learner of the same algorithm."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """For the record of the epoch; JSON values."""
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    """Part of the labelling → what its calls took, those of earlier processes included."""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """Part → SHA-256 of what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What came of learning."""
+
+    trained: Mapping[str, Trained]
+    """By policy that has new weights."""
+    untrained: Mapping[str, str]
+    """By policy that stays what it was, why."""
+    examples: Mapping[str, ExampleCounts]
+    """By policy, what it learned from."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """For the record of the epoch, beside those of the labels."""
+
+
+class Curriculum(Protocol):
+    """Decides what an epoch plays."""
+
+    async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
+        """Return what an epoch plays: tasks in their order, graph, seed, temperatures and policy.
+
+        It must be the same whenever it is asked, also by another process.
+        """
+
+
+class Labeller(Protocol):
+    """Labels a rollout."""
+
+    def while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+        """Label episodes of a rollout while the block still plays others; may do nothing."""
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Label what is not labelled yet, and read all labels; raises `Halted` where it stops before its end."""
+
+    def spent(self, rollout: Path) -> Spent:
+        """Return what earlier processes paid for labels of the rollout of an epoch that is not over."""
+
+
+class Learner(Protocol):
+    """Updates the policies of a team."""
+
+    def check(self, config: TrainingConfig) -> None:
+        """Refuse, with a ConfigError, what could not be trained: before anything is played or paid."""
+
+    async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
+        """Write what is learned from, then learn; raises `Halted` where it stops before its end."""
+
+
+class NoLabels:
+    """The labeller of algorithms that learn from what the environment says alone."""
+
+    def while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+        """Do nothing."""
+        return contextlib.nullcontext()
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Return no labels."""
+        return Labels()
+
+    def spent(self, rollout: Path) -> Spent:
+        """Return nothing."""
+        return Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedStep:
+    """One step of a training, really played in a temporary directory; see `collab.loop.estimate`."""
+
+    run: RunConfig
+    library: Library
+    policy: Policy
+    device: str
+    """Where policies are trained, "auto" or "cpu"."""
+    out: Path
+    """The run's directory."""
+    trajectory: Trajectory
+    """With that step, its end taken for a success so that a labeller that knows nothing else has something to tell."""
+    prompts: Sequence[Prompt]
+    """What its cells read, in conversation order."""
+
+    def cells_of(self, slots: Sequence[str]) -> tuple[list[Utterance], list[Prompt]]:
+        """Return the cells of these slots, and what each read."""
+        cells = zip(self.trajectory.steps[0].matrix.utterances, self.prompts, strict=True)
+        own = [(cell, read) for cell, read in cells if cell.agent in slots]
+        return [cell for cell, _ in own], [read for _, read in own]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What an algorithm found before a training begins."""
+
+    notes: Sequence[str] = ()
+    """What the user may not have meant, a line each."""
+    head: Mapping[str, Any] = field(default_factory=dict)
+    """Facts for `training.json`, e.g. which calibration let a critic judge."""
+
+
+class Algorithm:
+    """One algorithm; subclasses say what is theirs, all else has a default."""
+
+    name: ClassVar[str]
+    """As `--algo` takes it."""
+    description: ClassVar[str]
+    """One line for listings."""
+    method: ClassVar[type[Method]]
+    """What its presets hold."""
+    config: ClassVar[type[TrainingConfig]] = TrainingConfig
+    presets: ClassVar[Path]
+    """Folder of YAML files."""
+    default_preset: ClassVar[str]
+    ablations: ClassVar[Mapping[str, Ablation]] = {}
+    toy: ClassVar[Sequence[str]] = ()
+    """Settings of its default preset with which a tiny training does all kinds of its work (`collab verify-resume`)."""
+
+    curriculum: Curriculum
+    labeller: Labeller = NoLabels()
+    learner: Learner
+
+    def configure(self, library: Library, method: Method) -> dict[str, Any]:
+        """Return the fields that `config` has beside those of every training; raises as names are looked up."""
+        return {}
+
+    def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
+        """Refuse, with a ConfigError, an epoch from which nothing could be learned."""
+
+    def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
+        """Refuse, with a ConfigError, a team of another training whose examples could not be used here."""
+
+    async def doubts(self, config: TrainingConfig) -> list[str]:
+        """Return what the user may not have meant, a line each; nothing is opened or asked.
+
+        Raises:
+            UsageError: nothing could be learned so.
+        """
+        return []
+
+    async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+        """Check all that the algorithm asks beside the team, before anything is written, played or paid.
+
+        Args:
+            options: what a command may give this algorithm beside the configuration, by name.
+
+        Raises:
+            ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
+        """
+        return Checked(notes=await self.doubts(config))
+
+    async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
+        """Refuse, with a UsageError, a limit on something that a part of the algorithm does not count."""
+
+    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
+        """Return what labelling and learning will take, from one step.
+
+        Args:
+            rolled: environment steps of all rollouts.
+        """
+        raise NotImplementedError
+
+    def describe(self, config: TrainingConfig) -> str:
+        """Return how policies are trained, in a clause, for model cards."""
+        return self.description
+
+    def describe_examples(self, config: TrainingConfig, records: Sequence[EpochRecord], group: str) -> str:
+        """Return what a policy learned from in these epochs, for model cards."""
+        return f"{sum(one.examples[group].examples for one in records if group in one.examples)} examples"
+
+    def columns(self, record: EpochRecord) -> Mapping[str, object]:
+        """Return columns of the table of epochs, by heading; None where nothing is known."""
+        return {"examples": sum(one.examples for one in record.examples.values()) if record.examples else None}
+
+    def lines(self, record: EpochRecord) -> list[str]:
+        """Return what the record's own metrics tell, a line each, each with a word of eight letters in front."""
+        return [f"{name[:8]:<8} {value}" for name, value in record.metrics.items() if not isinstance(value, dict)]
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """Return an algorithm.
+
+    Raises:
+        UnknownName: no algorithm has that name; a class is not enough, for a recorded training may come from others.
+        ConfigError: its package cannot be imported, or the class is no algorithm.
+    """
+    known = kinds("algorithms")
+    if name not in known:
+        raise UnknownName.of("algorithm", name, known)
+    return _made(name, known[name])
+
+
+@cache
+def _made(name: str, target: str) -> Algorithm:
+    found = class_of("algorithms", Part(kind=name), f"algorithm {name}")()
+    if not isinstance(found, Algorithm):
+        raise ConfigError(f"algorithm {name}: {target} is no subclass of collab.loop.interfaces.Algorithm")
+    return found
+
+
+def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
+    """Return a method by name, or from a YAML file of one's own; None for the algorithm's default preset.
+
+    Raises:
+        UnknownName: no preset has that name.
+        ConfigError: the file cannot be read or does not fit.
+    """
+    return read_preset(name or algorithm.default_preset, presets_in(algorithm.presets), algorithm.method)
+
+
+def load_config(content: Any, where: str) -> TrainingConfig:
+    """Return the configuration of a training, as its algorithm understands it; ConfigError where it does not fit."""
+    algorithm = content.get("algorithm") if isinstance(content, Mapping) else None
+    if not isinstance(algorithm, str):
+        raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(kinds('algorithms')))}")
+    return validate(algorithm_named(algorithm).config, content, where)
+
+
+def read_training(folder: TrainingDir) -> tuple[dict[str, Any], TrainingConfig]:
+    """Return what `training.json` holds, and the configuration in it.
+
+    Raises:
+        RunFormatError: there is no training, or another version wrote it.
+        ConfigError: the configuration does not fit.
+    """
+    head = folder.read()
+    return head, load_config(head.get("config", {}), str(folder.file))

@@ -1,0 +1,311 @@
+"""The loop of every algorithm: collect → label → learn → evaluate, epoch by epoch, begun or resumed.
+
+    result = await start(config, Path("runs/trained"))
+    result = await resume(Path("runs/trained"))
+
+`run_epoch` is the whole of it. It ends with the last epoch, when patience is over, or when it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab.background import Stopped
+from collab.config import Budget, RunConfig, without_secrets
+from collab.errors import RunFormatError, UsageError
+from collab.learn.launch import check_processes
+from collab.learn.prepare import check_device, check_installed, check_reports, versions
+from collab.learn.threads import as_begun, threads_head
+from collab.library import Library, checkpoint
+from collab.loop.checks import check_team
+from collab.loop.config import TrainingConfig
+from collab.loop.epoch import close_epoch, count_earlier, measure_start, read_closed, updated_policy
+from collab.loop.grant import Grant, granted
+from collab.loop.hashing import run_hash
+from collab.loop.interfaces import Algorithm, Checked, algorithm_named, load_config
+from collab.loop.layout import TrainingDir
+from collab.loop.phases import collect, measure
+from collab.loop.policy import Policy, first_policy, policy_after
+from collab.loop.record import EpochRecord, Summary, best_of, facts_of_play, patience_is_over
+from collab.loop.state import Halted, LoopState, Progress
+from collab.models.layout import played_digest
+from collab.resolve import with_prompts
+from collab.store.manifest import now
+from collab.trust import check_trusted
+
+Watch = Callable[[Progress], None]
+"""Called once, with a live object that changes while the training goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TrainingResult:
+    """How a training went."""
+
+    path: Path
+    records: tuple[EpochRecord, ...]
+    """Of all epochs that are over, epoch 0 first."""
+    summary: Summary | None
+    """None when it stopped before its end."""
+    stopped: str | None
+    """Why it ended early; None when it is done."""
+    tokens: int = 0
+    """Tokens that the models of this process read and said; what is trained on does not count."""
+    cost_usd: float = 0.0
+    """What they cost, in USD."""
+
+    def __repr__(self) -> str:
+        last = self.records[-1].epoch if self.records else 0
+        end = f"stopped: {self.stopped}" if self.summary is None else f"best epoch {self.summary.best}"
+        return f"<TrainingResult {self.path}: {last} epochs, {end}>"
+
+
+async def start(
+    config: TrainingConfig,
+    out: Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
+    device: str = "auto",
+    report_to: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> TrainingResult:
+    """Train a team into the directory `out`.
+
+    Args:
+        options: what the algorithm takes beside the configuration, by name (see `Algorithm.check`).
+        budget: what may be spent; None for no limit. `resume` grants it once more.
+        device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
+        report_to: further places for metrics of training, "tensorboard" or "trackio".
+        tell: takes what the user may not have meant, a line each, before anything is begun.
+
+    Raises:
+        UsageError: something does not fit or may not be used, a limit is on what nothing counts, or `out` already holds
+            something; nothing was started.
+        ModelFailure, EnvironmentFailure: what team or algorithm ask does not answer, or the environment does not open;
+            nothing was started.
+        RunError: something failed while working; what is there stays, and `resume` goes on.
+    """
+    config = without_secrets(config)
+    check_installed()
+    check_device(device)
+    check_reports(report_to)
+    check_processes(config.method.processes, device, config.method.parallelism)
+    grant, base = Grant(budget=budget or Budget(), device=device, reports=tuple(report_to)), base_digests(config)
+    folder = TrainingDir(out)
+    folder.head.check_free()
+    checked = await check_training(config, grant.budget, options or {})
+    for line in checked.notes:
+        tell(line)
+    folder.create(
+        {
+            "created": now(),
+            "versions": versions(),
+            "base": base,
+            **checked.head,
+            **(threads_head() if config.method.determinism == "exact" else {}),
+            **grant.head,
+            "config": config.model_dump(mode="json"),
+        }
+    )
+    return await _run(config, folder, grant, watch, stop)
+
+
+async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+    """Check all that a training will ask, before anything is written, played or paid; raises as `start`."""
+    algorithm = algorithm_named(config.algorithm)
+    checked = await algorithm.check(config, budget, options)
+    team = await check_team(config, budget)
+    algorithm.learner.check(config)
+    return Checked(notes=(*checked.notes, *team), head=checked.head)
+
+
+async def resume(
+    path: Path,
+    *,
+    budget: Budget | None = None,
+    device: str | None = None,
+    report_to: Sequence[str] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    watch: Watch = lambda progress: None,
+    stop: asyncio.Event | None = None,
+) -> TrainingResult:
+    """Go on with a training where it stopped or died; of one that is done, only tell again how it went.
+
+    Args:
+        budget: what may be spent from here on; None grants the training's own budget once more.
+        device: None for where it was trained before.
+        report_to: None for where it reported before.
+        tell: takes a line where other versions of what computes are here than when it began, and one where one with
+            `determinism: exact` goes on in another number of threads than torch has here.
+
+    Raises:
+        RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
+        UsageError: another process trains it, or a limit of `budget` is on what a part of the algorithm does not count.
+        ModelFailure: such a part does not answer when there is a `budget`; nothing was played.
+    """
+    check_installed()
+    folder = TrainingDir(path)
+    head = folder.read()
+    check_trusted(head.get("config", {}), str(folder.file))
+    grant = granted(head, str(folder.file), budget=budget, device=device, report_to=report_to)
+    config = load_config(head.get("config", {}), str(folder.file))
+    check_device(grant.device)
+    check_reports(grant.reports)
+    check_processes(config.method.processes, grant.device, config.method.parallelism)
+    _check_base(path, config, head["base"])
+    if budget is not None and "summary" not in head:
+        await algorithm_named(config.algorithm).check_budget(config, budget)
+    if other := _other_versions(head):
+        tell(other)
+    with as_begun(head, str(folder.file), tell):
+        return await _run(config, folder, grant, watch, stop)
+
+
+def _other_versions(head: Mapping[str, Any]) -> str | None:
+    """What computes in another version than when a training began, in a line; None where all is the same."""
+    now = versions()
+    begun = {name: was for name, was in dict(head.get("versions") or {}).items() if now.get(name) != was}
+    if not begun:
+        return None
+    then, today = (", ".join(f"{name} {known.get(name)}" for name in begun) for known in (begun, now))
+    return f"begun with {then}, gone on with {today}: what follows need not be what it would have been"
+
+
+def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
+    """RunFormatError where a checkpoint that a training began with is gone, or has other weights now."""
+    policy = first_policy(config.run, config.method)
+    for place in {*map(checkpoint, policy.weights.values()), *policy.adapters.values()}:
+        if not any(Path(place).glob("*.safetensors")):
+            raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
+    now = base_digests(config)
+    for slot, digest in begun.items():
+        if now.get(slot) != digest:
+            raise RunFormatError(
+                f"{path}: the checkpoint that it began with is not what it was: {policy.weights.get(slot)} has weights "
+                f"{str(now.get(slot))[:12]}, it had {digest[:12]}; put back what was there, or train anew"
+            )
+
+
+def base_digests(config: TrainingConfig) -> dict[str, str]:
+    """Slot → digest of the weights that training starts from, see `played_digest`; raises as `first_policy` does."""
+    policy = first_policy(config.run, config.method)
+    begun = {slot: (path, policy.adapters.get(slot)) for slot, path in policy.weights.items()}
+    known = {(path, adapter): played_digest(Path(checkpoint(path)), adapter) for path, adapter in set(begun.values())}
+    return {slot: known[both] for slot, both in begun.items()}
+
+
+def changed_prompt(run: RunConfig, library: Library) -> str | None:
+    """The first prompt of a run whose texts are others in the library by now; None when all are the same."""
+    there = with_prompts(run, library).prompts
+    return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
+
+
+async def _run(
+    config: TrainingConfig, folder: TrainingDir, grant: Grant, watch: Watch, stop: asyncio.Event | None
+) -> TrainingResult:
+    library = Library.recorded(config.library)
+    _check_prompts(config, folder, library)
+    state = LoopState(
+        config=config,
+        folder=folder,
+        library=library,
+        budget=grant.budget,
+        stop=stop or asyncio.Event(),
+        device=grant.device,
+        progress=Progress(algorithm=config.algorithm, epochs=config.method.epochs),
+        reports=grant.reports,
+    )
+    with folder.head.held():
+        watch(state.progress)
+        records: list[EpochRecord] = []
+        stopped: str | None = None
+        try:
+            await run_epochs(state, algorithm_named(config.algorithm), records)
+        except (Halted, Stopped) as why:
+            stopped = str(why)
+        return TrainingResult(
+            path=folder.path,
+            records=tuple(records),
+            summary=_finish(state, records) if stopped is None else None,
+            stopped=stopped,
+            tokens=state.tokens,
+            cost_usd=state.cost_usd,
+        )
+
+
+async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[EpochRecord]) -> None:
+    """Train until the last epoch, or until patience is over; `records` grows as epochs end.
+
+    Raises:
+        Halted: it stopped before its end and can be resumed.
+        UsageError, RunError: as the phases of an epoch; what is there stays.
+    """
+    policy = first_policy(state.config.run, state.config.method)
+    records.append(await measure_start(state, policy))
+    for number in range(1, state.config.method.epochs + 1):
+        if patience_is_over(records, state.config.method.patience):
+            return
+        state.progress.begin(number)
+        records.append(await run_epoch(state, algorithm, number, policy))
+        policy = policy_after(state.folder, state.config, number)
+
+
+async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> EpochRecord:
+    """Collect, label, learn and evaluate, from wherever the epoch stands.
+
+    `epoch.json` is written last; an epoch that has it is over and never looked into again.
+
+    Args:
+        number: from 1.
+        policy: that the epoch before left.
+    """
+    folder = state.folder.epoch(number)
+    if folder.record.exists():
+        return read_closed(state, folder)
+    count_earlier(state, algorithm, folder)
+    tell = state.progress.tell
+
+    plan = await algorithm.curriculum.plan(state, number, policy)
+    rollout, report = await collect(state, algorithm, number, plan)
+    played = facts_of_play(plan.run, rollout.trajectories, report)
+    tell(heat=dict(plan.heat), **played)
+
+    labels = await algorithm.labeller.label(state, rollout)
+    tell(metrics=dict(labels.metrics))
+
+    update = await algorithm.learner.update(state, rollout, labels, policy)
+    policy = updated_policy(state, number, policy, update.trained)
+
+    measured = await measure(state, policy, folder)
+    return close_epoch(state, folder, policy, plan, played, rollout, labels, update, measured)
+
+
+def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
+    """Write the summary into `training.json`."""
+    head = state.folder.read()
+    last = records[-1].epoch
+    summary = Summary(
+        best=best_of(records),
+        epochs=last,
+        stopped_early=last < state.config.method.epochs,
+        hash=run_hash(head["base"], {record.epoch: record.hash for record in records}),
+    )
+    state.folder.write(
+        {**{name: value for name, value in head.items() if name != "format"}, "summary": summary.model_dump()}
+    )
+    return summary
+
+
+def _check_prompts(config: TrainingConfig, folder: TrainingDir, library: Library) -> None:
+    """Refuse to train one team on two prompts: rollouts read them from the library."""
+    changed = changed_prompt(config.run, library)
+    if changed is not None:
+        raise UsageError(
+            f"{folder.path}: prompts/{changed} is not what it was when the training began; restore it, or train anew"
+        )

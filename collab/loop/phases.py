@@ -1,0 +1,308 @@
+"""What of an epoch is played: on which graph, its rollout, its evaluation. Each is an ordinary run.
+
+Each phase reads what is there already, resumes what was begun, or makes what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from collab.collector import Progress
+from collab.comparison import TOLERATED_FAILURES, is_spoilt
+from collab.config import GraphDefinition, RunConfig
+from collab.errors import OverlapError, RunError, RunFormatError
+from collab.evaluation import Report, pooled
+from collab.graphs.dag import Dag
+from collab.graphs.edges import dag_of, sample
+from collab.learn.folder import write_json
+from collab.loop.config import TrainingConfig
+from collab.loop.exploration import heat_of, heated
+from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
+from collab.loop.layout import EpochDir, clear_unbegun
+from collab.loop.moved import follow
+from collab.loop.policy import Policy, first_policy, playing
+from collab.loop.state import LoopState
+from collab.loop.step_budget import counted, ended_by, has_enough, report_of_counted, steps_in
+from collab.plain import read_plain
+from collab.report import recorded_evaluation, runs_in
+from collab.resolve import build_suite, draw_order, plan_episodes, splits_in
+from collab.runs import resume, start
+from collab.seeds import derive
+from collab.series import plan_series, play
+from collab.splits.choose import check_plan
+from collab.splits.overlap import Instance
+from collab.splits.split import EVALUATION_SEEDS
+from collab.store.cost import paid, total
+from collab.store.files import writing
+from collab.store.manifest import FILE
+from collab.store.run import RunStore
+from collab.store.run_dir import is_free
+from collab.types import Spent, Trajectory
+
+
+class DrawnTasks:
+    """The curriculum of algorithms that have none of their own: tasks, graph and seed are drawn for each epoch."""
+
+    async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
+        """Return the run of an epoch; a graph that was drawn before is read."""
+        config = state.config
+        dag = draw_graph(config, number, state.folder.epoch(number), state.folder.resume)
+        heat = heat_of(config.method, policy, first_policy(config.run, config.method))
+        return EpochPlan(run=await rollout_config(config, number, policy, dag, heat), heat=heat)
+
+
+def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
+    """Return the graph of an epoch: as it was drawn, or drawn now and written before it is played on.
+
+    Raises:
+        GraphError, UnknownName: the sampler does not fit.
+        RunFormatError: what was written cannot be read.
+        StoreFailure: it cannot be written.
+    """
+    graph = config.run.graph
+    if folder.graph.exists():
+        return _read_graph(folder.graph, graph)
+    dag = draw(config, number)
+    with writing(folder.graph, next_move):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(
+            folder.graph, {"epoch": number, "slots": list(dag.slots), "edges": [list(edge) for edge in dag.edges]}
+        )
+    return dag
+
+
+def draw(config: TrainingConfig, number: int) -> Dag:
+    """A random graph for an epoch; without an edge update the declared one, or one draw of it, for all epochs."""
+    edges, graph, seed = config.method.edges, config.run.graph, config.run.seed
+    if edges is None:
+        return dag_of(graph, derive(seed, "edges", 0))
+    return sample(edges, graph.slots, derive(seed, "edges", number))
+
+
+async def rollout_config(
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, heat: Mapping[str, float]
+) -> RunConfig:
+    """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
+
+    The seed is derived from run seed and epoch, and drawn again where it would lead to an instance that is kept for
+    evaluation (once in some ten thousand epochs).
+
+    Args:
+        heat: slot → what its temperature is multiplied by; see `heat`.
+    """
+    run = config.run
+    tasks = (await _drawn_tasks(run, number))[: config.method.tasks]
+    graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
+    team = heated(playing(run, policy, config.method.determinism), heat)
+    team = team.model_copy(update={"tasks": tasks, "graph": graph})
+    for attempt in count():
+        seed = derive(run.seed, "rollout of epoch", number, attempt)
+        chosen = team.model_copy(update={"seed": seed})
+        if seed not in EVALUATION_SEEDS and await _is_free(chosen):
+            return chosen
+    raise AssertionError("count ends never")
+
+
+async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
+    """Play a rollout to its end, or until it has its steps, from wherever it stands.
+
+    One that came to its end without an episode that could be played is played again.
+
+    Raises:
+        Halted, and all of `collab.runs.start`.
+    """
+    clear_unbegun(out, FILE)
+    steps = state.config.method.steps
+    done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
+    if done and not rollout_report(out, steps).is_lost:
+        return
+    budget, watch = state.left(), _telling(state, out, steps)
+    follow(out, config, state.folder.path, state.folder.resume)
+    async with ended_by(out, steps, state.stop) as ending:
+        if out.exists():
+            result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit)
+        else:
+            config = config.model_copy(update={"budget": budget})
+            result = await start(config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit)
+    state.spend(result.progress)
+    if steps is None or not has_enough(out, steps):
+        state.halt(result.stopped)
+
+
+def _telling(state: LoopState, out: Path, steps: int | None) -> Callable[[Progress], None]:
+    """Shows how far a rollout is, in steps where it ends with so many."""
+    before = 0 if steps is None or not out.exists() else steps_in(out)
+
+    def watch(progress: Progress) -> None:
+        progress.wanted_steps, progress.steps_before = steps, before
+        state.inner(progress)
+
+    return watch
+
+
+async def evaluate(state: LoopState, policy: Policy, folder: Path) -> Report:
+    """Measure a policy on the held-out seeds, from wherever that stands.
+
+    Where too many of its episodes broke, those are played again.
+
+    Raises:
+        Halted, and all of `collab.series.play`.
+    """
+    configs = [playing(one, policy, state.config.method.determinism) for one in state.config.held_out]
+    for config in configs:
+        clear_unbegun(folder / f"seed-{config.seed}", FILE)
+        follow(folder / f"seed-{config.seed}", config, state.folder.path, state.folder.resume)
+    runs = await plan_series(configs, state.library, folder)
+    over = settled([run.path for run in runs])
+    for run in runs:
+        if run.path in over:
+            continue
+        result = await play(run, state.library, budget=state.left(), watch=state.inner, stop=state.stop)
+        state.spend(result.progress)
+        state.halt(result.stopped)
+    return recorded_evaluation(folder).report
+
+
+async def collect(state: LoopState, algorithm: Algorithm, number: int, plan: EpochPlan) -> tuple[Rollout, Report]:
+    """Play the rollout of an epoch, and let the algorithm label episodes that are over while others are played.
+
+    Returns:
+        What is learned from, and how all of it went.
+
+    Raises:
+        Halted: it stopped before its end.
+        RunError: not one of its episodes could be played.
+    """
+    out, steps = state.folder.epoch(number).rollout, state.config.method.steps
+    state.begin("rollout")
+    async with algorithm.labeller.while_playing(state, plan.run, out):
+        with state.timed("rollout", whole=not (out / FILE).exists()):
+            await roll_out(state, plan.run, out)
+    report = require_played(state, rollout_report(out, steps), out)
+    return Rollout(number=number, run=plan.run, path=out, trajectories=trajectories_of(out, steps)), report
+
+
+async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> Report:
+    """Evaluate a policy on the held-out seeds; raises as `evaluate` and `require_measured`."""
+    state.begin("evaluation")
+    with state.timed("evaluation", whole=not runs_in(folder.evaluation)):
+        return require_measured(state, await evaluate(state, policy, folder.evaluation), folder.evaluation)
+
+
+def require_played(state: LoopState, report: Report, place: Path) -> Report:
+    """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
+    if not report.is_lost:
+        return report
+    raise _unplayed(state, report, f"{place}: none of {len(report.results)} episodes could be played")
+
+
+def require_measured(state: LoopState, report: Report, place: Path) -> Report:
+    """The report of an evaluation; RunError where too many of its episodes broke to choose an epoch by it.
+
+    Whoever goes on plays those again.
+    """
+    require_played(state, report, place)
+    if not is_spoilt(report.broken, report.planned.episodes):
+        return report
+    broken = f"{report.broken} of {report.planned.episodes} episodes broke (allowed: {TOLERATED_FAILURES:.0%})"
+    raise _unplayed(state, report, f"{place}: {broken}, too many to choose an epoch by")
+
+
+def _unplayed(state: LoopState, report: Report, what: str) -> RunError:
+    epoch, first = state.progress.epoch, next(one.error for one in report.results if one.error is not None)
+    trained = (
+        "; where the policy itself is lost, begin another training with the policy of an earlier epoch (--agents "
+        f"{shlex.quote(f'{state.folder.path}@epoch{epoch - 1}')}) and a lower learning_rate"
+    )
+    return RunError(
+        f"{what}, the first broke with {first}; mend that, and play them again with: {state.folder.resume}"
+        f"{trained if epoch > 0 else ''}"
+    )
+
+
+def trajectories_of(path: Path, steps: int | None = None) -> list[Trajectory]:
+    """All finished episodes of a run, by task and number.
+
+    Args:
+        steps: of a rollout that has so many, only those that belong to it; see `step_budget`.
+    """
+    with RunStore.open(path).reader() as reader:
+        return list(counted(reader, steps))
+
+
+def rollout_report(path: Path, steps: int | None) -> Report:
+    """How a rollout went, broken episodes included; `steps` as of `trajectories_of`."""
+    with RunStore.open(path).reader() as reader:
+        return report_of_counted(reader, steps)
+
+
+def settled(runs: Sequence[Path]) -> set[Path]:
+    """The runs of an evaluation that are not played any more.
+
+    Those that are over; where all are, and too many of their episodes broke, only those without a broken one.
+    """
+    over = {path for path in runs if (path / FILE).exists() and is_over(path)}
+    if len(over) < len(runs):
+        return over
+    found = {path: rollout_report(path, None) for path in runs}
+    whole = pooled(list(found.values()))
+    spoilt = is_spoilt(whole.broken, whole.planned.episodes)
+    return {path for path, report in found.items() if not (spoilt and report.broken)}
+
+
+def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, list[Trajectory]]:
+    """Held-out seed → its episodes; empty where nothing was measured."""
+    places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
+    return {seed: trajectories_of(place) for seed, place in places.items() if not is_free(place, FILE)}
+
+
+def paid_for(runs: Iterable[Path]) -> Spent:
+    """What those runs took, all their episodes; of one that is not there, nothing."""
+    parts = []
+    for path in runs:
+        if not is_free(path, FILE):
+            with RunStore.open(path).reader() as reader:
+                parts.append(paid(reader))
+    return total(parts)
+
+
+def is_over(path: Path) -> bool:
+    """Whether a run came to its end; broken episodes are part of it."""
+    with RunStore.open(path).reader() as reader:
+        return reader.status == "finished"
+
+
+def _read_graph(path: Path, graph: GraphDefinition) -> Dag:
+    try:
+        content = json.loads(read_plain(path))
+        edges: Sequence[tuple[str, str]] = [(speaker, hearer) for speaker, hearer in content["edges"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and it is drawn again") from None
+    return Dag(slots=tuple(graph.slots), edges=tuple(edges))
+
+
+async def _drawn_tasks(run: RunConfig, number: int) -> list[str]:
+    """Draw the order in which an epoch plays the tasks."""
+    suite = build_suite(run)
+    try:
+        infos = [info for info in suite.tasks() if info.name in run.tasks]
+    finally:
+        await suite.close()
+    return draw_order(infos, derive(run.seed, "tasks of epoch", number))
+
+
+async def _is_free(run: RunConfig) -> bool:
+    """Whether a run keeps away from what is kept for evaluation; always where it belongs to no split."""
+    if run.split is None:
+        return True
+    splits = await splits_in(run.environment_name, run.environment)
+    plan = [Instance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(run)]
+    try:
+        check_plan(splits[run.split.name], splits.values(), plan)
+    except OverlapError:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""Policies: which weights each slot plays with, after which epoch; a checkpoint, or a LoRA adapter over one.
+
+policy = first_policy(config.run, config.method)
+run = playing(config.run, policy, determinism="exact")       # the same run, played by these weights
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from collab.config import AgentDefinition, RunConfig
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.library import checkpoint
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.record import read_record
+from collab.models.adapters import CONFIG
+from collab.models.chat import ChatTokenizer
+
+WHERE: Mapping[str, str] = {"local": "path", "openai": "model"}
+"""Kind of agent → the option that names its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Weights of a team."""
+
+    version: int
+    """Updates so far; 0 before any training."""
+    weights: Mapping[str, str]
+    """Slot → checkpoint directory, or "built-in:NAME"."""
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """Slot → directory of a LoRA adapter over it; slots without one are missing."""
+
+    def of(self, slots: Sequence[str]) -> str:
+        """The one checkpoint that these slots play with."""
+        return self.weights[slots[0]]
+
+    def adapter_of(self, slots: Sequence[str]) -> str | None:
+        """The one adapter that these slots play with; None for the checkpoint alone."""
+        return self.adapters.get(slots[0])
+
+    def updated(self, number: int, trained: Mapping[str, str], *, adapters: bool = False) -> Policy:
+        """The same policy with what an epoch trained in place of what it was.
+
+        Args:
+            trained: slot → directory.
+            adapters: whether these are adapters over the same checkpoints, and no checkpoints.
+        """
+        if not trained:
+            return self
+        if adapters:
+            return replace(self, version=number, adapters={**self.adapters, **trained})
+        return replace(self, version=number, weights={**self.weights, **trained})
+
+
+def first_policy(run: RunConfig, method: Method) -> Policy:
+    """The policy that training starts from.
+
+    Raises:
+        UsageError: an agent is a rehearsal, or plays by other means than a checkpoint that can be trained here.
+        ConfigError: an agent sees pictures, has an adapter that the method does not go on with, or agents that share a
+            policy have different ones.
+    """
+    for slot, agent in run.agents.items():
+        check_trainable(slot, agent, run.agent_names[slot], method)
+    weights = {slot: str(agent.options[WHERE[agent.kind]]) for slot, agent in run.agents.items()}
+    adapters = {slot: agent.options.get("adapter") for slot, agent in run.agents.items()}
+    for what, found in (("checkpoints", weights), ("adapters", adapters)):
+        different = sorted(map(str, set(found.values())))
+        if method.policies == "shared" and len(different) > 1:
+            raise ConfigError(
+                f"policies: shared, but the slots have {len(different)} {what} ({', '.join(different)}); give all the "
+                "same, or set policies=per_agent"
+            )
+    return Policy(
+        version=0,
+        weights={slot: _absolute(path) for slot, path in weights.items()},
+        adapters={slot: _absolute(str(path)) for slot, path in adapters.items() if path is not None},
+    )
+
+
+def placed(run: RunConfig) -> RunConfig:
+    """The same run, to be played from anywhere: checkpoints in this process and adapters by absolute paths."""
+    agents = {}
+    for slot, agent in run.agents.items():
+        names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
+        moved = {name: _absolute(str(agent.options[name])) for name in names if agent.options.get(name) is not None}
+        agents[slot] = agent.model_copy(update={"options": {**agent.options, **moved}})
+    return run.model_copy(update={"agents": agents})
+
+
+def playing(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
+    """A run played by a policy; who speaks and how it is sampled stays as it was."""
+    agents = {}
+    for slot, agent in run.agents.items():
+        own: dict[str, Any] = {"version": policy.version}
+        if agent.kind == "local":  # a server has its checkpoint already, and a name for it
+            own |= {"path": policy.weights[slot], "determinism": determinism}
+        kept = {name: value for name, value in agent.options.items() if name != "adapter"}
+        over = {"adapter": policy.adapters[slot]} if slot in policy.adapters else {}
+        agents[slot] = agent.model_copy(update={"options": kept | over | own})
+    return run.model_copy(update={"agents": agents})
+
+
+def template_of(agent: AgentDefinition) -> dict[str, Any]:
+    """Return how a chat template is rendered for an agent, as fields of a recipe: training reads what it has read."""
+    extra = agent.options.get("extra")  # of a server's
+    own = agent.options.get("chat_template_kwargs") or (extra or {}).get("chat_template_kwargs")
+    found = {"date": agent.options.get("date"), "chat_template_kwargs": own or {}}
+    if found["date"] is not None:
+        found["date"] = datetime.date.fromisoformat(str(found["date"]))
+    return found
+
+
+def chat_of(agent: AgentDefinition, path: str) -> ChatTokenizer:
+    """Return the tokenizer of a checkpoint, its template rendered as the agent reads it."""
+    how = template_of(agent)
+    return ChatTokenizer(checkpoint(path), date=how["date"], template=how["chat_template_kwargs"])
+
+
+def policy_after(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:
+    """The policy that an epoch left; UnknownName when it is not over."""
+    if number == 0:
+        return first_policy(config.run, config.method)
+    epoch = folder.epoch(number)
+    if not epoch.record.exists():
+        over = [f"epoch{one}" for one in range(1, config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        raise UnknownName.of(f"finished epoch of {folder.path}", f"epoch{number}", over)
+    record = read_record(epoch.record)
+    weights = {slot: _inside(folder.path, path) for slot, path in record.weights.items()}
+    adapters = {slot: _inside(folder.path, path) for slot, path in record.adapters.items()}
+    return Policy(version=record.version, weights=weights, adapters=adapters)
+
+
+def place_within(folder: Path, path: str) -> str:
+    """A checkpoint's place for the record: within the training relative to it, so that the whole can be moved."""
+    inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
+    return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
+
+
+def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
+    """Refuse an agent that a method cannot train.
+
+    Args:
+        name: of its agents file.
+
+    Raises:
+        UsageError: a rehearsal, or nobody whose weights are here.
+        ConfigError: it sees pictures, or has an adapter that the method does not go on with.
+    """
+    if agent.kind == "rehearsal":
+        raise UsageError(
+            f"--agents: {slot} is agents/{name}, a rehearsal and not a language model; nothing can be trained in it: "
+            "name a checkpoint in this process (kind: local)"
+        )
+    if agent.kind == "openai":
+        _check_served(slot, agent, name, method)
+    elif agent.kind != "local" or "path" not in agent.options:
+        raise UsageError(
+            f"--agents: {slot} is agents/{name} of kind {agent.kind}; trained are checkpoints in this process "
+            "(kind: local, with options.path) or on a vLLM server of this machine (kind: openai)"
+        )
+    adapter = agent.options.get("adapter")
+    if adapter is not None and not method.keeps_adapters:
+        raise ConfigError(
+            f"agents/{name}: has an adapter, which this method does not go on with; set {method.RECIPE}.lora "
+            f"with merge=false (and {method.RECIPE}.final_norm_learning_rate=null), or add the adapter to its base first "
+            "(collab export --merge)"
+        )
+    if adapter is not None and not (Path(adapter) / CONFIG).is_file():
+        raise ConfigError(
+            f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to go on from"
+        )
+    if agent.modality != "text":
+        raise ConfigError(f"agents/{name}: modality {agent.modality}; rows hold no pictures, so train with text")
+
+
+def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
+    """Refuse a server whose weights cannot be trained here, or that could not get what was trained."""
+    model = str(agent.options.get("model"))
+    if "base_url" not in agent.options or not (Path(checkpoint(model)) / "config.json").is_file():
+        raise UsageError(
+            f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; what is trained has to lie here: "
+            "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
+        )
+    if not method.keeps_adapters:
+        raise UsageError(
+            f"--agents: {slot} is agents/{name} of kind openai; with {method.RECIPE}.lora, lora.merge=false and "
+            "saved=float32 each epoch leaves an adapter, which the server loads"
+        )
+    if method.determinism == "exact":
+        raise UsageError(
+            f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "
+            "replies depend on what it answers beside them"
+        )
+
+
+def _inside(folder: Path, path: str) -> str:
+    return str(folder.resolve() / path) if path.startswith("./") else path
+
+
+def _absolute(path: str) -> str:
+    """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
+    place = Path(checkpoint(path))
+    return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path

@@ -1,0 +1,232 @@
+"""What came of an epoch, `epoch.json`, and of a training, the summary in `training.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from collab.comparison import is_spoilt
+from collab.config import Definition, RunConfig, validate
+from collab.errors import RunFormatError
+from collab.evaluation import Report, describe_sampling
+from collab.loop.layout import TrainingDir
+from collab.plain import read_plain
+from collab.types import Spent, Trajectory
+
+
+class Success(Definition):
+    """How often tasks were solved."""
+
+    successes: int
+    episodes: int
+    """Planned ones; broken ones count as not solved."""
+    low: float
+    high: float
+    """95 % Wilson interval."""
+    broken: int
+    replies: int = 0
+    """Replies of the episodes that are over."""
+    without_action: dict[str, int] = Field(default_factory=dict)
+    """Those among them that gave no action, by cause (`ParseFailure.kind`)."""
+    sampled: str = ""
+    """Temperatures of the agents in words, e.g. "temperature 1.5"; empty where they are not known."""
+
+    @property
+    def value(self) -> float:
+        """In [0, 1]."""
+        return self.successes / self.episodes if self.episodes else 0.0
+
+    @classmethod
+    def of(cls, report: Report) -> Success:
+        """Of a report, over all planned episodes."""
+        low, high = report.planned.interval
+        rate = report.planned
+        return cls(
+            successes=rate.successes,
+            episodes=rate.episodes,
+            low=low,
+            high=high,
+            broken=report.broken,
+            replies=report.replies.total,
+            without_action=dict(report.replies.causes),
+            sampled=describe_sampling(report.sampling) if report.sampling else "",
+        )
+
+
+class Spending(Definition):
+    """What a part of an epoch took."""
+
+    seconds: float | None = None
+    """None where several processes worked on it, or one that did not live to tell; and where nothing was to be done."""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Of training: tokens trained, padding left out, are prompt tokens."""
+    cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, paid: Spent, seconds: float | None) -> Spending:
+        """Of calls that took so much."""
+        return cls(
+            seconds=seconds,
+            calls=paid.calls,
+            prompt_tokens=paid.prompt_tokens,
+            completion_tokens=paid.completion_tokens,
+            cost_usd=paid.cost_usd,
+        )
+
+
+class Trained(Definition):
+    """What became of one policy."""
+
+    checkpoint: str
+    """Directory; "./…" lies within the training."""
+    digest: str
+    """SHA-256 over its weights."""
+    dropped: int
+    """Examples longer than the context."""
+    steps: int
+    tokens: int
+    loss: float
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    """What the algorithm measures while it trains, in its order; None where it could not."""
+    alarm: str | None = None
+    """The last alarm, and at how many of the logged steps there was one; None when there was none."""
+
+
+class ExampleCounts(Definition):
+    """What became of a rollout on its way to examples, of one policy."""
+
+    examples: int = 0
+    """Of this epoch, as the algorithm counts them: replies, or pairs of them."""
+    written: int = 0
+    """Of this epoch, in its file."""
+    older: int = 0
+    """Examples of older epochs that were mixed in."""
+    refused: dict[str, int] = Field(default_factory=dict)
+    """Those that became none, by cause."""
+    repeated: int = 0
+    """Examples, older ones included, with prompt and replies of one before them, in the same tokens: each is learned
+    once. 0 for whole trajectories, of which none is left out."""
+    retokenised: int = 0
+    """Of all of these, kept or refused, those with a sampled reply whose tokens are not known in the policy's
+    tokenizer: it is learned in those of its text."""
+    digest: str
+    """SHA-256 over all that is learned, older examples included."""
+
+
+class EpochRecord(Definition):
+    """`epoch.json`."""
+
+    algorithm: str
+    """Name of the algorithm that trained."""
+    epoch: int
+    version: int
+    """Of the policy that it left: the last epoch that changed any weights."""
+    weights: dict[str, str]
+    """Slot → checkpoint that it left."""
+    adapters: dict[str, str] = Field(default_factory=dict)
+    """Slot → LoRA adapter over it that it left; slots without one are missing."""
+    edges: list[tuple[str, str]] = Field(default_factory=list)
+    """(speaker, hearer) of the rollout."""
+    heat: dict[str, float] = Field(default_factory=dict)
+    """Slot → what its temperature was multiplied by in the rollout; empty where it sampled as declared."""
+    played: Success | None = None
+    """Of the rollout, of its episodes that broke, too; nothing is learned from those. None for epoch 0."""
+    tasks: list[str] = Field(default_factory=list)
+    """Tasks that were learned from, in the order in which they were drawn."""
+    steps: int = 0
+    """Environment steps of the rollout that were learned from."""
+    success: Success | None = None
+    """On held-out seeds, after training; None for an epoch 0 that was not measured."""
+    agreement: float | None = None
+    """`Step.agreement`, the mean over the steps that were learned from; None without any."""
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    """What the algorithm tells of its labels and of what it learned, by its own names; JSON values."""
+    examples: dict[str, ExampleCounts] = Field(default_factory=dict)
+    """By policy."""
+    trained: dict[str, Trained] = Field(default_factory=dict)
+    """By policy."""
+    untrained: dict[str, str] = Field(default_factory=dict)
+    """By policy: why it stays what it was."""
+    spent: dict[str, Spending] = Field(default_factory=dict)
+    """By part: "rollout", the parts of the algorithm's labelling, "training", "evaluation"."""
+    hashes: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 by part, in the order of time: what was said and done, labelled, learned and measured; see `hashing`."""
+    hash: str
+    """Of all of them."""
+
+
+class Summary(Definition):
+    """How a training ended."""
+
+    best: int | None
+    """Epoch with the highest held-out success, the earliest of equals; None when none was measured."""
+    epochs: int
+    """The last one that is over."""
+    stopped_early: bool
+    """Whether patience ended it before its last epoch."""
+    hash: str
+    """Run hash."""
+
+
+def facts_of_play(run: RunConfig, played: Sequence[Trajectory], rollout: Report) -> dict[str, Any]:
+    """Return what a rollout tells, as fields of a record.
+
+    Args:
+        played: the finished episodes that are learned from.
+        rollout: how these went, and those that broke.
+    """
+    found = {one.task.name for one in played}
+    return {
+        "edges": list(run.graph.edges) if isinstance(run.graph.edges, list) else [],
+        "played": Success.of(rollout),
+        "tasks": [task for task in run.tasks if task in found],
+        "steps": sum(len(one.steps) for one in played),
+        "agreement": mean_agreement(played),
+    }
+
+
+def read_record(path: Path) -> EpochRecord:
+    """An epoch's record; RunFormatError when it cannot be read."""
+    try:
+        return validate(EpochRecord, json.loads(read_plain(path)), str(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFormatError(
+            f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "
+            f"{TrainingDir(path.parents[2]).resume}"
+        ) from None
+
+
+def records_until(folder: TrainingDir, epoch: int) -> list[EpochRecord]:
+    """Of a training's epochs from 0 to this one, those that are over; RunFormatError when one cannot be read."""
+    records = [folder.epoch(number).record for number in range(epoch + 1)]
+    return [read_record(path) for path in records if path.is_file()]
+
+
+def best_of(records: Iterable[EpochRecord]) -> int | None:
+    """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
+
+    One of which too many episodes broke, as older versions recorded, counts as not measured.
+    """
+    measured = [
+        one for one in records if one.success is not None and not is_spoilt(one.success.broken, one.success.episodes)
+    ]
+    ranked = sorted(measured, key=lambda one: (-(one.success.value if one.success else 0.0), one.epoch))
+    return ranked[0].epoch if ranked else None
+
+
+def patience_is_over(records: Sequence[EpochRecord], patience: int | None) -> bool:
+    """Whether the best epoch lies `patience` epochs back; never when that is None or nothing was measured."""
+    best = best_of(records)
+    return patience is not None and best is not None and records[-1].epoch - best >= patience
+
+
+def mean_agreement(trajectories: Iterable[Trajectory]) -> float | None:
+    """Mean of `Step.agreement` over all steps; None without any."""
+    found = [step.agreement for trajectory in trajectories for step in trajectory.steps if step.agreement is not None]
+    return sum(found) / len(found) if found else None

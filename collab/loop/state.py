@@ -1,0 +1,159 @@
+"""What all parts of a training share while it runs: configuration, places, budget, who watches, when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collab.collector import USED_UP
+from collab.collector import Progress as Collecting
+from collab.config import Budget
+from collab.library import Library
+from collab.loop.config import TrainingConfig
+from collab.loop.layout import TrainingDir
+from collab.loop.record import EpochRecord
+from collab.types import Spent
+
+_REQUESTED = "stopped on request"
+
+
+class Halted(Exception):
+    """A training ends here for now, and can be gone on with; its text says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a training is; a live object."""
+
+    algorithm: str
+    """Name of the one that trains."""
+    epoch: int = 0
+    epochs: int
+    part: str = ""
+    """What is being done, in a word."""
+    inner: Any = None
+    """The live object of what is being done: of a collection, of a labelling, of fine-tuning; None for none."""
+    records: list[EpochRecord] = field(default_factory=list)
+    """Of the epochs that are over."""
+    so_far: EpochRecord | None = None
+    """Of this epoch, what its parts that are over tell; the other fields have their defaults, which mean nothing yet.
+    None before the first."""
+    began: float = field(default_factory=time.monotonic)
+    """When this process began with this epoch, of `time.monotonic`."""
+    tokens: int = 0
+    """Spent on parts of this epoch that are over, and by earlier processes on this epoch …"""
+    cost_usd: float = 0.0
+    """… and what they cost."""
+
+    def begin(self, epoch: int) -> None:
+        """Go on with the next epoch."""
+        self.epoch, self.began, self.so_far = epoch, time.monotonic(), None
+
+    def tell(self, **found: Any) -> None:
+        """A part of this epoch is over: fields of a record, in place of what was told of them before."""
+        known = self.so_far or EpochRecord(algorithm=self.algorithm, epoch=self.epoch, version=0, weights={}, hash="")
+        self.so_far = known.model_copy(update=found)
+
+    def close(self, record: EpochRecord) -> None:
+        """An epoch is over, and its record tells what it took."""
+        self.records.append(record)
+        self.inner, self.so_far, self.tokens, self.cost_usd = None, None, 0, 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class LoopState:
+    """One process that trains."""
+
+    config: TrainingConfig
+    folder: TrainingDir
+    library: Library
+    budget: Budget
+    """For all that this process does."""
+    stop: asyncio.Event
+    device: str
+    """Where policies are trained, "auto" or "cpu"."""
+    progress: Progress
+    reports: Sequence[str] = ()
+    """Further places for metrics of training."""
+    tokens: int = 0
+    cost_usd: float = 0.0
+    """Spent so far."""
+    started: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of this epoch, by part that this process did from its beginning to its end."""
+
+    def begin(self, part: str) -> None:
+        """Name what is done next, if anything may still be; raises `Halted`."""
+        self.progress.part, self.progress.inner = part, None
+        self.left()
+
+    @contextlib.contextmanager
+    def timed(self, part: str, *, whole: bool) -> Iterator[None]:
+        """Note how long a part takes, unless another process did some of it and took its time with it.
+
+        A part that is done in pieces takes what all of them take.
+
+        Args:
+            whole: whether nothing of the part was there before.
+        """
+        begun = time.monotonic()
+        yield
+        if whole:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - begun
+
+    def left(self) -> Budget:
+        """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
+        if self.stop.is_set():
+            raise Halted(_REQUESTED)
+        spent = {"usd": self.cost_usd, "tokens": self.tokens, "minutes": (time.monotonic() - self.started) / 60}
+        left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
+        for name, amount in left.items():
+            if amount <= 0:
+                raise Halted(_used_up(name, getattr(self.budget, name)))
+        return Budget(**left)
+
+    def spend(self, progress: Collecting | Spent) -> None:
+        """Count in what a part has spent."""
+        tokens = progress.prompt_tokens + progress.completion_tokens if isinstance(progress, Spent) else progress.tokens
+        self.tokens += tokens
+        self.cost_usd += progress.cost_usd
+        self.progress.inner = None  # counted in now
+        self.progress.tokens += tokens
+        self.progress.cost_usd += progress.cost_usd
+
+    def halt(self, why: str | None) -> None:
+        """Raise `Halted` where a part stopped before its end; of a limit, what it is for all that this process does."""
+        if why is None:
+            return
+        if why.startswith(USED_UP):
+            self.left()
+        raise Halted(why)
+
+    def stopping(self) -> bool:
+        """Whether training is to stop with a checkpoint."""
+        return self.why_stopping() is not None
+
+    def why_stopping(self) -> str | None:
+        """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
+        minutes = self.budget.minutes
+        if self.stop.is_set():
+            return _REQUESTED
+        over = minutes is not None and time.monotonic() - self.started >= 60 * minutes
+        return _used_up("minutes", minutes) if minutes is not None and over else None
+
+    @property
+    def inner(self) -> Callable[[Any], None]:
+        """Takes the live object of what is being done."""
+
+        def watch(progress: Any) -> None:
+            self.progress.inner = progress
+
+        return watch
+
+
+def _used_up(name: str, limit: float) -> str:
+    return f"{USED_UP}: {name}={limit:g}"

@@ -1,0 +1,231 @@
+"""Rollouts of so many environment steps: which episodes belong to one, and when it may end.
+
+    belonging(lengths, order, steps)        # names of the episodes that are learned from; None while there are too few
+    async with ended_by(out, steps, asked) as ending:
+        await start(run, library, out, stop=ending.stop, admit=ending.admit)
+
+Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
+the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
+is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
+it meanwhile stays on the disk and is not learned from; there is little of that, because no episode is begun, and none
+takes another step, while those before it have the steps already. Steps of an episode that broke are not learned from
+either and do not count: it belongs to the rollout with none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collab.config import RunConfig, validate
+from collab.evaluation import Report, summarise
+from collab.loop.interfaces import read_training
+from collab.loop.layout import training_of
+from collab.report import report_of
+from collab.resolve import plan_episodes
+from collab.store.manifest import FILE
+from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.types import Trajectory
+
+_LOOK_S = 0.1
+"""Seconds between two looks at what is over."""
+_FAR = "SELECT trajectory, state, (SELECT count(*) FROM steps WHERE steps.key = episodes.key) FROM episodes"
+"""Of a run's index: how far each episode is. Asked ten times a second, so it makes no summaries."""
+
+
+def belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...] | None:
+    """The episodes with which there are enough steps, in the order of the plan.
+
+    Args:
+        lengths: episode → its environment steps, of those that are over; 0 of one that broke.
+        order: all planned episodes.
+        steps: at least so many.
+
+    Returns:
+        The shortest beginning of the plan with as many steps; all of it where even all have fewer; None while an
+        episode that is needed for that is not over.
+    """
+    found = certain(lengths, order, steps)
+    enough = sum(lengths[name] for name in found) >= steps
+    return found if enough or len(found) == len(order) else None
+
+
+def certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...]:
+    """The episodes that belong to a rollout whatever becomes of those that are not over; arguments as of `belonging`.
+
+    They are the beginning of the plan, up to the first that is not over, and to the one with which there are enough
+    steps.
+    """
+    found: list[str] = []
+    total = 0
+    for name in order:
+        if name not in lengths or total >= steps:
+            break
+        found.append(name)
+        total += lengths[name]
+    return tuple(found)
+
+
+def wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -> Sequence[str]:
+    """The episodes that a rollout may still need; no other need be begun or gone on with. Arguments as of `belonging`.
+
+    Args:
+        so_far: as `lengths`, with the steps that are there already of those that are not over.
+    """
+    total = 0
+    for position, name in enumerate(order):
+        if total >= steps:
+            return order[:position]
+        total += so_far.get(name, 0)
+    return order
+
+
+def steps_wanted(run: Path) -> int | None:
+    """How many a run is to have: a training's rollout where its method says so; None for all other runs.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt.
+    """
+    training = training_of(run)
+    if training is None:
+        return None
+    return read_training(training)[1].method.steps
+
+
+def counted_names(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
+    """The episodes that belong to a rollout; None where all do, or where it has not its steps yet.
+
+    Raises:
+        ConfigError: the configuration of the run is spoilt.
+    """
+    return None if steps is None else belonging(_lengths(_far(reader)), planned_order(reader), steps)
+
+
+def counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
+    """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
+    found = counted_names(reader, steps)
+    return (one for one in reader.trajectories() if found is None or one.id in found)
+
+
+def counted_in(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
+    """Takes from a reader of a run the episodes that count: of a training's rollout those that it learns from.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt.
+    """
+    steps = steps_wanted(run)
+    return lambda reader: counted(reader, steps)
+
+
+def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
+    """How a rollout went: of its planned episodes, or where it has `steps`, of those that belong to it.
+
+    Those that broke are among them and count as not solved.
+
+    Args:
+        reader: of the rollout, or of another run.
+        steps: at least so many; None where all planned episodes count.
+        so_far: of one that has not its steps yet, only what is over, not all that was planned.
+
+    Raises:
+        ConfigError: the configuration of the run is spoilt.
+    """
+    report, found = report_of(reader), counted_names(reader, steps)
+    if steps is None or (found is None and not so_far):
+        return report
+    return summarise(
+        [one for one in report.results if found is None or one.id in found],
+        environment=report.environment,
+        environment_version=report.environment_version,
+        privileged=report.privileged,
+        sampling=report.sampling,
+    )
+
+
+def steps_in(out: Path) -> int:
+    """Steps of all its episodes that can be read, those of unfinished ones included."""
+    with RunStore.open(out).reader() as reader:
+        return sum(played for _, _, played in _far(reader))
+
+
+def has_enough(out: Path, steps: int) -> bool:
+    """Whether a run that was begun has all episodes that belong to it."""
+    with RunStore.open(out).reader() as reader:
+        return counted_names(reader, steps) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """What a run of so many steps obeys."""
+
+    stop: asyncio.Event
+    """Set once it has its steps, or when it is asked to end."""
+    wanted: frozenset[str] | None = None
+    """The episodes that it may still need, as far as known; None for all."""
+
+    async def admit(self, episode: str) -> None:
+        """Returns once the episode is wanted: one before it may break, and its steps do not count then."""
+        while self.wanted is not None and episode not in self.wanted:
+            await asyncio.sleep(_LOOK_S)
+
+
+@contextlib.asynccontextmanager
+async def ended_by(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[Ending]:
+    """Gives what ends a run once it has its steps, or when that is asked for; only the latter where `steps` is None.
+
+    Args:
+        out: where the run is or will be written.
+        asked: set from outside to end it at once.
+    """
+    if steps is None:
+        yield Ending(stop=asked)
+        return
+    ending = Ending(stop=asyncio.Event())
+    looking = asyncio.create_task(_look(out, steps, asked, ending))
+    try:
+        yield ending
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+
+async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> None:
+    """Keep `ending` up to date; a run that cannot be read is ended, too, and the error is raised behind it."""
+    try:
+        while not (out / FILE).exists() and not asked.is_set():
+            await asyncio.sleep(_LOOK_S)
+        if not asked.is_set():
+            with RunStore.open(out).reader() as reader:
+                order = planned_order(reader)
+                while not asked.is_set():
+                    far = _far(reader)
+                    if belonging(_lengths(far), order, steps) is not None:
+                        break
+                    so_far = {id: played for id, state, played in far if state != "failed"}
+                    ending.wanted = frozenset(wanted(so_far, order, steps))
+                    await asyncio.sleep(_LOOK_S)
+                    reader.refresh()
+    finally:
+        ending.stop.set()
+
+
+def _far(reader: RunReader) -> list[tuple[str, str, int]]:
+    """Each episode's name, state (see `EpisodeSummary`) and steps that can be read."""
+    return reader.query(_FAR)
+
+
+def _lengths(far: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    return {id: played if state == "finished" else 0 for id, state, played in far if state != "unfinished"}
+
+
+def planned_order(reader: RunReader) -> list[str]:
+    """All episodes that a run is to play, by name; ConfigError where its configuration is spoilt."""
+    config = validate(RunConfig, reader.manifest.config, f"{reader.directory}/{FILE}")
+    return [episode.id for episode in plan_episodes(config)]

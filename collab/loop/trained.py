@@ -1,0 +1,178 @@
+"""Trained teams by name: `RUN@best`, `RUN@last`, `RUN@epoch3`.
+
+name = parse_policy("runs/trained@best")                    # of a training that lies in runs/trained
+agents = agents_of(name, graph.slots)                       # slot → AgentDefinition
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collab.config import AgentDefinition, GraphDefinition, RunConfig
+from collab.errors import GraphError, UsageError
+from collab.evaluation import describe_sampling
+from collab.library import Library
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import read_training
+from collab.loop.layout import TrainingDir
+from collab.loop.policy import playing, policy_after
+from collab.store.files import check_plain
+from collab.trust import check_trusted
+
+_NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
+_PER_SLOT = re.compile(r"[^/=@,]+=")
+"""How `ada=X,ben=Y` begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyName:
+    """What `RUN@best`, `RUN@last` and `RUN@epoch3` say."""
+
+    run: Path
+    epoch: int | None
+    """None for the best, or the last."""
+    last: bool = False
+    """Whether None means the last epoch that is over."""
+
+
+def parse_policy(text: str) -> PolicyName | None:
+    """Read `RUN@best`, `RUN@last` or `RUN@epoch3`; None for a name of another kind.
+
+    A file in whose path is an @ is of another kind, and so are names per slot (`ada=X,ben=Y`).
+
+    Raises:
+        UsageError: it is a training without an epoch, it has an @ and then something else, or an epoch is named for one
+            slot.
+    """
+    if "@" not in text and os.path.isfile(TrainingDir(Path(text)).file):  # also of what is too long for a name
+        raise UsageError(f"{text}: a training of a team; say which epoch: {text}@best, {text}@last or {text}@epoch1")
+    if "@" not in text or Path(text).is_file():
+        return None
+    found = _NAME.fullmatch(text)
+    if _PER_SLOT.match(text) and not (found and Path(found["run"]).is_dir()):
+        _check_slots_have_files(text)
+        return None
+    if _is_file(text):
+        return None
+    if found is None:
+        raise UsageError(f"{text!r}: write RUN@best or RUN@epoch3 (or @last), with a training's directory as RUN")
+    number = found["number"]
+    epoch = None if number is None else int(number)
+    return PolicyName(run=Path(found["run"]), epoch=epoch, last=found["which"] == "last")
+
+
+def agents_of(name: PolicyName, slots: Sequence[str], *, as_trained: bool = False) -> dict[str, AgentDefinition]:
+    """Who fills the slots of a graph with a trained policy.
+
+    Args:
+        as_trained: sample as the training did; by default the agents files that it began with decide.
+
+    Raises:
+        RunFormatError: there is no training in that directory.
+        GraphError: the graph's agents are not those that were trained.
+        UnknownName: that epoch is not over.
+        UsageError: there is no best epoch yet, or none is over; or it names parts that may not run.
+    """
+    folder = TrainingDir(name.run)
+    head, config = read_training(folder)
+    check_plain(name.run, "training")
+    check_slots(config, slots, str(name.run))
+    policy = policy_after(folder, config, epoch_of(name, folder, config, head))
+    run = config.run if as_trained else config.as_declared
+    agents = dict(playing(run, policy, config.method.determinism).agents)
+    check_trusted({slot: agent.model_dump(mode="json") for slot, agent in agents.items()}, str(folder.file))
+    return agents
+
+
+def epoch_of(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any]) -> int:
+    """The number of the epoch that a name means; it need not be over.
+
+    Args:
+        head: of the training.
+
+    Raises:
+        UsageError: there is no best epoch yet, or none is over.
+    """
+    if name.last:
+        over = [number for number in range(config.method.epochs + 1) if folder.epoch(number).record.exists()]
+        if not over:
+            raise UsageError(f"{name.run}@last: no epoch is over yet; go on with it: {folder.resume}")
+        return over[-1]
+    number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
+    if number is None:
+        known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.epoch(one).record.exists()]
+        raise UsageError(
+            f"{name.run}@best: no epoch is the best before the training has ended; name one that is over "
+            f"({', '.join(known) or 'there is none'}), or go on: {folder.resume}"
+        )
+    return number
+
+
+def trained_agents(
+    library: Library, agents: str, graph: str, *, as_trained: bool = False
+) -> dict[str, AgentDefinition] | None:
+    """Who fills the slots of a graph, where `--agents` names a trained policy; None where it names files.
+
+    Args:
+        as_trained: as of `agents_of`.
+
+    Raises:
+        UnknownName, ConfigError: there is no such graph, or it cannot be read.
+        UsageError: as `parse_policy` and `agents_of`.
+    """
+    name = parse_policy(agents)
+    if name is None:
+        return None
+    return agents_of(name, library.load("graphs", graph, GraphDefinition).slots, as_trained=as_trained)
+
+
+def note_sampling(agents: str, run: RunConfig) -> str | None:
+    """Say that a trained policy is played at other temperatures than it was trained at; None where it is not.
+
+    Args:
+        agents: as `--agents` names it.
+        run: that it plays.
+    """
+    name = parse_policy(agents)
+    if name is None:
+        return None
+    trained, played = read_training(TrainingDir(name.run))[1].run.sampling, run.sampling
+    if trained == played or trained.keys() != played.keys():
+        return None
+    heat = ",".join(f"{trained[slot].temperature:g}" for slot in run.graph.slots)
+    value = f"[{heat}]" if len(set(heat.split(","))) > 1 else heat.split(",")[0]
+    return (
+        f"{name.run} was trained at {describe_sampling(trained)}, and is played at {describe_sampling(played)}; "
+        f"as it was trained: --set 'agents.*.sampling.temperature={value}'"
+    )
+
+
+def check_slots(config: TrainingConfig, slots: Sequence[str], where: str) -> None:
+    """GraphError unless a graph has the agents of a trained team, in whatever order."""
+    known = config.run.graph.slots
+    if set(slots) != set(known):
+        raise GraphError(
+            f"{where}: was trained as {', '.join(known)}, the graph has {', '.join(slots)}; "
+            "choose a graph with these agents"
+        )
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is that of an agents file; one that ends like it need not be there, for no epoch is called so."""
+    return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
+
+
+def _check_slots_have_files(agents: str) -> None:
+    """UsageError where an epoch fills one slot of `ada=X,ben=Y`."""
+    for item in agents.split(","):
+        name = item.partition("=")[2].strip()
+        if "@" in name and not _is_file(name):
+            raise UsageError(
+                f"--agents {item.strip()!r}: an epoch of a training fills all slots (--agents RUN@best), one slot is "
+                "filled by an agents file: collab export RUN@best --out DIR writes those of an epoch"
+            )
