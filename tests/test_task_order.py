@@ -14,8 +14,8 @@ from collab.config import Limits, override
 from collab.envs.base import TaskInfo
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.library import Library
-from collab.loop.interfaces import load_method
 from collab.loop.configure import configure
+from collab.loop.interfaces import load_method
 from collab.loop.phases import draw, rollout_config
 from collab.loop.policy import first_policy
 from collab.resolve import draw_order

@@ -116,7 +116,8 @@ def rebuild(
     from collab.cli.recorded import find_recorded, refuse_several
     from collab.config import Budget
     from collab.credit.pair_ids import letters_of
-    from collab.loop.layout import LABELS as PAIRS, training_of
+    from collab.loop.layout import LABELS as PAIRS
+    from collab.loop.layout import training_of
     from collab.loop.step_budget import counted_in
     from collab.preferences import rebuild as flow
     from collab.preferences.wish import Wish, sources_of

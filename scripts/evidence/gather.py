@@ -7,11 +7,11 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.config import AgentDefinition, validate
+from collab.config import AgentDefinition
 from collab.credit.labels import labellings, read_label_head
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation import EpisodeResult
@@ -173,14 +173,11 @@ def _config(path: Path) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------- a training
 
-_WITHOUT = {"dpo": (), "rft": ("adversary",), "trajectory-dpo": ("critic", "adversary")}
-"""Objective → parts of an epoch that it has not."""
-
 
 def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
     training = TrainingDir(folder)
     head = training.read()
-    config, summary = validate(TrainingConfig, head["config"], str(training.file)), head["summary"]
+    config, summary = load_config(head["config"], str(training.file)), head["summary"]
     numbers = range(summary["epochs"] + 1)
     records = [read_record(training.epoch(number).record) for number in numbers]
     epochs = [_epoch(training, config, head["base"], record) for record in records]
@@ -190,7 +187,7 @@ def _training(folder: Path, work: Path, seconds: float) -> dict[str, Any]:
         "config": placeless(head["config"], work),
         "seeds": config.method.held_out.seeds,
         "steps": sum(epoch.steps for epoch in epochs),
-        "seconds": _seconds_of(training, records, seconds, _WITHOUT[config.method.objective]),
+        "seconds": _seconds_of(training, records, seconds),
         "hashes": {"training": summary["hash"]},
         "critics": _critics(training, records),
         "best": summary["best"],
@@ -215,7 +212,7 @@ def _epoch(training: TrainingDir, config: TrainingConfig, base: Mapping[str, str
         steps=sum(row[4] for row in rollout),
         rollout=rollout,
         held_out=_rows(result for run in runs for result in run.report.results),
-        pairs=sum(one.pairs + one.older for one in record.rows.values()),
+        pairs=sum(one.examples + one.older for one in record.examples.values()),
         agreement=record.agreement,
         weights={
             name: speaking_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
@@ -231,19 +228,21 @@ def speaking_after(config: TrainingConfig, began: str, trained: Trained) -> str:
 
 
 def _numbers(trained: Trained | None) -> dict[str, Any]:
-    names = ("loss", "margin", "accuracy", "logp_chosen", "logp_chosen_first", "chosen_gain", "alarm")
-    return {} if trained is None else {name: getattr(trained, name) for name in names}
+    names = ("margin", "accuracy", "logp_chosen", "logp_chosen_first", "chosen_gain")
+    if trained is None:
+        return {}
+    return {"loss": trained.loss, "alarm": trained.alarm, **{name: trained.metrics.get(name) for name in names}}
 
 
-def _seconds_of(training: TrainingDir, records: Sequence[EpochRecord], whole: float, without: Collection[str]) -> Seconds:
-    """By part, where the processes that ended the parts told; 0 for parts that the method is without."""
+def _seconds_of(training: TrainingDir, records: Sequence[EpochRecord], whole: float) -> Seconds:
+    """By part, where the processes that ended the parts told; 0 for parts in which nothing was asked."""
     rollouts = [training.epoch(record.epoch).rollout for record in records]
     measured = [path for record in records for path in runs_in(training.epoch(record.epoch).evaluation)]
     return Seconds(
         whole=whole,
         **_playing([*(path for path in rollouts if path.exists()), *measured]),
-        critic=0.0 if "critic" in without else _sum(records, "critic"),
-        adversary=0.0 if "adversary" in without else _sum(records, "adversary"),
+        critic=_sum(records, "critic"),
+        adversary=_sum(records, "adversary"),
         training=_sum(records, "training"),
     )
 

@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 from collab.config import RUN, RunConfig, override, run_config, validate
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.algorithms.collabuiagents.ablations import ablated
-from collab.loop.config import TrainingConfig, Method
-from collab.loop.interfaces import load_method
+from collab.loop.config import Method
+from collab.loop.configure import ablated
+from collab.loop.interfaces import algorithm_named, load_config, load_method
 from collab.loop.layout import TrainingDir
 from collab.resolve import with_prompts
 from evidence.gather import placeless
@@ -35,6 +35,8 @@ Told: TypeAlias = Mapping[str, Any]
 """Name → value of all that decides a unit beside its command, e.g. "method.dpo.beta" → 0.3."""
 _COMMENT = re.compile(r"\{#.*?#\}\n?", re.DOTALL)
 """A template's comment, with the line break that goes with it: no model reads it."""
+ALGORITHM = "collabuiagents"
+"""That all units train by."""
 SHORT = 60
 """Characters of a value that a message repeats."""
 
@@ -52,9 +54,10 @@ def today(plan: Plan, unit: Unit) -> Told:
     library = Library(own=Path(options["--library"][-1]) if "--library" in options else None)
     graph, settings, method = options.get("--graph", ["team"])[-1], options.get("--set", []), None
     if phase_of(plan, unit).kind == "train-marl":
-        method = load_method(options["--preset"][-1])
+        algorithm = algorithm_named(ALGORITHM)
+        method = load_method(algorithm, options["--preset"][-1])
         if "--ablation" in options:
-            method, graph = ablated(method, options["--ablation"][-1], graph=graph)
+            method, graph = ablated(algorithm, method, options["--ablation"][-1], graph=graph)
         method = override(method, [one for one in settings if not one.startswith(RUN)])
         settings = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     run = run_config(library=library, env=options["--env"][-1], graph=graph, agents=plan.agents, settings=settings)
@@ -70,7 +73,7 @@ def then(config: Mapping[str, Any], source: str) -> Told:
     """
     if "method" not in config:
         return _decisive(validate(RunConfig, config, source), None)
-    training = validate(TrainingConfig, config, source)
+    training = load_config(config, source)
     return _decisive(training.run, training.method)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.cli.main import main
 from collab.cli.training_options import AblationName, ContinualAblationName, Preset
 from collab.envs.fake import CorridorSuite
 from collab.errors import MissingExtra
-from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.loop.config import presets
 from collab.models.fake_server import FakeServer
 from collab.models.tiny import make_tiny_checkpoint

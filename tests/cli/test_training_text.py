@@ -14,8 +14,8 @@ from collab.cli import watch
 from collab.cli.training_text import below, describe, news, show_result
 from collab.collector import Progress as Collecting
 from collab.loop.loop import TrainingResult
+from collab.loop.record import EpochRecord, PairCounts, RowCounts, Spending, Success, Summary, Trained
 from collab.loop.state import Progress
-from collab.loop.record import PairCounts, EpochRecord, RowCounts, Spending, Success, Summary, Trained
 
 START = EpochRecord(
     epoch=0,

@@ -13,8 +13,8 @@ from collab.cli.main import main
 from collab.cli.transfer_text import below, news
 from collab.collector import Progress as Collecting
 from collab.config import Budget
-from collab.loop.state import Progress as Training
 from collab.loop.record import EpochRecord, Success
+from collab.loop.state import Progress as Training
 from collab.transfer.layout import TransferFolder
 from collab.transfer.parts import TRAINING, Progress, Work
 

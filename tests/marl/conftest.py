@@ -13,12 +13,12 @@ import pytest
 
 from collab.config import Budget
 from collab.library import Library
-from collab.testing import school
 from collab.loop.config import TrainingConfig
+from collab.loop.examples import Record as Told
 from collab.loop.layout import TrainingDir
 from collab.loop.state import LoopState, Progress
-from collab.loop.examples import Record as Told
 from collab.models.tiny import make_tiny_checkpoint
+from collab.testing import school
 from collab.types import Step, Utterance
 
 Configured = Callable[..., TrainingConfig]

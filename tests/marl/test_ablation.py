@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from collab.config import override
-from collab.errors import ConfigError, UnknownName, UsageError
 from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
-from collab.loop.config import Method
-from collab.loop.interfaces import load_method
 from collab.algorithms.collabuiagents.checks import admitted
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
+from collab.config import override
+from collab.errors import ConfigError, UnknownName, UsageError
+from collab.loop.config import Method
+from collab.loop.interfaces import load_method
 
 CHANGED = {
     "no-cr": {"objective", "pairs.anchors", "pairs.until_error"},

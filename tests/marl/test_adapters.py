@@ -16,13 +16,13 @@ from transformers import AutoModelForCausalLM
 
 from collab.envs.fake import CorridorSuite
 from collab.learn.folder import RunFolder
-from collab.testing import school
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.loop.trained import agents_of, parse_policy
 from collab.models.fake_server import FakeServer
 from collab.models.layout import weights_digest
 from collab.prompts.parse import write_reply
+from collab.testing import school
 
 pytestmark = pytest.mark.slow
 LORA = "dpo.lora={rank: 4, alpha: 8}"

@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collab.algorithms.collabuiagents.ahead import is_waited_for, judging_ahead
 
+from collab.algorithms.collabuiagents import ahead
+from collab.algorithms.collabuiagents.labeller import NAME, judge
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.labelling import PATIENCE, Labelling
 from collab.credit.labels import FOLDER, Labels, labellings, read_labels
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.algorithms.collabuiagents import ahead
-from collab.algorithms.collabuiagents.ahead import is_waited_for, judging_ahead
 from collab.loop.hashing import epoch_hash
-from collab.algorithms.collabuiagents.labeller import NAME, judge
 from collab.loop.layout import TrainingDir
-from collab.loop.state import Halted, LoopState
 from collab.loop.phases import trajectories_of
-from collab.testing.verify import compared
+from collab.loop.state import Halted, LoopState
 from collab.models.fake_server import FakeServer, Fault
 from collab.resolve import resolved, with_prompts
 from collab.runs import resume, start
 from collab.store.manifest import FILE
+from collab.testing.verify import compared
 
 JUDGE = "kind: llm\noptions: {model: {kind: openai, options: {model: fake, base_url: URL, retries: 0}}}\n"
 CONCURRENCY = 2
@@ -175,7 +175,9 @@ def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
 def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
     loop: LoopState, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def spends(loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling) -> None:
+    async def spends(
+        loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling
+    ) -> None:
         told.prompt_tokens += 7
         raise KeyError("a mistake of its own")
 

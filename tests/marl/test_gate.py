@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.checks import admitted, check_parties, worth_knowing
 from collab.cli.main import main
 from collab.config import Budget, override
 from collab.credit.calibrate import Known, reliability
@@ -20,7 +21,6 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.algorithms.collabuiagents.checks import admitted, check_parties, worth_knowing
 from collab.testing.school import small_training
 
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"

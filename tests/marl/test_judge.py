@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import pytest
 
+from collab.algorithms.collabuiagents.labeller import NAME, compared, judge, judged, pair
+from collab.algorithms.collabuiagents.metrics import Parts, record_of
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.adversary import Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
@@ -25,14 +27,12 @@ from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.evaluation import evaluate
 from collab.library import Library
+from collab.loop.example_store import COUNTS
 from collab.loop.hashing import epoch_hash
-from collab.algorithms.collabuiagents.labeller import NAME, compared, judge, judged, pair
 from collab.loop.layout import PAIRS, EpochDir, TrainingDir, training_of
-from collab.loop.state import Halted, LoopState
 from collab.loop.phases import paid_for, trajectories_of
 from collab.loop.policy import Policy
-from collab.algorithms.collabuiagents.metrics import Parts, record_of
-from collab.loop.example_store import COUNTS
+from collab.loop.state import Halted, LoopState
 from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
 from collab.resolve import resolved, with_prompts

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from collab.errors import TrainingFailure
+from collab.loop.state import Progress
 from collab.testing import lives
 from collab.testing.lives import KINDS, Point, Trace, draw, in_full, live
-from collab.loop.state import Progress
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
 EPOCH = ("rollout", "critic", "adversary", "rows", "training", "optimizer", "checkpoint", "evaluation")

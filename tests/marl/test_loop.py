@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 
+from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR
 from collab.config import Budget
 from collab.credit.pairs import Source
 from collab.errors import RunFormatError, StoreFailure, UsageError
@@ -21,7 +22,6 @@ from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.state import LoopState
 from collab.loop.trained import PolicyName, agents_of
-from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR
 from collab.models.local import LocalModel
 
 pytestmark = pytest.mark.slow

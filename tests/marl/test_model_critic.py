@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.checks import admitted
 from collab.calibrating.configure import Wish, configure
 from collab.calibrating.run import start as calibrate
 from collab.config import Budget
@@ -15,7 +16,6 @@ from collab.credit.labels import read_labels
 from collab.credit.pair_store import read_pairs
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.algorithms.collabuiagents.checks import admitted
 from collab.loop.loop import resume, start
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
@@ -33,7 +33,9 @@ def config(schooled, tmp_path: Path) -> TrainingConfig:
     return found
 
 
-def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(config: TrainingConfig, tmp_path: Path) -> None:
+def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
     whole = asyncio.run(start(config, tmp_path / "whole", device="cpu"))
     assert whole.summary is not None
     rollout = tmp_path / "whole/epochs/1/rollout"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.labeller import NAME
+from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
 from collab.credit.pair_store import read_pairs
 from collab.learn.folder import RunFolder
 from collab.loop.config import TrainingConfig
-from collab.algorithms.collabuiagents.labeller import NAME
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.state import LoopState
-from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
 from collab.testing.verify import compared
 
 pytestmark = pytest.mark.slow

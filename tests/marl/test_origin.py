@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from collab.loop.origin import origin_of
 
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.config import Origin
 from collab.loop.layout import TrainingDir
-from collab.loop.origin import origin_of
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from collab.cli.main import main
 from collab.credit.critic import ABSENT, OUT_OF_RANGE
 from collab.credit.pair_store import read_pairs
-from collab.testing import school
 from collab.models.fake_server import FakeServer
+from collab.testing import school
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from collab.loop.probe import Probe, _cost, _played, _trained
 
+from collab.algorithms.collabuiagents.estimate import (
+    NONE_ASKED,
+    Questions,
+    Range,
+    adversary_questions,
+    cost,
+    critic_questions,
+    prices,
+)
+from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.config import AgentDefinition, Part, SamplingDefinition, run_config
 from collab.credit.case import cases
 from collab.credit.known import known_cases
@@ -20,11 +31,8 @@ from collab.learn.forecast import Forecast
 from collab.learn.plan import Memory
 from collab.learn.prepare import Task
 from collab.library import Library
-from collab.algorithms.collabuiagents.estimate import NONE_ASKED, Questions, Range, adversary_questions, cost, critic_questions, prices
 from collab.loop.estimate import Plan, _until, plan, planned, told
 from collab.loop.policy import Policy
-from collab.loop.probe import Probe, _cost, _played, _trained
-from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.models.chat import ChatTokenizer
 from collab.preferences.adversaries import AdversaryChoice
 from collab.resolve import build_suite

@@ -14,8 +14,8 @@ from collab.loop.grant import Grant
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests, resume
 from collab.loop.policy import first_policy, placed, playing, told
-from collab.loop.trained import PolicyName, agents_of, parse_policy
 from collab.loop.record import EpochRecord, Success
+from collab.loop.trained import PolicyName, agents_of, parse_policy
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 

@@ -13,6 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 import collab
+from collab.algorithms.collabuiagents.examples import (
+    WHOLE,
+    Made,
+    add_anchors,
+    pair_rows,
+    rewarded_rows,
+    trajectory_rows,
+)
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.judged_step import BEHIND_ERROR
@@ -22,10 +30,9 @@ from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
 from collab.loop.config import Origin
-from collab.loop.layout import TrainingDir
 from collab.loop.example_store import OLDER, own_rows, store, stored, trajectory_rows_of
-from collab.algorithms.collabuiagents.examples import WHOLE, Made, add_anchors, pair_rows, rewarded_rows, trajectory_rows
 from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
+from collab.loop.layout import TrainingDir
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
 from collab.runs import stored_config

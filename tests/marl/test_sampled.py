@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import collab
+from collab.algorithms.collabuiagents.examples import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
+from collab.algorithms.collabuiagents.learner import _task
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
@@ -19,18 +21,16 @@ from collab.envs.fake import CorridorSuite
 from collab.learn.data import read_data
 from collab.learn.examples import Encoded, Example, encode_pairs, encode_replies
 from collab.learn.trajectories import prepare_trajectories
-from collab.testing import school
+from collab.loop.example_store import own_rows, store, trajectory_rows_of
+from collab.loop.examples import RETOKENISED, Record, Scribe
 from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy
-from collab.loop.example_store import own_rows, store, trajectory_rows_of
-from collab.algorithms.collabuiagents.examples import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
-from collab.loop.examples import RETOKENISED, Record, Scribe
-from collab.algorithms.collabuiagents.learner import _task
 from collab.models.chat import ChatTokenizer
 from collab.models.engine import Engine
 from collab.models.generation import Job
 from collab.runs import stored_config
 from collab.store.run import RunStore
+from collab.testing import school
 from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
 
 SPACE = CorridorSuite().space

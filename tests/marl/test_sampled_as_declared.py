@@ -12,11 +12,11 @@ import yaml
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.testing import school
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests
 from collab.loop.record import Success
 from collab.models.tiny import make_tiny_checkpoint
+from collab.testing import school
 from collab.transfer.config import Wish
 from collab.transfer.configure import configure
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collab.algorithms.collabuiagents.metrics import Parts, record_of
 from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
@@ -19,7 +20,6 @@ from collab.loop.config import TrainingConfig
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import paid_for, rollout_report, trajectories_of
 from collab.loop.policy import Policy
-from collab.algorithms.collabuiagents.metrics import Parts, record_of
 from collab.loop.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
 from collab.resolve import resolved, with_prompts
 from collab.runs import start, stored_config

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from collab.loop.suited import check_suited
 from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
@@ -19,7 +20,6 @@ from transformers import (
 
 from collab.config import override
 from collab.errors import ConfigError
-from collab.loop.suited import check_suited
 
 LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from collab.algorithms.collabuiagents.examples import Made
+from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
 from collab.config import Budget, override
 from collab.errors import RunFormatError
 from collab.learn.folder import RunFolder, write_json
-from collab.testing import school
 from collab.loop import finetuning as training
-from collab.loop.interfaces import load_method
 from collab.loop.epoch import run_epoch
-from collab.loop.state import Halted, LoopState
-from collab.loop.policy import first_policy
 from collab.loop.example_store import store
-from collab.algorithms.collabuiagents.examples import Made
+from collab.loop.interfaces import load_method
+from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord
-from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
+from collab.loop.state import Halted, LoopState
 from collab.synth.rows import Row
+from collab.testing import school
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ import torch
 
 from collab.cli.main import main
 from collab.learn.folder import RunFolder
-from collab.testing import verify as verifying
 from collab.loop.layout import TrainingDir
-from collab.testing.lives import KINDS, Point
 from collab.loop.loop import resume, start
+from collab.testing import verify as verifying
+from collab.testing.lives import KINDS, Point
 from collab.testing.school import small_training, write_library
 from collab.testing.verify import Compared, Proof, compared
 

@@ -17,7 +17,6 @@ from collab.config import AgentDefinition
 from collab.envs.actions import MOBILE
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.testing import school
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.models.base import Reply, Request
@@ -28,6 +27,7 @@ from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Template, read_templates
 from collab.resolve import build
+from collab.testing import school
 from collab.types import Observation, PolicyRef, Prompt, Sampling, Segment
 
 pytestmark = [

@@ -12,9 +12,9 @@ from evidence.plan import ARMS, MOST, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
 from evidence.record import read_all
 from evidence.units import Unit, command, needs, phase_of, queue
 
+from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
 from collab.config import override
 from collab.library import root
-from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
 from collab.loop.interfaces import load_method
 from collab.splits.split import EVALUATION_SEEDS
 

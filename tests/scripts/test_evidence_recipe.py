@@ -20,11 +20,11 @@ from evidence.units import Unit, command, shown_command
 from collab.config import run_config
 from collab.errors import UsageError
 from collab.library import Library
-from collab.loop.interfaces import load_method
 from collab.loop.configure import configure
+from collab.loop.interfaces import load_method
 from collab.loop.layout import TrainingDir
-from collab.testing.school import write_library
 from collab.resolve import with_prompts
+from collab.testing.school import write_library
 
 Made = Callable[..., UnitRecord]
 WORK = Path("runs/tables")

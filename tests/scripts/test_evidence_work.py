@@ -24,8 +24,8 @@ from evidence.work import NotOver, Place, left, noted, state, undone, work_off
 
 from collab.errors import UsageError
 from collab.library import Library
-from collab.loop.interfaces import load_method
 from collab.loop.configure import configure
+from collab.loop.interfaces import load_method
 
 Made = Callable[..., UnitRecord]
 TRAIN = Unit(arm="full", seed=0, phase="train")

@@ -21,9 +21,9 @@ from evidence.work import Place, work_off
 from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.layout import TrainingDir
-from collab.testing.school import small_training, write_library
 from collab.loop.record import Trained
 from collab.models.layout import weights_digest
+from collab.testing.school import small_training, write_library
 
 Made = Callable[..., UnitRecord]
 TRAIN = Unit(arm="full", seed=0, phase="train")

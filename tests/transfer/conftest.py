@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from collab.library import Library
-from collab.testing import school
 from collab.loop.loop import start as train
 from collab.models.tiny import make_tiny_checkpoint
+from collab.testing import school
 
 DEFINITIONS = {
     "envs/street.yaml": (

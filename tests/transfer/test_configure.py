@@ -12,10 +12,10 @@ import pytest
 from collab.config import override
 from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
 from collab.library import Library
-from collab.testing import school
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests
 from collab.loop.record import EpochRecord, Success
+from collab.testing import school
 from collab.transfer.config import TransferConfig, Wish
 from collab.transfer.configure import configure
 from collab.transfer.layout import parts_after, parts_before

@@ -19,7 +19,6 @@ from collab.config import AgentDefinition, Budget
 from collab.envs.fake import CorridorSuite
 from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.library import Library
-from collab.testing import school
 from collab.loop.config import TrainingConfig
 from collab.loop.grant import Grant
 from collab.loop.hashing import epoch_hash
@@ -30,6 +29,7 @@ from collab.loop.record import EpochRecord, Spending
 from collab.report import runs_in
 from collab.seeds import Seeds
 from collab.store.manifest import FILE as RUN_FILE
+from collab.testing import school
 from collab.transfer.config import TransferConfig, Wish
 from collab.transfer.configure import configure
 from collab.transfer.layout import TransferFolder

@@ -14,11 +14,11 @@ import pytest
 
 from collab.cli.main import main
 from collab.learn.folder import write_json
-from collab.testing import school
 from collab.loop.layout import TrainingDir
-from collab.loop.step_budget import planned_order
 from collab.loop.record import EpochRecord, Spending
+from collab.loop.step_budget import planned_order
 from collab.store.reader import RunReader
+from collab.testing import school
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
 from collab.view.overview import count_pairs, count_unpaired

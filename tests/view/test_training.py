@@ -15,7 +15,7 @@ from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
-from collab.loop.record import PairCounts, EpochRecord, Spending, Success, Trained
+from collab.loop.record import EpochRecord, PairCounts, Spending, Success, Trained
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector

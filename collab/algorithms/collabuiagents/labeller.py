@@ -74,18 +74,17 @@ class CreditLabeller:
         labels = await label_rollout(state, rollout)
         state.progress.tell(metrics=label_metrics(labels, None, run, threshold).model_dump(mode="json"))
         pairs = await pair_rollout(state, rollout, labels)
-        hashes = {}
+        hashes, spent = {}, {}
         if labels is not None:
-            hashes["critic"] = judged_hash(judgements_of(labels))
+            hashes["critic"], spent["critic"] = judged_hash(judgements_of(labels)), spent_on_judging(labels)
         if pairs is not None:
             hashes["pairs"] = pairs_hash(pairs.pairs)
+        if pairs is not None and labels is not None:
+            spent["adversary"] = pairs.head.spent
         return EpochLabels(
             value=JudgedRollout(labels=labels, pairs=pairs),
             metrics=label_metrics(labels, pairs, run, threshold).model_dump(mode="json"),
-            spent={
-                "critic": FREE if labels is None else spent_on_judging(labels),
-                "adversary": FREE if pairs is None else pairs.head.spent,
-            },
+            spent=spent,
             hashes=hashes,
         )
 
