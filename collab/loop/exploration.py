@@ -10,8 +10,8 @@ temperatures that grow as the gain does, agents disagree as they did at first ab
 
 Two limits. What is trained stays the policy at the recipe's `temperature`, the one that is played in evaluations:
 replies of a heated rollout come from a flatter one. And growth is measured from where this training began: one that
-goes on from a trained team, on its own or in a transfer, begins as sure as that team is. The method's own `heat` makes up for it: it
-multiplies the temperatures of all rollouts, those of the first epoch, too.
+goes on from a trained team, on its own or in a transfer, begins as sure as that team is. The method's own `heat` makes
+up for it: it multiplies the temperatures of all rollouts, those of the first epoch, too.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from collab.collector import Progress as Collecting
-from collab.credit.labelling import Labelling
 from collab.loop.record import EpochRecord, Spending
 from collab.loop.state import Progress
 
@@ -65,9 +63,6 @@ def total(parts: Iterable[Spending]) -> Spending:
 
 
 def _live(inner: Any) -> tuple[int, float]:
-    """Of the part that goes on."""
-    if isinstance(inner, Collecting):
-        return inner.tokens, inner.cost_usd
-    if isinstance(inner, Labelling):
-        return inner.prompt_tokens + inner.completion_tokens, inner.cost_usd
-    return 0, 0.0
+    """Of the part that goes on, where it counts what its calls take."""
+    tokens = getattr(inner, "prompt_tokens", 0) + getattr(inner, "completion_tokens", 0)
+    return tokens, getattr(inner, "cost_usd", 0.0)

@@ -20,7 +20,7 @@ from collab.learn.preset import load_preset
 from collab.library import Library, root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
-from collab.loop.interfaces import algorithm_named, load_method
+from collab.loop.interfaces import algorithm_named
 from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Context, Template, read_templates
@@ -80,9 +80,8 @@ async def small_training(
     """Return a training of seconds by an algorithm's own preset and its `toy` settings; arguments as of `configure`."""
     known = algorithm_named(algorithm)
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
-    method = override(load_method(known), known.toy)
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
-    return await configure(library, method=method, settings=[*small, *settings], **asked)
+    return await configure(library, settings=[*small, *known.toy, *settings], **asked)
 
 
 def teach(base: Path, out: Path) -> Path:

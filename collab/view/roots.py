@@ -5,9 +5,9 @@
     roots.find("first-3fa9c1b2d0").path
 
 A directory is a run when it has `run.json`, or the log of one that lost it; a training when it has `training.json`. A
-log in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An id is
-the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No link
-leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
+log in which no process says that it begins is none of a run: syntheses keep journals in folders of the same name. An
+id is the name of the directory and the beginning of the SHA-256 of where it is, so it is the same in every session. No
+link leads out of what was named: those to folders are not followed, and `links` says of files which are not read.
 """
 
 from __future__ import annotations

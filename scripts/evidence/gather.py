@@ -17,6 +17,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation import EpisodeResult
 from collab.library import Library, checkpoint, root
 from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_config
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import is_over as has_ended
 from collab.loop.phases import trajectories_of

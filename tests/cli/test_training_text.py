@@ -18,6 +18,7 @@ from collab.loop.record import EpochRecord, PairCounts, RowCounts, Spending, Suc
 from collab.loop.state import Progress
 
 START = EpochRecord(
+    algorithm="collabuiagents",
     epoch=0,
     version=0,
     weights={},
@@ -40,6 +41,7 @@ TRAINED = Trained(
     alarm="the chosen replies fall",
 )
 FIRST = EpochRecord(
+    algorithm="collabuiagents",
     epoch=1,
     version=1,
     weights={},
@@ -98,7 +100,12 @@ TOLD = [
 @pytest.fixture
 def progress() -> Progress:
     """In the second epoch of three, of which one took two minutes."""
-    made = Progress(epochs=3, part="rollout", inner=Collecting(planned=40, done=4, prompt_tokens=500, cost_usd=0.5))
+    made = Progress(
+        algorithm="collabuiagents",
+        epochs=3,
+        part="rollout",
+        inner=Collecting(planned=40, done=4, prompt_tokens=500, cost_usd=0.5),
+    )
     made.close(START)
     made.close(FIRST)
     made.begin(2)
@@ -115,12 +122,14 @@ def test_a_line_tells_success_with_its_interval_tokens_cost_and_time_left(progre
 
 
 def test_time_left_is_told_once_it_is_known() -> None:
-    assert describe(Progress(epochs=3, part="rollout")) == (
+    assert describe(Progress(algorithm="collabuiagents", epochs=3, part="rollout")) == (
         "epoch 0/3 | rollout | in all 0 tokens, time left known after an epoch"
     )
     killed = FIRST.model_copy(update={"spent": {"rollout": Spending(calls=4)}})
-    assert "time left known after" in describe(Progress(epochs=3, epoch=2, records=[START, killed]))
-    over = Progress(epochs=3, epoch=1, records=[START, FIRST])
+    assert "time left known after" in describe(
+        Progress(algorithm="collabuiagents", epochs=3, epoch=2, records=[START, killed])
+    )
+    over = Progress(algorithm="collabuiagents", epochs=3, epoch=1, records=[START, FIRST])
     assert describe(over).endswith("at most about 4:00 left")
 
 
@@ -130,7 +139,11 @@ def test_a_screen_and_a_log_tell_all_of_an_epoch(progress: Progress, monkeypatch
     assert shown[-len(TOLD) - 1 :] == ["epoch 1", *TOLD]
     assert any(re.match(r" +0 +30\.0% ", line) for line in shown)
     assert news(progress)[-len(TOLD) :] == [f"epoch 1 | {line}" for line in TOLD]
-    assert below(Progress(epochs=3)) == news(Progress(epochs=3)) == []
+    assert (
+        below(Progress(algorithm="collabuiagents", epochs=3))
+        == news(Progress(algorithm="collabuiagents", epochs=3))
+        == []
+    )
 
 
 @pytest.mark.parametrize(("height", "epochs"), [(60, 6), (31, 5), (28, 2), (24, 1)])
@@ -139,7 +152,7 @@ def test_a_low_screen_shows_fewer_epochs_and_what_was_learned(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LINES", str(height))
-    made = Progress(epochs=9)
+    made = Progress(algorithm="collabuiagents", epochs=9)
     for number in range(1, 8):
         made.close(FIRST.model_copy(update={"epoch": number}))
     shown = below(made)
@@ -162,7 +175,7 @@ def test_a_narrow_screen_keeps_money_likelihood_and_time(
 
 def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> None:
     """In the lines of an epoch that is over; its last line is what each part took."""
-    progress = Progress(epochs=3)
+    progress = Progress(algorithm="collabuiagents", epochs=3)
     progress.close(START)
     start = below(progress)
     progress.begin(1)

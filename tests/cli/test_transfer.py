@@ -26,6 +26,7 @@ FILES = {
     "agents/idler.yaml": 'kind: scripted\noptions: {replies: [\'Reason: done. Action: {"action_type": "wait"}\']}\n',
 }
 MEASURED = EpochRecord(
+    algorithm="collabuiagents",
     epoch=0,
     version=0,
     weights={},

@@ -30,7 +30,7 @@ def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Train
     folder.create(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}
-    record = EpochRecord(epoch=2, version=2, weights=weights, success=success, hash="")
+    record = EpochRecord(algorithm="collabuiagents", epoch=2, version=2, weights=weights, success=success, hash="")
     folder.epoch(2).path.mkdir(parents=True)
     folder.epoch(2).record.write_text(record.model_dump_json())
     return folder

@@ -227,7 +227,7 @@ def test_of_a_training_only_what_this_process_spent_counts(
 ) -> None:
     """The record of its last epoch also tells what an earlier process spent on it."""
     spent = {"rollout": Spending(calls=9, prompt_tokens=900, completion_tokens=90, cost_usd=9.0)}
-    record = EpochRecord(epoch=1, version=1, weights={}, hash="", spent=spent)
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", spent=spent)
 
     async def trained(work: Work, budget: Budget) -> TrainingResult:
         return TrainingResult(path=tmp_path, records=(record,), summary=None, stopped=None, tokens=34, cost_usd=0.5)
@@ -349,7 +349,9 @@ def episodes_of(path: Path) -> dict[str, str]:
 def test_what_the_second_training_did_not_train_is_found_in_its_records(tmp_path: Path) -> None:
     folder = TransferFolder(tmp_path)
     for number, lost in {1: {"shared": "step 2: loss is nan"}, 2: {}}.items():
-        record = EpochRecord(epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64)
+        record = EpochRecord(
+            algorithm="collabuiagents", epoch=number, version=0, weights={}, untrained=lost, hash="e" * 64
+        )
         place = folder.training.epoch(number).record
         place.parent.mkdir(parents=True)
         place.write_text(record.model_dump_json(), encoding="utf-8")

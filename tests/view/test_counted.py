@@ -89,7 +89,7 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
 ) -> None:
     path, _ = budgeted
     spent = {"rollout": Spending(seconds=3.0, calls=2)}
-    record = EpochRecord(epoch=1, version=1, weights={}, spent=spent, hash="")
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, spent=spent, hash="")
     write_json(TrainingDir(path).epoch(1).record, record.model_dump(mode="json"))
     inspector = inspect(path)
     row = inspector.runs().runs[0]

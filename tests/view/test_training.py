@@ -52,6 +52,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         logp_chosen_first=None,
     )
     record = EpochRecord(
+        algorithm="collabuiagents",
         epoch=1,
         version=1,
         weights={},
@@ -123,7 +124,14 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
     for word in (word for line in lines for word in line["rewards"]["rewards"] if word["score"] is not None):
         word["score"] = 0.0 if word["score"] > 0.5 else 1.0
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    record = EpochRecord(epoch=1, version=1, weights={}, rewards={"dee": [0.25, None], "ada": [0.5, 1.0]}, hash="")
+    record = EpochRecord(
+        algorithm="collabuiagents",
+        epoch=1,
+        version=1,
+        weights={},
+        rewards={"dee": [0.25, None], "ada": [0.5, 1.0]},
+        hash="",
+    )
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     return folder.path

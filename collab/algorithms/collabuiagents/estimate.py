@@ -52,7 +52,7 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     Raises:
         UsageError, RunError: as the parts of the training would.
     """
-    method, cells = config.method, len(config.run.graph.slots) * config.run.graph.rounds
+    method = config.method
     judge_s, pair_s = await _label(config, tried)
     asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
     doubted = await adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from collab.algorithms.collabuiagents.config import CollabConfig
-from collab.algorithms.collabuiagents.examples import FILES, examples_of, read_trajectories
+from collab.algorithms.collabuiagents.examples import FILES, CollabExamples, examples_of, read_trajectories
 from collab.algorithms.collabuiagents.judge import config_of
 from collab.algorithms.collabuiagents.metrics import CollabCounts, training_metrics
 from collab.learn.data import read_data
@@ -19,6 +19,7 @@ from collab.loop.example_store import draw_older, examples_file, store, stored
 from collab.loop.examples import example_builder
 from collab.loop.finetuning import Finetuning, finetune, task_of_epoch
 from collab.loop.interfaces import Labels, Rollout, Update
+from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy, first_policy
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
@@ -43,7 +44,7 @@ class CreditLearner:
             "unjudged": {group: one.unjudged for group, one in counts.items() if one.unjudged},
         }
         state.progress.tell(examples=examples, metrics={**labels.metrics, **metrics})
-        trained, untrained = await finetune(state, rollout.number, _finetuning(state, rollout.number, policy))
+        trained, untrained = await finetune(state, rollout.number, finetuning(state, rollout.number, policy))
         return Update(trained=trained, untrained=untrained, examples=examples, metrics=metrics)
 
 
@@ -60,6 +61,13 @@ async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, pol
             made = examples_of(rollout, labels.value, suite.space, builder)
     finally:
         await suite.close()
+    return store_examples(config, folder, number, made)
+
+
+def store_examples(
+    config: CollabConfig, folder: TrainingDir, number: int, made: CollabExamples
+) -> dict[str, CollabCounts]:
+    """Write the examples of an epoch, with those of older epochs that are drawn for it, and return their counts."""
     file, share = FILES[config.method.objective], config.method.older
     older = {
         group: draw_older(config, folder, number, group, file=file, share=share, own=len(rows))
@@ -78,10 +86,8 @@ def rewarded_recipe(recipe: DpoRecipe) -> SftRecipe:
     return SftRecipe(**same, levels=("demonstration",))
 
 
-# ------------------------------------------------------------------------------------------------------ inside
-
-
-def _finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
+def finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
+    """Return how every policy is trained on its examples of an epoch."""
     config = config_of(state)
     file = FILES[config.method.objective]
     return Finetuning(
@@ -90,6 +96,9 @@ def _finetuning(state: LoopState, number: int, policy: Policy) -> Finetuning:
         prepare=partial(_prepared, state, number, policy),
         measure=lambda lines: training_metrics(lines, config.method.dpo.beta),
     )
+
+
+# ------------------------------------------------------------------------------------------------------ inside
 
 
 def _prepared(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:

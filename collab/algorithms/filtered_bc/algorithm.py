@@ -113,7 +113,7 @@ class FilteredBC(Algorithm):
     method = FilteredBCMethod
     presets = Path(__file__).parent / "presets"
     default_preset = "filtered-bc"
-    toy = ("edges=null",)
+    toy = ("episodes=12",)
     curriculum, labeller, learner = DrawnTasks(), NoLabels(), ImitationLearner()
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from collab.loop.suited import check_suited
 from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
@@ -20,6 +19,7 @@ from transformers import (
 
 from collab.config import override
 from collab.errors import ConfigError
+from collab.loop.checks import check_bases
 
 LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
 
@@ -35,9 +35,9 @@ def test_what_does_not_fit_a_checkpoint_is_refused(
     configured, tiny: Path, settings: tuple[str, ...], said: str
 ) -> None:
     fits = override(configured(*LORA), [f"run.agents.*.options.path={tiny}"])
-    check_suited(fits)
+    check_bases(fits)
     with pytest.raises(ConfigError, match=said):
-        check_suited(override(configured(*settings), [f"run.agents.*.options.path={tiny}"]))
+        check_bases(override(configured(*settings), [f"run.agents.*.options.path={tiny}"]))
 
 
 def test_layers_that_share_no_prefixes_are_refused_unless_each_prompt_is_computed_alone(
@@ -50,8 +50,8 @@ def test_layers_that_share_no_prefixes_are_refused_unless_each_prompt_is_compute
     (sliding / "config.json").write_text(json.dumps(config))
     path = f"run.agents.*.options.path={sliding}"
     with pytest.raises(ConfigError, match=r"not all full attention \(sliding_attention\); set dpo.sharing=none"):
-        check_suited(override(configured("dpo.sharing=prefix"), [path]))
-    check_suited(override(configured("dpo.sharing=none"), [path]))
+        check_bases(override(configured("dpo.sharing=prefix"), [path]))
+    check_bases(override(configured("dpo.sharing=none"), [path]))
 
 
 def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configured, tiny: Path, tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configured, tin
     model = AutoModelForCausalLM.from_pretrained(tiny)
     get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"])).save_pretrained(tmp_path / "q")
     options = [f"run.agents.*.options.path={tiny}", f"run.agents.*.options.adapter={tmp_path / 'q'}"]
-    check_suited(override(configured(*LORA, "dpo.lora.targets=[q_proj]"), options))
+    check_bases(override(configured(*LORA, "dpo.lora.targets=[q_proj]"), options))
     with pytest.raises(ConfigError, match=r"made for other modules .* it has q_proj: set lora.targets to these"):
-        check_suited(override(configured(*LORA), options))
+        check_bases(override(configured(*LORA), options))
 
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -88,6 +88,6 @@ def test_what_a_family_cannot_do_is_found_before_anybody_plays(
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
     path = f"run.agents.*.options.path={tmp_path / 'model'}"
     plain = ("dpo.sharing=none", "dpo.final_norm_learning_rate=null", "dpo.temperature=1")
-    check_suited(override(configured(*plain), [path]))
+    check_bases(override(configured(*plain), [path]))
     with pytest.raises(ConfigError, match=said):
-        check_suited(override(configured(*plain, *settings), [path]))
+        check_bases(override(configured(*plain, *settings), [path]))

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from collab.loop.origin import origin_of
 
 from collab.errors import ConfigError, RunFormatError
-from collab.loop.config import Origin
+from collab.loop.config import Method, Origin
+from collab.loop.configure import _origin
+from collab.loop.interfaces import algorithm_named
 from collab.loop.layout import TrainingDir
+
+
+def origin_of(agents: str, method: Method) -> Origin | None:
+    return _origin(agents, algorithm_named("collabuiagents"), method)
 
 
 @pytest.fixture

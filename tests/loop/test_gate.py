@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.checks import admitted, check_parties, worth_knowing
+from collab.algorithms.collabuiagents.checks import admitted, doubts
 from collab.cli.main import main
 from collab.config import Budget, override
 from collab.credit.calibrate import Known, reliability
@@ -21,6 +21,7 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
+from collab.loop.loop import check_training
 from collab.testing.school import small_training
 
 NEEDS_NONE = "needs no calibration: it scores against the environment's own solution"
@@ -166,10 +167,10 @@ def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
 def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere each score would be missing, and each epoch played for nothing."""
     config = configured()
-    assert asyncio.run(worth_knowing(config)) == []
+    assert asyncio.run(doubts(config)) == []
     monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"oracle"})
     with pytest.raises(UsageError, match=r"critic critic-oracle: .* knows no solutions, .*--set critic=critic-llm"):
-        asyncio.run(check_parties(config, Budget()))
+        asyncio.run(check_training(config, Budget(), {}))
 
 
 def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others(
@@ -186,28 +187,28 @@ def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others
         )
 
     without("TypeWord")
-    (told,) = asyncio.run(worth_knowing(config))
+    (told,) = asyncio.run(doubts(config))
     assert told.startswith("1 of 2 tasks have no known solution")
     assert told.endswith("leave them out: --tasks tag:oracle")
-    assert asyncio.run(worth_knowing(override(configured("critic=critic-outcome"), both))) == []
+    assert asyncio.run(doubts(override(configured("critic=critic-outcome"), both))) == []
     without("PressButton", "TypeWord")
     with pytest.raises(UsageError, match=r"none of the 2 chosen tasks .* has a known solution.*--tasks tag:oracle"):
-        asyncio.run(worth_knowing(config))
+        asyncio.run(doubts(config))
 
 
 def test_an_adversary_that_is_never_asked_is_told(configured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     none, one = "pairs={correction: 1, contrast: 0, adversary: 0}", "pairs={correction: 0, contrast: 0, adversary: 1}"
-    (told,) = asyncio.run(worth_knowing(configured("adversary=openai", none)))
+    (told,) = asyncio.run(doubts(configured("adversary=openai", none)))
     assert told.startswith("adversary openai is not asked")
-    assert asyncio.run(worth_knowing(configured("adversary=openai", one))) == []
-    assert asyncio.run(worth_knowing(configured("adversary=sampler", none))) == []
+    assert asyncio.run(doubts(configured("adversary=openai", one))) == []
+    assert asyncio.run(doubts(configured("adversary=sampler", none))) == []
 
 
 def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
     hot = "run.agents.*.sampling.temperature=1.5"
-    (told,) = asyncio.run(worth_knowing(configured(hot)))
+    (told,) = asyncio.run(doubts(configured(hot)))
     assert "sampled at temperature 1.5 and learned from at 1, " in told
     assert told.endswith("--set dpo.temperature=1.5")
-    assert asyncio.run(worth_knowing(configured(hot, "dpo.temperature=1.5"))) == []
-    assert asyncio.run(worth_knowing(configured("run.agents.*.sampling.temperature=0.3"))) == []
+    assert asyncio.run(doubts(configured(hot, "dpo.temperature=1.5"))) == []
+    assert asyncio.run(doubts(configured("run.agents.*.sampling.temperature=0.3"))) == []

@@ -101,6 +101,8 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
 
 
 def test_heat_is_told_per_agent_where_their_policies_differ() -> None:
-    told = EpochRecord(epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5})
+    told = EpochRecord(
+        algorithm="collabuiagents", epoch=2, version=1, weights={}, hash="", heat={"ada": 1.0, "ben": 1.5}
+    )
     assert "heat     temperatures of the rollout times ada 1.00, ben 1.50" in epoch_lines(told)
     assert not any(line.startswith("heat") for line in epoch_lines(told.model_copy(update={"heat": {}})))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from collab.loop.layout import TrainingDir
 from collab.loop.moved import _is_moved
-from collab.loop.phases import draw, paid_for, rewired, rollout_config
+from collab.loop.phases import draw, draw_graph, paid_for, rollout_config
 from collab.loop.policy import first_policy
 from collab.resolve import plan_episodes
 from collab.splits.split import EVALUATION_SEEDS, kept_instances
@@ -29,8 +29,8 @@ def test_without_an_edge_update_the_declared_graph_stays(configured) -> None:
 
 def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path) -> None:
     folder = TrainingDir(tmp_path).epoch(1)
-    first = rewired(configured(), 1, folder, "")
-    assert rewired(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
+    first = draw_graph(configured(), 1, folder, "")
+    assert draw_graph(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
 
 
 def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:

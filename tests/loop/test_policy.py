@@ -13,7 +13,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.grant import Grant
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import base_digests, resume
-from collab.loop.policy import first_policy, placed, playing, told
+from collab.loop.policy import first_policy, place_within, placed, playing
 from collab.loop.record import EpochRecord, Success
 from collab.loop.trained import PolicyName, agents_of, parse_policy
 from collab.models.adapters import CONFIG, WEIGHTS
@@ -184,7 +184,7 @@ def trained(configured, tmp_path: Path) -> TrainingDir:
     folder.create({"config": config.model_dump(mode="json"), "summary": {"best": 1}})
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/1/training/final" for slot in config.run.graph.slots}
-    record = EpochRecord(epoch=1, version=1, weights=weights, success=success, hash="")
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights=weights, success=success, hash="")
     folder.epoch(1).path.mkdir(parents=True)
     folder.epoch(1).record.write_text(record.model_dump_json())
     return folder
@@ -195,7 +195,14 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
     for epoch, last in ((None, False), (None, True), (1, False)):
         agents = agents_of(PolicyName(run=trained.path, epoch=epoch, last=last), ("ben", "ada"))
         assert {slot: agent.options["path"] for slot, agent in agents.items()} == {"ada": final, "ben": final}
-    record = EpochRecord(epoch=2, version=2, weights={"ada": "whole", "ben": "whole"}, adapters={"ada": "./a"}, hash="")
+    record = EpochRecord(
+        algorithm="collabuiagents",
+        epoch=2,
+        version=2,
+        weights={"ada": "whole", "ben": "whole"},
+        adapters={"ada": "./a"},
+        hash="",
+    )
     trained.epoch(2).path.mkdir(parents=True)
     trained.epoch(2).record.write_text(record.model_dump_json())
     ada = agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))["ada"].options
@@ -224,6 +231,6 @@ def test_an_epoch_that_is_not_over_and_a_folder_that_is_none_are_named(trained: 
 
 
 def test_places_within_a_training_are_told_relative_to_it(tmp_path: Path) -> None:
-    assert told(tmp_path, str(tmp_path.resolve() / "epochs/1")) == "./epochs/1"
-    assert told(tmp_path / "run", "/elsewhere") == "/elsewhere"
-    assert told(tmp_path, "built-in:pocket") == "built-in:pocket"
+    assert place_within(tmp_path, str(tmp_path.resolve() / "epochs/1")) == "./epochs/1"
+    assert place_within(tmp_path / "run", "/elsewhere") == "/elsewhere"
+    assert place_within(tmp_path, "built-in:pocket") == "built-in:pocket"

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import override
 from collab.credit.adversary_language import SAMPLING
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.loop.config import TrainingConfig, presets
-from collab.loop.interfaces import load_method
+from collab.library import presets_in
+from collab.loop.interfaces import algorithm_named, load_method
+
+COLLAB = algorithm_named("collabuiagents")
+PRESETS = presets_in(COLLAB.presets)
 
 
 def test_the_papers_method_is_the_published_one() -> None:
     """Section 3 and Appendix B: edges drawn anew, the adversary's negatives alone, plain DPO, 5e-6, three epochs."""
-    method = load_method("paper")
+    method = load_method(COLLAB, "paper")
     assert (method.epochs, method.policies, method.reference) == (3, "shared", "initial")
     assert method.edges is not None
     assert (method.pairs.adversary, method.pairs.contrast) == (1, 0)
@@ -25,13 +29,13 @@ def test_the_papers_method_is_the_published_one() -> None:
 
 
 def test_every_preset_says_what_it_is_for() -> None:
-    assert set(presets()) == {"paper", "collab", "qwen2.5-0.5b"}
-    assert all(load_method(name).description for name in presets())
+    assert set(PRESETS) == {"paper", "collab", "qwen2.5-0.5b"}
+    assert all(load_method(COLLAB, name).description for name in PRESETS)
 
 
 def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
     """Results use the suite seeds 30, 31 and 32."""
-    assert not {seed for name in presets() for seed in load_method(name).held_out.seeds} & {30, 31, 32}
+    assert not {seed for name in PRESETS for seed in load_method(COLLAB, name).held_out.seeds} & {30, 31, 32}
 
 
 @pytest.mark.parametrize(
@@ -52,14 +56,14 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
 )
 def test_what_does_not_fit_is_refused(setting: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        override(load_method("collab"), re.split(r" (?=dpo)", setting))
+        override(load_method(COLLAB, "collab"), re.split(r" (?=dpo)", setting))
 
 
 def test_an_unknown_preset_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="paper"):
-        load_method("papr")
+        load_method(COLLAB, "papr")
     with pytest.raises(ConfigError, match="no such file"):
-        load_method("papr.yaml")
+        load_method(COLLAB, "papr.yaml")
 
 
 def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
@@ -79,7 +83,7 @@ def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
     playing = "kind: openai\noptions: {model: any}\nsampling: {temperature: 0.3}\n"
     (tmp_path / "clumsy.yaml").write_text(playing)
     config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}{said}}}")
-    for one in (config, TrainingConfig.model_validate_json(config.model_dump_json())):
+    for one in (config, CollabConfig.model_validate_json(config.model_dump_json())):
         assert one.erring.agent is not None
         assert one.erring.agent.sampling.temperature == temperature
         assert one.erring.agent.sampling.max_tokens == SAMPLING.max_tokens
@@ -88,7 +92,7 @@ def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
 def test_adversaries_take_turns_by_weight(configured, tmp_path: Path) -> None:
     (tmp_path / "clumsy.yaml").write_text("kind: openai\noptions: {model: any}\n")
     config = configured(f"adversary=sampler=3,{tmp_path / 'clumsy.yaml'}=1")
-    for one in (config, TrainingConfig.model_validate_json(config.model_dump_json())):
+    for one in (config, CollabConfig.model_validate_json(config.model_dump_json())):
         assert [(each.part.kind, weight) for each, weight in one.erring.turns] == [("sampler", 3), ("llm", 1)]
 
 
@@ -119,7 +123,7 @@ def test_a_method_of_ones_own_is_read_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("epochs: 2\ndpo:\n  learning_rate: 1.0e-4\n  betta: 0.1\n")
     with pytest.raises(ConfigError, match=r"mine.yaml:4: dpo.betta"):
-        load_method(str(path))
+        load_method(COLLAB, str(path))
 
 
 def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configured) -> None:

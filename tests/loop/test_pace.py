@@ -10,11 +10,11 @@ from collab.loop.state import Progress
 
 
 def record(epoch: int, **spent: Spending) -> EpochRecord:
-    return EpochRecord(epoch=epoch, version=epoch, weights={}, spent=spent, hash="")
+    return EpochRecord(algorithm="collabuiagents", epoch=epoch, version=epoch, weights={}, spent=spent, hash="")
 
 
 def progress(epoch: int, *records: EpochRecord) -> Progress:
-    return Progress(epoch=epoch, epochs=4, records=list(records), began=1000.0)
+    return Progress(algorithm="collabuiagents", epoch=epoch, epochs=4, records=list(records), began=1000.0)
 
 
 START = record(0, evaluation=Spending(seconds=500, calls=1))

@@ -14,7 +14,7 @@ import pytest
 from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.examples import Record as Told
+from collab.loop.examples import RecordedRun as Told
 from collab.loop.layout import TrainingDir
 from collab.loop.state import LoopState, Progress
 from collab.models.tiny import make_tiny_checkpoint
@@ -70,7 +70,7 @@ def process(library: Library) -> Processes:
             budget=Budget(),
             stop=asyncio.Event(),
             device="cpu",
-            progress=Progress(epochs=config.method.epochs),
+            progress=Progress(algorithm="collabuiagents", epochs=config.method.epochs),
         )
 
     return born

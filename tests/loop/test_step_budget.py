@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.algorithms.collabuiagents.metrics import Parts, record_of
 from collab.cli.main import main
 from collab.config import run_config
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import paid_for, rollout_report, trajectories_of
-from collab.loop.policy import Policy
+from collab.loop.record import EpochRecord, facts_of_play
 from collab.loop.step_budget import Ending, belonging, certain, counted_in, ended_by, has_enough, wanted
 from collab.resolve import resolved, with_prompts
 from collab.runs import start, stored_config
@@ -156,7 +155,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert told("resume", str(out), code=2).rstrip().endswith(f"which alone goes on with it: {training.resume}")
     with monkeypatch.context() as inside:
         inside.chdir(tmp_path)
-        assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train-marl --resume training")
+        assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train --resume training")
 
     training.write({"config": configured("steps=1000").model_dump(mode="json")})
     shown = told("show", str(out))
@@ -166,7 +165,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert (row["planned"], row["status"]) == (None, "stopped")
     everything = len(trajectories_of(out))
     assert f" {everything} " in told("list", str(tmp_path))
-    for spoilt in ("{", "{}", '{"format": 2}', '{"format": 2, "config": []}'):
+    for spoilt in ("{", "{}", '{"format": 3}', '{"format": 3, "config": []}'):
         training.file.write_text(spoilt)
         assert f"/600)\n         {everything} of 600 episodes are over" in told("show", str(out))
         line = (
@@ -203,29 +202,21 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
     assert sum(len(one.steps) for one in played[:-1]) < 8 <= sum(len(one.steps) for one in played)
     assert report.broken > 0
     assert report.planned.episodes == len(played) + report.broken
-    parts = Parts(
-        run=stored_config(out),
-        heat={},
-        played=played,
-        rollout=report,
-        labels=None,
-        pairs=None,
-        rows={},
-        trained={},
-        untrained={},
-        report=report,
-        measured={},
-        rollout_paid=paid_for([out]),
-        measured_paid=paid_for([]),
+    record = EpochRecord(
+        algorithm="collabuiagents",
+        epoch=1,
+        version=0,
+        weights={},
+        hash="",
+        **facts_of_play(stored_config(out), played, report),
     )
-    record = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5)
     assert record.played is not None
     assert (record.played.broken, record.played.episodes) == (report.broken, report.planned.episodes)
     assert record.steps == sum(len(one.steps) for one in played)
     with RunReader(out) as reader:
         every = sum(one.calls for one in reader.spent())
     learned = sum(1 for one in played for step in one.steps for cell in step.matrix)
-    assert record.spent["rollout"].calls == every > learned
+    assert paid_for([out]).calls == every > learned
 
 
 def test_who_asks_ends_it_at_once(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.export import export, find
 from collab.loop.layout import TrainingDir
 from collab.loop.model_card import licence_of, training_facts
-from collab.loop.record import EpochRecord, RowCounts, Success
+from collab.loop.record import EpochRecord, ExampleCounts, Success
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
@@ -57,11 +57,12 @@ def write_epoch(folder: TrainingDir, config: TrainingConfig, number: int) -> Non
         make_tiny_checkpoint(final, seed=seed, hidden=32, layers=1)
         weights |= dict.fromkeys(slots, f"./{final.relative_to(folder.path)}")
     record = EpochRecord(
+        algorithm="collabuiagents",
         epoch=number,
         version=number,
         weights=weights,
         success=Success(successes=3, episodes=4, low=0.301, high=0.954, broken=0),
-        rows={group: RowCounts(pairs=5) for group in config.groups},
+        examples={group: ExampleCounts(examples=5, digest="") for group in config.groups},
         hash="",
     )
     write_json(folder.epoch(number).record, record.model_dump(mode="json"))
@@ -150,7 +151,7 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     team = TrainingDir(tmp_path / "team")
     team.create({})
     RunFolder(team.epoch(1).training("shared")).create({"stage": "dpo"})
-    with pytest.raises(UsageError, match="not done; go on with: collab train-marl --resume"):
+    with pytest.raises(UsageError, match="not done; go on with: collab train --resume"):
         find(str(team.epoch(1).training("shared")))
     with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
         find(str(run))

@@ -18,7 +18,7 @@ from collab.learn.folder import RunFolder
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import resume, start
 from collab.testing import verify as verifying
-from collab.testing.lives import KINDS, Point
+from collab.testing.lives import Point
 from collab.testing.school import small_training, write_library
 from collab.testing.verify import Compared, Proof, compared
 
@@ -38,7 +38,9 @@ def test_the_first_difference_in_time_is_named() -> None:
 
 def test_a_place_where_nobody_was_killed_proves_nothing() -> None:
     alike = (Compared(epoch=1, part="critic", undisturbed="a", killed="a"),)
-    proof = Proof(path=Path("x"), points=(POINT,), planned=(POINT,), missed=(replace(POINT, part="rows"),), parts=alike)
+    proof = Proof(
+        path=Path("x"), points=(POINT,), planned=(POINT,), missed=(replace(POINT, part="examples"),), parts=alike
+    )
     assert proof.first_difference is None
     assert not proof.same
 
@@ -47,8 +49,8 @@ def test_where_a_process_died_is_told_and_where_it_was_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three lives: one comes to its point, one dies behind the part, one comes to its end."""
-    planned = [POINT, replace(POINT, part="rows", call=9), replace(POINT, epoch=2)]
-    behind = replace(POINT, part="training", function="marl.train.learn", call=1)
+    planned = [POINT, replace(POINT, part="examples", call=9), replace(POINT, epoch=2)]
+    behind = replace(POINT, part="training", function="loop.finetuning.finetune", call=1)
     died = iter([POINT, behind, None, None])
     alike = (Compared(epoch=None, part="run", undisturbed="a", killed="a"),)
     method = SimpleNamespace(epochs=2)
@@ -159,15 +161,15 @@ def test_a_killed_training_ends_like_an_undisturbed_one_and_a_changed_one_is_fou
     steps = (out / "undisturbed/epochs/1/training/metrics.jsonl").read_text().splitlines()
     assert len(steps) >= 3
     lived = {part for _, part, _ in json.loads((out / "log.trace.json").read_text())}
-    assert lived >= {part for parts in KINDS.values() for part in parts}
+    assert lived >= {"rollout", "critic", "adversary", "examples", "optimizer", "checkpoint"}
     assert [(part["epoch"], part["part"]) for part in told["parts"]] == [
         (0, "evaluation"),
-        *((1, part) for part in ("rollout", "critic", "pairs", "rows", "weights", "evaluation")),
+        *((1, part) for part in ("rollout", "critic", "pairs", "examples", "weights", "evaluation")),
         (None, "run"),
     ]
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     path = killed.epoch(1).record
     record = json.loads(path.read_text())
-    record["trained"]["shared"]["digest"] = "0" * 64
+    record["hashes"]["weights"] = "0" * 64
     path.write_text(json.dumps(record))
     assert [(one.epoch, one.part) for one in compared(whole, killed) if not one.same] == [(1, "weights")]

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
+from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.algorithms.collabuiagents.checks import admitted
 from collab.algorithms.collabuiagents.learner import rewarded_recipe
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.loop.config import Method
-from collab.loop.interfaces import load_method
+from collab.loop.configure import ablated
+from collab.loop.interfaces import algorithm_named, load_method
 
+COLLAB = algorithm_named("collabuiagents")
 CHANGED = {
     "no-cr": {"objective", "pairs.anchors", "pairs.until_error"},
     "rft": {"objective", "pairs.anchors"},
@@ -41,8 +43,8 @@ def flat(method: Method) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_changes_one_thing(name: str) -> None:
-    full = load_method("paper" if name in OF_THE_PAPER else "collab")
-    method, graph = ablated(full, name, graph="team")
+    full = load_method(COLLAB, "paper" if name in OF_THE_PAPER else "collab")
+    method, graph = ablated(COLLAB, full, name, graph="team")
     before, after = flat(full), flat(method)
     assert {key for key in before if before[key] != after[key]} == CHANGED[name]
     assert graph == ("single" if name == "single-agent" else "team")
@@ -54,17 +56,17 @@ def test_an_ablation_changes_one_thing(name: str) -> None:
 )
 def test_an_ablation_that_changes_nothing_is_refused(preset: str, name: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing"):
-        ablated(load_method(preset), name, graph="team")
+        ablated(COLLAB, load_method(COLLAB, preset), name, graph="team")
 
 
 def test_an_unknown_ablation_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="no-cr"):
-        ablated(load_method("collab"), "no-rc", graph="team")
+        ablated(COLLAB, load_method(COLLAB, "collab"), "no-rc", graph="team")
 
 
 def test_the_untrained_team_is_no_ablation_and_it_is_said_how_it_is_measured() -> None:
     with pytest.raises(UnknownName, match=r"nothing is trained .* collab eval --agents NAME .* --agents RUN@epoch0"):
-        ablated(load_method("collab"), "untrained-team", graph="team")
+        ablated(COLLAB, load_method(COLLAB, "collab"), "untrained-team", graph="team")
 
 
 def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
@@ -118,7 +120,7 @@ def test_steps_say_how_many_episodes_are_planned(configured) -> None:
 
 def test_fine_tuning_takes_over_the_recipe() -> None:
     recipe = override(
-        load_method("collab").dpo, ["lora={rank: 4, merge: true}", "final_norm_learning_rate=null", "batch_rows=7"]
+        load_method(COLLAB).dpo, ["lora={rank: 4, merge: true}", "final_norm_learning_rate=null", "batch_rows=7"]
     )
     same = rewarded_recipe(recipe)
     shared = set(type(recipe).model_fields) & set(type(same).model_fields)

@@ -8,14 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from collab.loop.probe import Probe, _cost, _played, _trained
 
 from collab.algorithms.collabuiagents.estimate import (
-    NONE_ASKED,
-    Questions,
-    Range,
+    _trained,
     adversary_questions,
     cost,
+    count_examples,
     critic_questions,
     prices,
 )
@@ -31,7 +29,9 @@ from collab.learn.forecast import Forecast
 from collab.learn.plan import Memory
 from collab.learn.prepare import Task
 from collab.library import Library
-from collab.loop.estimate import Plan, _until, plan, planned, told
+from collab.loop.amounts import NONE_ASKED, LabelEstimate, Questions, Range
+from collab.loop.estimate import Plan, Probe, _cost, _played, _until, format_plan, plan, planned
+from collab.loop.interfaces import TriedStep
 from collab.loop.policy import Policy
 from collab.models.chat import ChatTokenizer
 from collab.preferences.adversaries import AdversaryChoice
@@ -48,19 +48,6 @@ TRAINING = Forecast(
     parameters=1000,
     trainable=1000,
 )
-TRIED = Probe(
-    calls=4,
-    at_once=4,
-    seconds=2.0,
-    prompt_tokens=400,
-    completion_tokens=40,
-    critic=NONE_ASKED,
-    adversary=NONE_ASKED,
-    judge_s=0.1,
-    pair_s=0.2,
-    usd=0.0,
-    training=TRAINING,
-)
 STEPS = (Range(low=2, high=6), Range(low=2, high=6))
 """Of a rollout of two episodes of at most three steps, and of an evaluation of as many."""
 ASKED = Questions(
@@ -71,8 +58,27 @@ ASKED = Questions(
 )
 
 
-def made(configured, *settings: str, **changes: object) -> Plan:
-    return planned(configured(*settings), STEPS, replace(TRIED, **changes))
+CRITIC = LabelEstimate(name="critic", doing="judging", asked=NONE_ASKED, seconds=0.1)
+ADVERSARY = LabelEstimate(name="adversary", doing="pairing", asked=NONE_ASKED, seconds=0.2)
+
+
+def made(
+    configured,
+    *settings: str,
+    critic: LabelEstimate = CRITIC,
+    adversary: LabelEstimate = ADVERSARY,
+    usd: float | None = 0.0,
+    **choices: str,
+) -> Plan:
+    """The plan from a step of four calls in two seconds, 400 tokens read and 40 said."""
+    config = configured(*settings, **choices)
+    found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
+    tried = Probe(calls=4, at_once=4, seconds=2.0, prompt_tokens=400, completion_tokens=40, usd=usd, estimate=found)
+    return planned(config, STEPS, tried)
+
+
+def seconds(found: Plan, name: str) -> Range | None:
+    return next(one.seconds for one in found.labels if one.name == name)
 
 
 def test_a_plan_by_hand(configured) -> None:
@@ -81,11 +87,12 @@ def test_a_plan_by_hand(configured) -> None:
     assert found.episodes == 2 * 2 + 3 * 2
     assert found.calls == Range(low=4 * 10, high=4 * 30)
     assert found.tokens == Range(low=110 * 40, high=110 * 120)
-    assert (found.judged, found.pairs) == (Range(low=4, high=12), Range(low=0, high=48))
+    assert (found.steps, found.examples) == (Range(low=4, high=12), Range(low=0, high=48))
     assert found.trained == Range(low=0, high=4800)
     assert (found.play_s, found.train_s) == (Range(low=20, high=60), Range(low=0, high=24))
-    assert found.judge_s is not None
-    assert found.judge_s.high == pytest.approx(1.2)
+    judged = seconds(found, "critic")
+    assert judged is not None
+    assert judged.high == pytest.approx(1.2)
     assert found.total_s is not None
     assert found.total_s.high == pytest.approx(60 + 1.2 + 2.4 + 24)
     # Half of each budget: 6 steps of rollouts, 9 of evaluations; of the 48 pairs of whole budgets half, and a quarter.
@@ -98,34 +105,35 @@ def test_a_plan_by_hand(configured) -> None:
 
 def test_caps_older_pairs_and_passes_count(configured) -> None:
     found = made(configured, "pairs.cap=2", "older=0.5", "dpo.epochs=3")
-    assert found.pairs.high == 12 * 2
+    assert found.examples.high == 12 * 2
     assert found.trained.high == 12 * 2 * 100 * 3 / 0.5
 
 
 def test_whole_trajectories_are_counted_by_episodes_and_computed_once_more(configured) -> None:
     """Two epochs of two episodes: a pair each; every one of 48 replies on one side, with five passes for four."""
-    found = planned(configured(ablation="no-cr"), STEPS, TRIED)
-    assert (found.judged, found.pairs) == (Range(low=0, high=0), Range(low=0, high=2))
+    found = made(configured, ablation="no-cr")
+    assert found.examples == Range(low=0, high=2)
     assert (found.trained, found.train_s) == (Range(low=0, high=2400), Range(low=0, high=24 * 0.5 * 1.25))
-    assert planned(configured(ablation="rft"), STEPS, TRIED).pairs == made(configured).pairs
+    assert made(configured, ablation="rft").examples == made(configured).examples
 
 
 def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configured) -> None:
     found = made(configured, "episodes=null", "steps=8")
     assert (found.episodes, found.epoch_steps) == (2 * 8 + 3 * 2, 8)
-    assert "episodes  at most 22, an epoch plays until it has 8 steps" in told(found)
+    assert "episodes  at most 22, an epoch plays until it has 8 steps" in format_plan(found)
     assert _until(Range(low=600, high=1800), 8, beyond=12) == Range(low=8, high=20)
     assert _until(Range(low=2, high=6), 8, beyond=12) == Range(low=2, high=6)
     assert _until(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)
 
 
 def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
-    found = made(configured, critic=ASKED, judge_s=None)
-    assert found.critic is not None
-    assert found.critic.calls == Range(low=4, high=12)
+    found = made(configured, critic=replace(CRITIC, asked=ASKED, seconds=None))
+    asked = found.labels[0].asked
+    assert asked is not None
+    assert asked.calls == Range(low=4, high=12)
     assert found.usd == Range(low=pytest.approx(0.0036), high=pytest.approx(0.0132))
-    assert (found.judge_s, found.total_s) == (None, None)
-    lines = dict(line.split(maxsplit=1) for line in told(found).splitlines())
+    assert (seconds(found, "critic"), found.total_s) == (None, None)
+    lines = dict(line.split(maxsplit=1) for line in format_plan(found).splitlines())
     assert lines["calls"] == "40 to 120 of the policies, 4 to 12 of the critic"
     assert lines["tokens"].endswith("3,600 to 12,000 of the critic")
     assert lines["money"].startswith("0.00 to 0.01 USD")
@@ -135,18 +143,23 @@ def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
 
 
 def test_what_is_not_known_is_told_as_unknown(configured) -> None:
-    for changes in ({"critic": replace(ASKED, usd=None)}, {"critic": None}, {"adversary": None}, {"usd": None}):
+    for changes in (
+        {"critic": replace(CRITIC, asked=replace(ASKED, usd=None))},
+        {"critic": replace(CRITIC, asked=None)},
+        {"adversary": replace(ADVERSARY, asked=None)},
+        {"usd": None},
+    ):
         found = made(configured, **changes)
         assert found.usd is None
-        assert "money     unknown: the agents file of a policy, the critic or the adversary names no" in told(found)
+        assert "money     unknown: an agents file names no prices" in format_plan(found)
 
 
 def test_a_team_on_a_server_costs_what_its_files_say(configured) -> None:
     """What the tried step cost, for 10 to 30 steps of rollouts and evaluations; the critic judges 4 to 12 of them."""
     found = made(configured, usd=0.5)
     assert found.usd == Range(low=5, high=15)
-    assert "money     5.00 to 15.00 USD, by the prices in the agents files" in told(found)
-    both = made(configured, usd=0.5, critic=ASKED).usd
+    assert "money     5.00 to 15.00 USD, by the prices in the agents files" in format_plan(found)
+    both = made(configured, usd=0.5, critic=replace(CRITIC, asked=ASKED)).usd
     assert both == Range(low=pytest.approx(5.0036), high=pytest.approx(15.0132))
 
 
@@ -163,8 +176,8 @@ def test_several_processes_may_share_the_training(configured) -> None:
     alone, shared = made(configured), made(configured, "processes=8")
     assert (alone.processes, alone.shared_s) == (1, alone.train_s)
     assert (shared.processes, shared.train_s, shared.shared_s) == (8, alone.train_s, Range(low=0, high=3))
-    assert told(alone).count("processes") == 0
-    assert "in one process; 8 processes take 0:00:00 to 0:00:03 at best" in told(shared)
+    assert format_plan(alone).count("processes") == 0
+    assert "in one process; 8 processes take 0:00:00 to 0:00:03 at best" in format_plan(shared)
 
 
 def test_prices_are_those_of_the_engine() -> None:
@@ -229,7 +242,16 @@ def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkey
     step = SimpleNamespace(matrix=SimpleNamespace(utterances=[cell]))
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     config = configured("epochs=2", "reference=initial", ablation="rft")
-    assert _trained(config, policy, step, [prompt], "cpu") == TRAINING
+    tried = TriedStep(
+        run=config.run,
+        library=Library(),
+        policy=policy,
+        device="cpu",
+        out=tiny,
+        trajectory=SimpleNamespace(steps=[step]),
+        prompts=[prompt],
+    )
+    assert _trained(config, tried) == TRAINING
     ((task, (example,)),) = seen
     assert (task.stage, task.recipe, task.reference) == ("sft", rewarded_recipe(config.method.dpo), None)
     read, said = chat.prompt_ids(prompt).ids, chat.encode("Action: 1")
@@ -265,19 +287,32 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
     """With the oracle everything is measured; of a critic that asks a model, what it would be asked is counted."""
     config = schooled()
     probe = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu")).probe
-    assert (probe.calls, probe.critic, probe.adversary) == (4, NONE_ASKED, NONE_ASKED)
-    assert min(probe.seconds, probe.judge_s or 0, probe.pair_s or 0, probe.training.seconds_per_item) > 0
-    assert probe.training.measured
-    assert probe.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
-    assert 0 < probe.training.least.total < probe.training.most.total
-    alone = asyncio.run(plan(schooled(ablation="rft"), Library(own=Path(config.library)), "cpu")).probe.training
+    found = probe.estimate
+    assert (probe.calls, [one.asked for one in found.labels]) == (4, [NONE_ASKED, NONE_ASKED])
+    assert min(probe.seconds, *(one.seconds or 0 for one in found.labels), found.training.seconds_per_item) > 0
+    assert found.training.measured
+    assert found.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
+    assert 0 < found.training.least.total < found.training.most.total
+    rft = asyncio.run(plan(schooled(ablation="rft"), Library(own=Path(config.library)), "cpu"))
+    alone = rft.probe.estimate.training
     assert alone.measured
-    assert alone.least.weights == probe.training.least.weights // 2, "no reference"
-    assert alone.tokens_per_item > probe.training.tokens_per_item, "nothing is shared"
+    assert alone.least.weights == found.training.least.weights // 2, "no reference"
+    assert alone.tokens_per_item > found.training.tokens_per_item, "nothing is shared"
     assert 0 < alone.least.total < alone.most.total
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    found = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
-    assert found.critic is not None
-    assert found.critic.calls == found.judged
-    assert found.critic.prompt_tokens.low > 100 * found.judged.low
-    assert (found.judge_s, found.pair_s, found.total_s, found.usd) == (None, None, None, None)
+    whole = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
+    critic = whole.labels[0]
+    assert critic.asked is not None
+    assert critic.asked.calls == whole.steps
+    assert critic.asked.prompt_tokens.low > 100 * whole.steps.low
+    assert [one.seconds for one in whole.labels] == [None, None]
+    assert (whole.total_s, whole.usd) == (None, None)
+
+
+@pytest.mark.slow
+def test_imitation_is_planned_without_any_label(schooled) -> None:
+    config = schooled(algorithm="filtered-bc")
+    found = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu"))
+    assert (found.labels, found.noun) == ((), "replies")
+    assert found.examples == Range(low=0, high=found.steps.high * 4)
+    assert "judging" not in format_plan(found)

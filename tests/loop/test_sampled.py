@@ -12,8 +12,17 @@ from types import SimpleNamespace
 import pytest
 
 import collab
-from collab.algorithms.collabuiagents.examples import Evidence, Made, add_anchors, pair_rows, rows_of, trajectory_rows
-from collab.algorithms.collabuiagents.learner import _task
+from collab.algorithms.collabuiagents.examples import FILES as FILES_OF
+from collab.algorithms.collabuiagents.examples import (
+    CollabExamples,
+    add_anchors,
+    examples_of,
+    pair_rows,
+    read_trajectories,
+    trajectory_rows,
+)
+from collab.algorithms.collabuiagents.labeller import JudgedRollout
+from collab.algorithms.collabuiagents.learner import store_examples
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.labels import LabelHead, Labels
@@ -21,8 +30,10 @@ from collab.envs.fake import CorridorSuite
 from collab.learn.data import read_data
 from collab.learn.examples import Encoded, Example, encode_pairs, encode_replies
 from collab.learn.trajectories import prepare_trajectories
-from collab.loop.example_store import own_rows, store, trajectory_rows_of
-from collab.loop.examples import RETOKENISED, Record, Scribe
+from collab.loop.example_store import examples_file
+from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
+from collab.loop.finetuning import task_of_epoch
+from collab.loop.interfaces import Rollout
 from collab.loop.layout import TrainingDir
 from collab.loop.policy import Policy
 from collab.models.chat import ChatTokenizer
@@ -60,11 +71,11 @@ def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
         )
     reader = RunStore.open(out).reader()
     trajectories = {one.id: one for one in reader.trajectories()}
-    record = Record(run=stored_config(out), trajectories=trajectories, prefix=reader.prefix)
+    record = RecordedRun(run=stored_config(out), trajectories=trajectories, prefix=reader.prefix)
     return SimpleNamespace(record=record, read=read)
 
 
-def cells(record: Record) -> list[tuple[ReplyRef, Utterance]]:
+def cells(record: RecordedRun) -> list[tuple[ReplyRef, Utterance]]:
     """All that was said and is no empty word."""
     return [
         (ReplyRef(trajectory=one.id, step=step.index, cell=cell.cell), cell)
@@ -88,14 +99,14 @@ def against(ref: ReplyRef, cell: Utterance, other: ReplyRef | None) -> Preferenc
     )
 
 
-def scribe_of(record: Record, chat: ChatTokenizer, configured, *settings: str) -> Scribe:
-    return Scribe.of(record, {"ada": chat, "ben": chat}, configured(*settings))
+def scribe_of(record: RecordedRun, chat: ChatTokenizer, configured, *settings: str) -> ExampleBuilder:
+    return ExampleBuilder.of(record, {"ada": chat, "ben": chat}, configured(*settings))
 
 
-def through_the_disk(made: Made, scribe: Scribe, place: Path) -> Path:
+def through_the_disk(made: CollabExamples, scribe: ExampleBuilder, place: Path) -> Path:
     """Rows written as the loop does; the directory that it trains from."""
-    store(made, scribe.config, TrainingDir(place), 1)
-    return own_rows(scribe.config, TrainingDir(place), 1, "shared").parent
+    store_examples(scribe.config, TrainingDir(place), 1, made)
+    return examples_file(TrainingDir(place), 1, "shared", FILES_OF[scribe.config.method.objective]).parent
 
 
 def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
@@ -104,7 +115,7 @@ def said(cell: Utterance, chat: ChatTokenizer) -> list[int]:
     return [*(cell.tokens or ()), chat.turn_end]
 
 
-def labelled(record: Record) -> Labels:
+def labelled(record: RecordedRun) -> Labels:
     """Every cell rewarded."""
     judged = {}
     for one in record.trajectories.values():
@@ -113,10 +124,10 @@ def labelled(record: Record) -> Labels:
             matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
             judged[case.key] = Judgement(case=case.digest, rewards=matrix)
     head = LabelHead(critic="critic-1", options={}, seed=0)
-    return Labels(name="marl", head=head, judged=judged, failed={})
+    return Labels(name="training", head=head, judged=judged, failed={})
 
 
-def acting(record: Record, changed) -> Record:
+def acting(record: RecordedRun, changed) -> RecordedRun:
     """The same words, each with an action, so that they can be rewarded."""
     action = SPACE.make("click", index=1)
     return changed(record, lambda cell: replace(cell, action=action, failure=None))
@@ -178,8 +189,9 @@ def test_rewarded_replies_are_learned_as_they_were_sampled(
 ) -> None:
     record = acting(spoken.record, changed)
     scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.until_error=false")
-    found = Evidence(run=record.run, played=list(record.trajectories.values()), labels=labelled(record), pairs=None)
-    made = rows_of(found, SPACE, scribe)
+    played = list(record.trajectories.values())
+    rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played)
+    made = examples_of(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)
     rows = read_data([through_the_disk(made, scribe, tmp_path)], ["demonstration"]).rows
     assert learned(encode_replies(rows, chat, CONTEXT), spoken, [cell for _, cell in cells(record)], chat)
 
@@ -194,11 +206,12 @@ def test_whole_trajectories_are_learned_as_they_were_sampled(
     made = trajectory_rows([pair], scribe)
     assert made.retokenised["shared"] == 0
     through_the_disk(made, scribe, tmp_path)
-    path = own_rows(scribe.config, TrainingDir(tmp_path), 1, "shared")
+    path = examples_file(TrainingDir(tmp_path), 1, "shared", FILES_OF[scribe.config.method.objective])
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     loop = process(scribe.config, tmp_path)
-    task = _task(loop, 1, "shared", policy, scribe.config.method.dpo.model_copy(update={"context": CONTEXT}))
-    prepared = prepare_trajectories(replace(task, reference=None), trajectory_rows_of(path, made.replies["shared"]))
+    recipe = scribe.config.method.dpo.model_copy(update={"context": CONTEXT})
+    task = task_of_epoch(loop, 1, "shared", policy, recipe, "dpo")
+    prepared = prepare_trajectories(replace(task, reference=None), read_trajectories(path, made.replies["shared"]))
     assert learned(prepared.encoded, spoken, [cell for _, cell in those], chat)
 
 

@@ -142,6 +142,8 @@ def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> N
         without_action={"cut": 30},
         sampled="temperature 1.5",
     )
-    told = epoch_lines(EpochRecord(epoch=0, version=0, weights={}, success=success, hash=""))
+    told = epoch_lines(
+        EpochRecord(algorithm="collabuiagents", epoch=0, version=0, weights={}, success=success, hash="")
+    )
     assert told[0] == "held out 5.0% (0.0% - 20.0%), 1 of 20 episodes, at temperature 1.5"
     assert told[1] == "replies without an action, held out: 30 of 240 (30 cut by max_tokens)"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collab.loop.hashing import epoch_hash, run_hash
+from collab.algorithms.collabuiagents.metrics import pairs_hash
+from collab.loop.hashing import measured_hash, named_hash, run_hash
 from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef
 
 
@@ -16,21 +17,14 @@ def pair(number: int) -> PreferencePair:
 def test_order_and_place_do_not_count() -> None:
     one, two = pair(1), pair(2)
     moved = replace(two, policy=PolicyRef(base="elsewhere"))
-    assert epoch_hash(pairs=[one, two], weights={"ada": "1", "ben": "2"}) == epoch_hash(
-        pairs=[moved, one], weights={"ben": "2", "ada": "1"}
-    )
+    assert pairs_hash([one, two]) == pairs_hash([moved, one])
+    assert named_hash({"ada": "1", "ben": "2"}) == named_hash({"ben": "2", "ada": "1"})
 
 
-def test_every_part_counts() -> None:
-    hashes = {
-        epoch_hash(),
-        epoch_hash(pairs=[pair(1)]),
-        epoch_hash(pairs=[replace(pair(1), synthetic="other")]),
-        epoch_hash(weights={"shared": "1"}),
-        epoch_hash(weights={"shared": "2"}),
-        epoch_hash(measured={39: []}),
-    }
-    assert len(hashes) == 6
+def test_what_was_made_counts() -> None:
+    assert len({pairs_hash(those) for those in ([], [pair(1)], [replace(pair(1), synthetic="other")])}) == 3
+    assert named_hash({"shared": "1"}) != named_hash({"shared": "2"})
+    assert measured_hash({39: []}) != measured_hash({38: []}) != measured_hash({})
 
 
 def test_a_training_is_its_base_and_its_epochs() -> None:

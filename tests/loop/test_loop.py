@@ -12,12 +12,14 @@ from typing import get_args
 
 import pytest
 
-from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR
+from collab.algorithms.collabuiagents.learner import NO_PAIR
+from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.config import Budget
 from collab.credit.pairs import Source
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.learn.folder import RunFolder
 from collab.loop.config import TrainingConfig
+from collab.loop.finetuning import NO_NUMBER
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.state import LoopState
@@ -27,13 +29,13 @@ from collab.models.local import LocalModel
 pytestmark = pytest.mark.slow
 
 CHILD = """
-import asyncio, os, signal, sys
+import asyncio, json, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import collab.learn.trainer, collab.models.worker, peft, pyarrow.parquet  # once, for all that are born here
 from collab.learn.folder import RunFolder
-from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_config
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import resume, start
 from collab.loop.state import LoopState
@@ -67,7 +69,7 @@ def until(epoch, part):
     if TrainingDir(out).file.exists():
         asyncio.run(resume(out, device="cpu"))
     else:
-        asyncio.run(start(TrainingConfig.model_validate_json(told.read_text()), out, device="cpu"))
+        asyncio.run(start(load_config(json.loads(told.read_text()), str(told)), out, device="cpu"))
 
 for point in points:
     epoch, _, part = point.partition(":")
@@ -79,7 +81,7 @@ for point in points:
 """
 """Trains in one process after the other; each kills itself at a point. argv: directory, configuration, epoch:point …"""
 
-POINTS = ("0:evaluation", "1:step", "1:critic", "1:rows", "1:checkpoint", "2:adversary", "2:training")
+POINTS = ("0:evaluation", "1:step", "1:critic", "1:examples", "1:checkpoint", "2:adversary", "2:training")
 
 
 class Died(BaseException):
@@ -100,8 +102,8 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
     assert whole.summary is not None
     assert [record.epoch for record in whole.records] == [0, 1, 2]
     for record in whole.records[1:]:
-        trained, rows = record.trained["shared"], record.rows["shared"]
-        assert rows.pairs == sum(record.pairs.counts.get(source, 0) for source in get_args(Source)) > 0
+        trained, rows, counts = record.trained["shared"], record.examples["shared"], metrics_of(record).pairs.counts
+        assert rows.examples == sum(counts.get(source, 0) for source in get_args(Source)) > 0
         assert trained.steps > 0
         assert record.weights == dict.fromkeys(("ada", "ben"), f"./epochs/{record.epoch}/training/final")
         assert record.spent["rollout"].calls == 2 * 3 * 4

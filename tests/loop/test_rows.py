@@ -13,14 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 import collab
+from collab.algorithms.collabuiagents.examples import FILES as FILES_OF
 from collab.algorithms.collabuiagents.examples import (
     WHOLE,
-    Made,
+    CollabExamples,
     add_anchors,
     pair_rows,
+    read_trajectories,
     rewarded_rows,
     trajectory_rows,
 )
+from collab.algorithms.collabuiagents.learner import store_examples
+from collab.algorithms.collabuiagents.metrics import CollabCounts
 from collab.credit.case import cases
 from collab.credit.critic import Judgement
 from collab.credit.judged_step import BEHIND_ERROR
@@ -30,8 +34,8 @@ from collab.errors import RunFormatError, StoreFailure
 from collab.learn.data import read_data
 from collab.library import Library
 from collab.loop.config import Origin
-from collab.loop.example_store import OLDER, own_rows, store, stored, trajectory_rows_of
-from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, Record, Scribe, prompt_of
+from collab.loop.example_store import OLDER, examples_file, stored
+from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilder, RecordedRun, prompt_of
 from collab.loop.layout import TrainingDir
 from collab.models.chat import ChatTokenizer
 from collab.prompts.render import Template
@@ -50,18 +54,18 @@ def chat(tiny: Path) -> ChatTokenizer:
 
 
 @pytest.fixture(scope="module")
-def played(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Record:
+def played(library: Library, tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     """Two episodes of two rehearsing agents over two rounds."""
     out = tmp_path_factory.mktemp("rows") / "run"
     play = collab.collect(env="corridor", agents="show", graph="pair", episodes=2, library=library.own, out=out)
     asyncio.run(play)
     reader = RunStore.open(out).reader()
-    return Record(
+    return RecordedRun(
         run=stored_config(out), trajectories={one.id: one for one in reader.trajectories()}, prefix=reader.prefix
     )
 
 
-def cells(played: Record) -> list[tuple[ReplyRef, Utterance]]:
+def cells(played: RecordedRun) -> list[tuple[ReplyRef, Utterance]]:
     return [
         (ReplyRef(trajectory=one.id, step=step.index, cell=cell.cell), cell)
         for one in played.trajectories.values()
@@ -83,14 +87,18 @@ def pair(ref: ReplyRef, cell: Utterance, **changes: object) -> PreferencePair:
     return replace(made, **changes)
 
 
-def all_rows(played: Record, chat: ChatTokenizer, configured, *settings: str, **changes: object) -> SimpleNamespace:
+def all_rows(
+    played: RecordedRun, chat: ChatTokenizer, configured, *settings: str, **changes: object
+) -> SimpleNamespace:
     config = configured(*settings)
     pairs = [pair(ref, cell, **changes) for ref, cell in cells(played)]
-    scribe = Scribe.of(played, {"ada": chat, "ben": chat}, config)
+    scribe = ExampleBuilder.of(played, {"ada": chat, "ben": chat}, config)
     return SimpleNamespace(made=pair_rows(pairs, scribe), config=config, scribe=scribe)
 
 
-def test_every_recorded_prompt_is_made_again_byte_for_byte(played: Record, chat: ChatTokenizer, configured) -> None:
+def test_every_recorded_prompt_is_made_again_byte_for_byte(
+    played: RecordedRun, chat: ChatTokenizer, configured
+) -> None:
     found = all_rows(played, chat, configured)
     assert found.made.refused["shared"].total() == 0
     for row, (_, cell) in zip(found.made.rows["shared"], cells(played), strict=True):
@@ -102,12 +110,12 @@ def test_every_recorded_prompt_is_made_again_byte_for_byte(played: Record, chat:
 
 
 def test_a_correction_is_learned_under_the_input_of_who_erred_and_by_its_policy(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     said = [(ref, cell) for ref, cell in cells(played) if ref.step == 0 and cell.round == 1]
     (good, better), (bad, worse) = (next(one for one in said if one[1].agent == agent) for agent in ("ada", "ben"))
     found = pair(good, worse, source="correction", rejected=(bad,), synthetic=None)
-    scribe = Scribe.of(played, {"ada": chat, "ben": chat}, configured("policies=per_agent"))
+    scribe = ExampleBuilder.of(played, {"ada": chat, "ben": chat}, configured("policies=per_agent"))
     made = pair_rows([found], scribe)
     assert made.rows["ada"] == []
     (row,) = made.rows["ben"]
@@ -115,7 +123,7 @@ def test_a_correction_is_learned_under_the_input_of_who_erred_and_by_its_policy(
     assert row.prompt.suffix == worse.prompt.suffix != better.prompt.suffix
 
 
-def test_a_message_that_was_not_heard_makes_another_prompt(played: Record) -> None:
+def test_a_message_that_was_not_heard_makes_another_prompt(played: RecordedRun) -> None:
     template = Template("default", played.run.prompts["default"])
     ref, cell = next((ref, cell) for ref, cell in cells(played) if len(cell.heard) == 2)
     heard = [played.step(ref).matrix[other] for other in cell.heard]
@@ -127,7 +135,7 @@ def test_a_message_that_was_not_heard_makes_another_prompt(played: Record) -> No
     assert prompt_of(cell, heard, prefix, template, 3) is None
 
 
-def test_pairs_that_become_no_row_are_counted_by_cause(played: Record, chat: ChatTokenizer, configured) -> None:
+def test_pairs_that_become_no_row_are_counted_by_cause(played: RecordedRun, chat: ChatTokenizer, configured) -> None:
     refs = [ref for ref, _ in cells(played)]
     whole = all_rows(played, chat, configured, chosen=(refs[0], refs[1])).made
     assert whole.refused["shared"] == {WHOLE: len(refs)}
@@ -137,7 +145,7 @@ def test_pairs_that_become_no_row_are_counted_by_cause(played: Record, chat: Cha
 
 
 def test_replies_in_other_tokens_are_counted_and_left_out_if_asked(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     """A rehearsal has no tokens: nothing says that its text has those that were sampled."""
     count = len(cells(played))
@@ -148,7 +156,7 @@ def test_replies_in_other_tokens_are_counted_and_left_out_if_asked(
 
 
 def test_sampled_tokens_that_are_those_of_the_text_are_not_counted(
-    played: Record, chat: ChatTokenizer, configured, changed
+    played: RecordedRun, chat: ChatTokenizer, configured, changed
 ) -> None:
     def spoken(cell: Utterance) -> Utterance:
         return replace(cell, tokens=chat.encode(cell.text), tokenizer=chat.fingerprint)
@@ -157,7 +165,7 @@ def test_sampled_tokens_that_are_those_of_the_text_are_not_counted(
 
 
 def test_agents_with_policies_of_their_own_learn_from_their_own_cells(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     made = all_rows(played, chat, configured, "policies=per_agent").made
     for slot in ("ada", "ben"):
@@ -166,62 +174,64 @@ def test_agents_with_policies_of_their_own_learn_from_their_own_cells(
         ]
 
 
-def test_older_pairs_are_mixed_in_by_share(played: Record, chat: ChatTokenizer, configured, tmp_path: Path) -> None:
+def test_older_pairs_are_mixed_in_by_share(
+    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+) -> None:
     """A third of what is trained: half as many older rows as own ones."""
     found = all_rows(played, chat, configured, "older=0.3333333333")
     folder = TrainingDir(tmp_path)
     for number in (1, 2):
-        counts = store(found.made, found.config, folder, number)
+        counts = store_examples(found.config, folder, number, found.made)
     own = len(found.made.rows["shared"])
-    assert (counts["shared"].pairs, counts["shared"].older) == (own, round(own / 2))
-    assert stored(folder.epoch(2).rows) == counts
-    assert [row.id for row in read_rows(own_rows(found.config, folder, 2, "shared"))] == [
-        row.id for row in found.made.rows["shared"]
-    ]
-    assert counts["shared"].digest != stored(folder.epoch(1).rows)["shared"].digest
-    assert stored(folder.epoch(3).rows) is None
+    assert (counts["shared"].examples, counts["shared"].older) == (own, round(own / 2))
+    assert stored(folder.epoch(2).examples, CollabCounts) == counts
+    assert [
+        row.id for row in read_rows(examples_file(folder, 2, "shared", FILES_OF[found.config.method.objective]))
+    ] == [row.id for row in found.made.rows["shared"]]
+    assert counts["shared"].digest != stored(folder.epoch(1).examples, CollabCounts)["shared"].digest
+    assert stored(folder.epoch(3).examples, CollabCounts) is None
 
 
 def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
-    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     """Those of the epochs behind it, from the first epoch on, and never without being told that they are gone."""
     learned = all_rows(played, chat, configured)
     first = TrainingDir(tmp_path / "first")
     first.create({})
-    store(learned.made, learned.config, first, 1)
-    store(all_rows(played, chat, configured, source="contrast").made, learned.config, first, 2)
+    store_examples(learned.config, first, 1, learned.made)
+    store_examples(learned.config, first, 2, all_rows(played, chat, configured, source="contrast").made)
     found = all_rows(played, chat, configured, "older=0.5", source="adversary")
     config = found.config.model_copy(update={"origin": Origin(run=str(first.path), epoch=1)})
     second = TrainingDir(tmp_path / "second")
-    counts = store(found.made, config, second, 1)["shared"]
+    counts = store_examples(config, second, 1, found.made)["shared"]
     assert counts.older == len(found.made.rows["shared"])
-    rehearsed = read_rows(second.epoch(1).rows / "shared" / OLDER)
+    rehearsed = read_rows(second.epoch(1).examples / "shared" / OLDER)
     assert [row.id for row in rehearsed] == [row.id for row in learned.made.rows["shared"]]
     first.file.unlink()
-    with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose pairs are to be mixed in"):
-        store(found.made, config, second, 2)
-    store(found.made, learned.config, second, 2)  # nothing of it is wanted
+    with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose examples are to be mixed in"):
+        store_examples(config, second, 2, found.made)
+    store_examples(learned.config, second, 2, found.made)  # nothing of it is wanted
     first.file.write_text("{}")
-    rows = own_rows(learned.config, first, 1, "shared")
+    rows = examples_file(first, 1, "shared", FILES_OF[learned.config.method.objective])
     rows.unlink()
-    with pytest.raises(RunFormatError, match=f"{rows}: the rows are gone that are to be mixed in"):
-        store(found.made, config, second, 1)
-    shutil.rmtree(first.epoch(1).rows)
-    with pytest.raises(RunFormatError, match=f"{rows}: the rows are gone that are to be mixed in"):
-        store(found.made, config, second, 1)
+    with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
+        store_examples(config, second, 1, found.made)
+    shutil.rmtree(first.epoch(1).examples)
+    with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
+        store_examples(config, second, 1, found.made)
 
 
 def test_an_epoch_that_taught_nothing_is_no_lost_one(
-    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     found = all_rows(played, chat, configured, "older=0.5")
     folder = TrainingDir(tmp_path)
-    store(Made.of(found.scribe), found.config, folder, 1)
-    assert store(found.made, found.config, folder, 2)["shared"].older == 0
+    store_examples(found.config, folder, 1, CollabExamples.of(found.config))
+    assert store_examples(found.config, folder, 2, found.made)["shared"].older == 0
 
 
-def labels_of(played: Record, scores: dict[tuple[str, int], float | None]) -> Labels:
+def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) -> Labels:
     """Every step judged, a cell's score by agent and round."""
     judged = {}
     for one in played.trajectories.values():
@@ -233,10 +243,12 @@ def labels_of(played: Record, scores: dict[tuple[str, int], float | None]) -> La
             matrix = RewardMatrix(trajectory=one.id, step=case.step, critic="critic-1", rewards=rewards)
             judged[case.key] = Judgement(case=case.digest, rewards=matrix)
     head = LabelHead(critic="critic-1", options={}, seed=0)
-    return Labels(name="marl", head=head, judged=judged, failed={})
+    return Labels(name="training", head=head, judged=judged, failed={})
 
 
-def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat: ChatTokenizer, configured) -> None:
+def test_rewarded_replies_are_learned_without_a_comparison(
+    played: RecordedRun, chat: ChatTokenizer, configured
+) -> None:
     """Exactly the threshold earns nothing, and neither does a missing score; a cap keeps so many of a state."""
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.5, ("ben", 0): None, ("ben", 1): 0.6})
     everything = played.trajectories.values()
@@ -253,7 +265,7 @@ def test_rewarded_replies_are_learned_without_a_comparison(played: Record, chat:
 
 
 def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     """Ada's first reply is in a pair; of the two others that are rewarded in each state one is held on to."""
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.8, ("ben", 0): None, ("ben", 1): 0.6})
@@ -267,7 +279,7 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
     first = {cell.prompt.suffix for _, cell in cells(played) if cell.cell == ("ada", 0)}
     assert not first & {row.prompt.suffix for row in rows[len(pairs) :]}
     counts = made.counts("shared", older=[])
-    assert (counts.pairs, counts.anchors) == (len(pairs), steps)
+    assert (counts.examples, counts.anchors) == (len(pairs), steps)
     nothing = pair_rows([], scribe)
     add_anchors(nothing, [], played.trajectories.values(), labels, SPACE, scribe)
     assert nothing.rows["shared"] == [], "without a pair there is nothing to hold on against"
@@ -275,7 +287,7 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
 
 @pytest.mark.parametrize("objective", ["dpo", "rft"])
 def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
-    objective: str, played: Record, chat: ChatTokenizer, configured
+    objective: str, played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     """All is rewarded but what the team does first, so that only the first steps teach."""
     everything = played.trajectories.values()
@@ -291,7 +303,7 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
     labels = replace(labels, judged={key: spoilt(one) for key, one in labels.judged.items()})
     settings = ("objective=rft",) if objective == "rft" else ("pairs.anchors=4", "dpo.anchor=0.5")
 
-    def made(until_error: str) -> Made:
+    def made(until_error: str) -> CollabExamples:
         scribe = all_rows(played, chat, configured, *settings, f"pairs.until_error={until_error}").scribe
         if objective == "rft":
             return rewarded_rows(everything, labels, SPACE, scribe)
@@ -309,7 +321,7 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
 
 
 def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_be_it(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     def sure(cell: Utterance) -> Utterance:
         return replace(cell, logprobs={"ada": (-0.5, -2.0), "ben": (-1.0, -1.0)}[cell.agent])
@@ -339,7 +351,7 @@ def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_b
     assert held == {cell.prompt.suffix for _, cell in cells(record) if cell.cell == ("ben", 1)}
 
 
-def test_steps_that_nobody_judged_are_counted(played: Record, chat: ChatTokenizer, configured) -> None:
+def test_steps_that_nobody_judged_are_counted(played: RecordedRun, chat: ChatTokenizer, configured) -> None:
     labels = labels_of(played, dict.fromkeys([("ada", 0), ("ada", 1), ("ben", 0), ("ben", 1)], 0.9))
     (first, *_), everything = labels.judged, played.trajectories.values()
     known = replace(labels, judged={key: one for key, one in labels.judged.items() if key != first})
@@ -347,24 +359,24 @@ def test_steps_that_nobody_judged_are_counted(played: Record, chat: ChatTokenize
     assert rewarded_rows(everything, labels, SPACE, scribe).counts("shared", []).unjudged == 0
     made = rewarded_rows(everything, known, SPACE, scribe)
     assert made.counts("shared", []).unjudged == 1
-    assert 0 < made.counts("shared", []).pairs < len(cells(played))
+    assert 0 < made.counts("shared", []).examples < len(cells(played))
 
 
 def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
-    played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     """Every pair is there twice, and older ones are those of this epoch."""
     found = all_rows(played, chat, configured, "older=0.5")
     found.made.rows["shared"] *= 2
     for number in (1, 2):
-        counts = store(found.made, found.config, TrainingDir(tmp_path), number)["shared"]
-    data = read_data([TrainingDir(tmp_path).epoch(2).rows / "shared"], ["preference"])
-    assert counts.older == counts.pairs == len(found.made.rows["shared"])
-    assert (counts.repeated, counts.pairs + counts.older - counts.repeated) == (data.repeated, len(data.rows))
+        counts = store_examples(found.config, TrainingDir(tmp_path), number, found.made)["shared"]
+    data = read_data([TrainingDir(tmp_path).epoch(2).examples / "shared"], ["preference"])
+    assert counts.older == counts.examples == len(found.made.rows["shared"])
+    assert (counts.repeated, counts.examples + counts.older - counts.repeated) == (data.repeated, len(data.rows))
     assert counts.repeated >= 3 * len(data.rows) > 0
 
 
-def whole_pair(played: Record) -> PreferencePair:
+def whole_pair(played: RecordedRun) -> PreferencePair:
     """The first episode preferred to the second."""
     good, bad = ([ref for ref, _ in cells(played) if ref.trajectory == one] for one in played.trajectories)
     return PreferencePair(id="1" * 64, source="trajectory", chosen=tuple(good), rejected=tuple(bad))
@@ -372,30 +384,30 @@ def whole_pair(played: Record) -> PreferencePair:
 
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_whole_trajectories_keep_all_replies_of_both_sides(
-    policies: str, played: Record, chat: ChatTokenizer, configured, tmp_path: Path
+    policies: str, played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
 ) -> None:
     found = all_rows(
         played, chat, configured, "objective=trajectory-dpo", f"policies={policies}", "tasks=1", "episodes=4"
     )
     pair = whole_pair(played)
     made = trajectory_rows([pair, pair], found.scribe)
-    counts = store(made, found.config, TrainingDir(tmp_path), 1)
+    counts = store_examples(found.config, TrainingDir(tmp_path), 1, made)
     for group, slots in found.config.groups.items():
         good, bad = (sum(ref.cell.agent in slots for ref in side) for side in (pair.chosen, pair.rejected))
-        assert (counts[group].pairs, counts[group].replies) == (2, [(good, bad)] * 2)
+        assert (counts[group].examples, counts[group].replies) == (2, [(good, bad)] * 2)
         assert counts[group].repeated == 0
-        path = own_rows(found.config, TrainingDir(tmp_path), 1, group)
-        read = trajectory_rows_of(path, stored(TrainingDir(tmp_path).epoch(1).rows)[group].replies)
+        path = examples_file(TrainingDir(tmp_path), 1, group, FILES_OF[found.config.method.objective])
+        read = read_trajectories(path, stored(TrainingDir(tmp_path).epoch(1).examples, CollabCounts)[group].replies)
         assert [(len(one.chosen), len(one.rejected)) for one in read] == [(good, bad)] * 2
         said = [played.cell(ref).text for ref in (*pair.chosen, *pair.rejected) if ref.cell.agent in slots]
         assert [row.reply for row in read[1].rows] == said
         assert {row.kind for row in read[0].chosen} == {"solved"}
     with pytest.raises(RunFormatError, match="train anew"):
-        trajectory_rows_of(path, [(1, 1)])
+        read_trajectories(path, [(1, 1)])
 
 
 def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
-    played: Record, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configured
 ) -> None:
     """Without it the sum would be that of another episode."""
     found = all_rows(played, chat, configured, "objective=trajectory-dpo", "tasks=1", "episodes=4")
@@ -403,23 +415,23 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
     mute = [replace(cell, text="") for cell in one.steps[0].matrix]
     step = replace(one.steps[0], matrix=replace(one.steps[0].matrix, utterances=tuple(mute)))
     changed = replace(played, trajectories={**played.trajectories, name: replace(one, steps=(step, *one.steps[1:]))})
-    made = trajectory_rows([whole_pair(played)], Scribe.of(changed, found.scribe.chats, found.config))
+    made = trajectory_rows([whole_pair(played)], ExampleBuilder.of(changed, found.scribe.chats, found.config))
     assert (made.rows["shared"], made.refused["shared"]) == ([], {EMPTY: 1})
 
 
 @pytest.mark.parametrize("blocked", ["full", "file"])
 def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
-    played: Record, chat: ChatTokenizer, configured, tmp_path: Path, blocked: str
+    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path, blocked: str
 ) -> None:
     found, folder, before = all_rows(played, chat, configured), TrainingDir(tmp_path), resource.getrlimit(FILES)
     if blocked == "full":
         resource.setrlimit(FILES, (100, before[1]))
     else:
-        folder.epoch(1).rows.mkdir(parents=True)
-        (folder.epoch(1).rows / "shared").touch()
+        folder.epoch(1).examples.mkdir(parents=True)
+        (folder.epoch(1).examples / "shared").touch()
     try:
         with pytest.raises(StoreFailure, match=rf"make room or fix the rights, then {re.escape(folder.resume)}$"):
-            store(found.made, found.config, folder, 1)
+            store_examples(found.config, folder, 1, found.made)
     finally:
         resource.setrlimit(FILES, before)
-    assert stored(folder.epoch(1).rows) is None
+    assert stored(folder.epoch(1).examples, CollabCounts) is None

@@ -6,14 +6,16 @@ import asyncio
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from collab.algorithms.collabuiagents.labeller import NAME, compared, judge, judged, pair
-from collab.algorithms.collabuiagents.metrics import Parts, record_of
+from collab.algorithms.collabuiagents.judge import NAME, judge
+from collab.algorithms.collabuiagents.labeller import label_rollout, pair, pair_rollout
+from collab.algorithms.collabuiagents.metrics import judged_hash, spent_on_judging
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.adversary import Occasion, Proposal
 from collab.credit.adversary_sampler import SamplerAdversary
@@ -25,13 +27,11 @@ from collab.credit.language_prompt import TOO_LONG
 from collab.credit.pair_store import pair_names, read_head
 from collab.credit.solution import SolutionCritic
 from collab.errors import ModelFailure, RunFormatError, UsageError
-from collab.evaluation import evaluate
 from collab.library import Library
 from collab.loop.example_store import COUNTS
-from collab.loop.hashing import epoch_hash
-from collab.loop.layout import PAIRS, EpochDir, TrainingDir, training_of
-from collab.loop.phases import paid_for, trajectories_of
-from collab.loop.policy import Policy
+from collab.loop.interfaces import Rollout
+from collab.loop.layout import EpochDir, TrainingDir, training_of
+from collab.loop.phases import trajectories_of
 from collab.loop.state import Halted, LoopState
 from collab.preferences.rebuild import rebuild
 from collab.preferences.wish import Wish, sources_of
@@ -74,37 +74,26 @@ def forget_one(epoch: EpochDir) -> None:
     log.write_bytes(b"".join(lines[:-1]))
 
 
+def rollout(run: RunConfig, out: Path, played: Sequence[Trajectory]) -> Rollout:
+    return Rollout(number=1, run=run, path=out, trajectories=played)
+
+
 def told(labels: Labels | None) -> tuple[int, str]:
     assert labels is not None
-    return len(labels.judged), epoch_hash(judged=labels.judged.values())
+    return len(labels.judged), judged_hash(labels.judged.values())
 
 
 def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
     rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
-    played, report = trajectories_of(out), evaluate(trajectories_of(out))
+    played = trajectories_of(out)
     paid = Spent(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
     with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
         case = next(cases(played[0], build_suite(run).space))
         writer.fail(case, ModelFailure("the server is gone"), paid)
         writer.record(judgement_of(case, SolutionCritic(), {cell.cell: Word(score=1.0) for cell in case.matrix}, []))
-    parts = Parts(
-        run=run,
-        heat={},
-        played=played,
-        rollout=report,
-        labels=read_labels(out, NAME),
-        pairs=None,
-        rows={},
-        trained={},
-        untrained={},
-        report=report,
-        measured={},
-        rollout_paid=paid_for([out]),
-        measured_paid=paid_for([]),
-    )
-    spent = record_of(1, parts, Policy(version=0, weights={}), tmp_path, {}, 0.5).spent["critic"]
+    spent = spent_on_judging(read_labels(out, NAME))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
 
@@ -125,26 +114,26 @@ def test_only_who_did_all_of_a_part_tells_its_seconds(
     assert third.seconds == {}
 
 
-@pytest.mark.parametrize("made", ["pairs", "rows"])
+@pytest.mark.parametrize("made", ["pairs", "examples"])
 def test_nobody_is_asked_again_once_something_was_made_of_it(
     made: str, configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), played = rehearsed, trajectories_of(epoch.rollout)
-    loop = process(configured(*(["objective=rft"] if made == "rows" else [])), tmp_path)
-    whole = told(asyncio.run(judged(loop, run, epoch, played)))
+    loop = process(configured(*(["objective=rft"] if made == "examples" else [])), tmp_path)
+    whole = told(asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played))))
     forget_one(epoch)
-    labels = asyncio.run(judged(loop, run, epoch, played[:0]))
+    labels = asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played[:0])))
     assert labels is not None
     short = told(labels)
     assert short[0] == whole[0] - 1
     if made == "pairs":
         asyncio.run(pair(loop, run, epoch.rollout, played, labels))
     else:
-        epoch.rows.mkdir()
-        (epoch.rows / COUNTS).write_text("{}")
-    assert told(asyncio.run(judged(loop, run, epoch, played))) == short
-    shutil.rmtree(epoch.rollout / "pairs" if made == "pairs" else epoch.rows)
-    assert told(asyncio.run(judged(loop, run, epoch, played))) == whole
+        epoch.examples.mkdir()
+        (epoch.examples / COUNTS).write_text("{}")
+    assert told(asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played)))) == short
+    shutil.rmtree(epoch.rollout / "pairs" if made == "pairs" else epoch.examples)
+    assert told(asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played)))) == whole
 
 
 def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from(
@@ -154,13 +143,13 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
-    other = Wish(run=out, sources=sources_of("contrast"), kept=frozenset({PAIRS}))
+    other = Wish(run=out, sources=sources_of("contrast"), kept=frozenset({NAME}))
     made = asyncio.run(rebuild(other, library)).stored
     assert made is not None
     assert (made.name, made.head.labels) == (f"{NAME}-2", NAME)
-    with pytest.raises(UsageError, match=r"--name marl: .* belongs to a training"):
-        asyncio.run(rebuild(Wish(run=out, name=PAIRS, kept=frozenset({PAIRS})), library))
-    pairs = asyncio.run(compared(loop, run, out, played, labels))
+    with pytest.raises(UsageError, match=r"--name training: .* belongs to a training"):
+        asyncio.run(rebuild(Wish(run=out, name=NAME, kept=frozenset({NAME})), library))
+    pairs = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert pairs is not None
     assert (pairs.head.recipe, pair_names(out)) == (loop.config.method.pairs.recipe(run.seed), [f"{NAME}-2", NAME])
 
@@ -171,7 +160,7 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     (run, _), out, played = rehearsed, epoch.rollout, trajectories_of(epoch.rollout)
     loop = process(configured(), tmp_path)
     labels = asyncio.run(judge(loop, run, out, played))
-    refusal = f"{out}: its pairs 'marl' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
+    refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
     mixed = sources_of("adversary=1,contrast=1,correction=0.5")
     otherwise = {
         "by the recipe contrast=1 ": Wish(run=out, name=NAME, sources=sources_of("contrast")),
@@ -180,14 +169,14 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     for reason, wish in otherwise.items():
         asyncio.run(rebuild(wish, library))
         with pytest.raises(RunFormatError, match=re.escape(refusal).replace(re.escape("{}.*"), reason + ".*")):
-            asyncio.run(compared(loop, run, out, played, labels))
+            asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
         shutil.rmtree(out / "pairs")
-    made = asyncio.run(compared(loop, run, out, played, labels))
+    made = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert made is not None
     assert made.head == read_head(out, NAME)
     head = replace(labels.head, seed=labels.head.seed + 1)
     with pytest.raises(RunFormatError, match="asked in another way or with another seed"):
-        asyncio.run(compared(loop, run, out, played, replace(labels, head=head)))
+        asyncio.run(pair_rollout(loop, rollout(run, out, played), replace(labels, head=head)))
 
 
 def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
@@ -296,7 +285,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     made = asyncio.run(pair(loop, run, out, played, asyncio.run(judge(loop, run, out, played))))
     assert made.pairs
     assert (made.head.adversary, dict(made.head.adversary_options)) == (None, {})
-    assert asyncio.run(compared(loop, run, out, played, read_labels(out, NAME))) == made
+    assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, NAME))) == made
 
 
 Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], Labels]

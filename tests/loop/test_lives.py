@@ -13,13 +13,14 @@ import pytest
 from collab.errors import TrainingFailure
 from collab.loop.state import Progress
 from collab.testing import lives
-from collab.testing.lives import KINDS, Point, Trace, draw, in_full, live
+from collab.testing.lives import LAST, Point, Trace, draw, in_full, live
 
 CALLS = Counter({"store.writer.RunWriter.step": 6, "rollout.play": 1})
-EPOCH = ("rollout", "critic", "adversary", "rows", "training", "optimizer", "checkpoint", "evaluation")
+EPOCH = ("rollout", "critic", "adversary", "examples", "training", "optimizer", "checkpoint", "evaluation")
 TRACE = Trace(
     {part: CALLS for part in [(0, ""), (0, "evaluation"), *((epoch, one) for epoch in (1, 2) for one in EPOCH)]}
 )
+WORK = sorted({*EPOCH} - LAST)
 SEEDS = range(20)
 
 
@@ -40,12 +41,8 @@ def test_points_come_in_the_order_of_time_one_per_part_each_where_something_was(
 
 def test_every_kind_of_work_is_killed_in_before_any_other_part() -> None:
     for seed in SEEDS:
-        names = [part for _, part in drawn(len(KINDS), seed)]
-        assert all(len(set(names) & set(parts)) == 1 for parts in KINDS.values())
-        assert {part for _, part in drawn(2, seed)} <= {part for parts in KINDS.values() for part in parts}
-    assert {part for seed in SEEDS for _, part in drawn(2, seed)} == {
-        part for parts in KINDS.values() for part in parts
-    }
+        assert sorted(part for _, part in drawn(len(WORK), seed)) == WORK
+    assert {part for seed in SEEDS for _, part in drawn(2, seed)} == set(WORK)
 
 
 def test_a_training_is_killed_once_for_less_of_it_is_left_then() -> None:
@@ -64,14 +61,14 @@ def test_nothing_is_killed_before_it_began() -> None:
 
 def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
-    trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
+    trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
     step, save = "learn.shared_dpo.SharedPrefixDPOTrainer.get_batch_samples", "learn.written.Written._save_checkpoint"
-    for function in ("read", step, "loss", save, "write", step, "loss", save, "marl.train._trained"):
+    for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._trained"):
         trace.seen(progress, function)
     progress.part = "evaluation"
     trace.seen(progress, save)
     assert trace.parts == {
-        (1, "training"): {"read": 1, "marl.train._trained": 1},
+        (1, "training"): {"read": 1, "loop.finetuning._trained": 1},
         (1, "optimizer"): {step: 2, "loss": 2},
         (1, "checkpoint"): {save: 2, "write": 1},
         (1, "evaluation"): {save: 1},
@@ -84,7 +81,7 @@ def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
 
     def killed_at(functions: list[str]) -> int | None:
         """The first of these calls at which it dies; the last of them is in the evaluation."""
-        trace, progress = Trace(), Progress(epochs=1, epoch=1, part="training")
+        trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
         for number, function in enumerate(functions, start=1):
             progress.part = "evaluation" if number == len(functions) else "training"
             if trace.has_come_to(point, trace.seen(progress, function)):
@@ -121,7 +118,7 @@ def test_the_place_that_is_told_is_the_one_where_the_process_died(
     def train(config: object, out: Path, seen: Callable[[Progress, str], object], threads: int) -> None:
         for epoch, part, function in calls:
             kept.write_text(f"{part} {function}")
-            seen(Progress(epochs=1, epoch=epoch, part=part), function)
+            seen(Progress(algorithm="collabuiagents", epochs=1, epoch=epoch, part=part), function)
         kept.write_text("all of it")
 
     monkeypatch.setattr(lives, "_train", train)
@@ -145,7 +142,7 @@ def test_a_process_that_something_else_kills_is_no_kill_of_ours(
 
 def test_what_comes_before_a_part_begins_belongs_to_the_one_before() -> None:
     """An epoch has its number before its first part has its name."""
-    trace, progress = Trace(), Progress(epochs=1)
+    trace, progress = Trace(), Progress(algorithm="collabuiagents", epochs=1)
     trace.seen(None, "start")
     for epoch, part in ((0, "evaluation"), (1, "evaluation"), (1, "rollout")):
         progress.epoch, progress.part = epoch, part

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collab.algorithms.collabuiagents.ahead import is_waited_for, judging_ahead
 
-from collab.algorithms.collabuiagents import ahead
-from collab.algorithms.collabuiagents.labeller import NAME, judge
+from collab.algorithms.collabuiagents import judge as ahead
+from collab.algorithms.collabuiagents.judge import NAME, is_waited_for, judge, judging_ahead
+from collab.algorithms.collabuiagents.metrics import judged_hash
 from collab.config import Budget, RunConfig, run_config
 from collab.credit.labelling import PATIENCE, Labelling
 from collab.credit.labels import FOLDER, Labels, labellings, read_labels
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.loop.hashing import epoch_hash
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import trajectories_of
 from collab.loop.state import Halted, LoopState
@@ -109,7 +108,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         shutil.rmtree(out / FOLDER)
         return [meanwhile, await judge(loop, run, out, played)]
 
-    meanwhile, afterwards = (epoch_hash(judged=labels.judged.values()) for labels in asyncio.run(lives()))
+    meanwhile, afterwards = (judged_hash(labels.judged.values()) for labels in asyncio.run(lives()))
     assert meanwhile == afterwards
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.examples import Made
-from collab.algorithms.collabuiagents.learner import NO_NUMBER, NO_PAIR, clear_checkpoints, learn, recipe_of
+from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
+from collab.algorithms.collabuiagents.examples import CollabExamples
+from collab.algorithms.collabuiagents.learner import NO_PAIR, finetuning, store_examples
 from collab.config import Budget, override
 from collab.errors import RunFormatError
 from collab.learn.folder import RunFolder, write_json
 from collab.loop import finetuning as training
-from collab.loop.epoch import run_epoch
-from collab.loop.example_store import store
+from collab.loop.finetuning import NO_NUMBER, clear_checkpoints, finetune
 from collab.loop.interfaces import load_method
+from collab.loop.loop import run_epoch
 from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord
 from collab.loop.state import Halted, LoopState
@@ -36,9 +38,11 @@ def preferences() -> list[Row]:
 
 def learned(loop: LoopState, rows: Sequence[Row]) -> tuple[dict[str, object], dict[str, str]]:
     """What becomes of the one policy in epoch 1."""
-    made = Made(rows={"shared": list(rows)}, replies={"shared": []}, refused={"shared": {}})
-    store(made, loop.config, loop.folder, 1)
-    trained, untrained = asyncio.run(learn(loop, 1, first_policy(loop.config.run, loop.config.method)))
+    made = CollabExamples(rows={"shared": list(rows)}, refused={"shared": Counter()})
+    store_examples(loop.config, loop.folder, 1, made)
+    trained, untrained = asyncio.run(
+        finetune(loop, 1, finetuning(loop, 1, first_policy(loop.config.run, loop.config.method)))
+    )
     return dict(trained), untrained
 
 
@@ -115,10 +119,10 @@ def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
     lines = RunFolder(loop.folder.epoch(1).training("shared")).read_metrics()
     assert len(lines) == 4
     (pair,) = [line for line in lines if "logp_chosen" in line]
-    found = trained["shared"]
-    assert found.logp_chosen == found.logp_chosen_first == pair["logp_chosen"]
-    assert found.chosen_gain == pytest.approx(pair["reward_chosen"] / loop.config.method.dpo.beta)
-    assert found.margin == pair["margin"]
+    found = trained["shared"].metrics
+    assert found["logp_chosen"] == found["logp_chosen_first"] == pair["logp_chosen"]
+    assert found["chosen_gain"] == pytest.approx(pair["reward_chosen"] / loop.config.method.dpo.beta)
+    assert found["margin"] == pair["margin"]
 
 
 @pytest.mark.slow
@@ -141,24 +145,27 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, 
     folder = RunFolder(epoch.training("shared"))
     (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
     folder.final.mkdir()
-    write_json(epoch.record, EpochRecord(epoch=1, version=1, weights={}, hash="").model_dump(mode="json"))
+    write_json(
+        epoch.record,
+        EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="").model_dump(mode="json"),
+    )
     policy = first_policy(loop.config.run, loop.config.method)
-    assert asyncio.run(run_epoch(loop, 1, policy)).epoch == 1
+    assert asyncio.run(run_epoch(loop, CollabUIAgents(), 1, policy)).epoch == 1
     assert (folder.final.exists(), (folder.path / "checkpoints").exists()) == (True, False)
 
 
 def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
     method = override(
-        load_method("collab"), ["rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"]
+        load_method(CollabUIAgents()), ["rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"]
     )
-    found = [recipe_of(method, number) for number in (1, 2, 3)]
+    found = [method.recipe_of(number) for number in (1, 2, 3)]
     assert [recipe.learning_rate for recipe in found] == [0.008, 0.004, 0.002]
     assert [recipe.final_norm_learning_rate for recipe in found] == [0.1, 0.05, 0.025]
     assert all(
         recipe.model_copy(update={"learning_rate": 0.008, "final_norm_learning_rate": 0.1}) == method.dpo
         for recipe in found
     )
-    assert recipe_of(override(method, ["dpo.final_norm_learning_rate=null"]), 3).final_norm_learning_rate is None
+    assert override(method, ["dpo.final_norm_learning_rate=null"]).recipe_of(3).final_norm_learning_rate is None
 
 
 def test_each_epoch_is_trained_at_its_own_rate(
@@ -167,7 +174,7 @@ def test_each_epoch_is_trained_at_its_own_rate(
     asked = (f"run.agents.*.options.path={tiny}", "rate_decay=0.5", "dpo.learning_rate=0.004")
     loop = process(configured(*asked), tmp_path)
     policy = first_policy(loop.config.run, loop.config.method)
-    made = Made(rows={"shared": preferences[:2]}, replies={"shared": []}, refused={"shared": {}})
-    store(made, loop.config, loop.folder, 2)
-    asyncio.run(learn(loop, 2, policy))
+    made = CollabExamples(rows={"shared": preferences[:2]}, refused={"shared": Counter()})
+    store_examples(loop.config, loop.folder, 2, made)
+    asyncio.run(finetune(loop, 2, finetuning(loop, 2, policy)))
     assert RunFolder(loop.folder.epoch(2).training("shared")).manifest()["recipe"]["learning_rate"] == 0.002

@@ -32,12 +32,12 @@ def test_what_was_killed_before_its_head_was_written_is_removed(tmp_path: Path) 
 
 
 def test_a_run_whose_head_is_lost_stays_for_its_log_holds_a_copy(tmp_path: Path) -> None:
-    run = holding(tmp_path / "rollout", "events/0001-aa.jsonl", "labels/marl/labels.jsonl")
+    run = holding(tmp_path / "rollout", "events/0001-aa.jsonl", "labels/training/labels.jsonl")
     clear_unbegun(run, FILE)
-    assert (run / "labels/marl/labels.jsonl").exists()
+    assert (run / "labels/training/labels.jsonl").exists()
 
 
-@pytest.mark.parametrize(("head", "part"), [(TRAINING, "checkpoints/step-200/state.pt"), (FILE, "labels/marl/a")])
+@pytest.mark.parametrize(("head", "part"), [(TRAINING, "checkpoints/step-200/state.pt"), (FILE, "labels/training/a")])
 def test_another_part_whose_head_is_lost_is_named_and_stays(tmp_path: Path, head: str, part: str) -> None:
     folder = holding(tmp_path / "part", part)
     with pytest.raises(RunFormatError, match=rf"part: {head}, which says what lies in it, is gone; put it back"):

@@ -16,8 +16,15 @@ from collab.envs.fake import CorridorSuite
 from collab.errors import RunError
 from collab.evaluation import Rate, Report
 from collab.library import Library
-from collab.loop.epoch import require_measured, require_played
-from collab.loop.phases import evaluate, roll_out, rollout_report, settled, trajectories_of
+from collab.loop.phases import (
+    evaluate,
+    require_measured,
+    require_played,
+    roll_out,
+    rollout_report,
+    settled,
+    trajectories_of,
+)
 from collab.loop.state import LoopState
 from collab.loop.step_budget import steps_in
 from collab.resolve import resolved, with_prompts

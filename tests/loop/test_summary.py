@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collab.algorithms.collabuiagents.metrics import count_unasked, reward_rate, reward_rates, spent_on_judging
 from collab.credit.critic import CriticCall, Judgement
-from collab.credit.labels import Failed
+from collab.credit.labels import Failed, LabelHead, Labels
 from collab.errors import RunFormatError
 from collab.loop.record import (
     EpochRecord,
@@ -17,17 +18,13 @@ from collab.loop.record import (
     best_of,
     patience_is_over,
     read_record,
-    reward_rate,
-    reward_rates,
-    spent_on_judging,
-    unasked,
 )
 from collab.types import CellRef, CellReward, RewardMatrix, Spent
 
 
 def record(epoch: int, successes: int | None) -> EpochRecord:
     rate = None if successes is None else Success(successes=successes, episodes=10, low=0, high=1, broken=0)
-    return EpochRecord(epoch=epoch, version=epoch, weights={}, success=rate, hash="")
+    return EpochRecord(algorithm="collabuiagents", epoch=epoch, version=epoch, weights={}, success=rate, hash="")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_what_could_not_be_asked_is_counted_by_cause_with_what_was_said_last() -
         failed(1, "EnvironmentFailure", "gone"),
         failed(2, "ModelFailure", "500"),
     ]
-    assert unasked(told) == {"ModelFailure, the last: 500": 2, "EnvironmentFailure, the last: gone": 1}
+    assert count_unasked(told) == {"ModelFailure, the last: 500": 2, "EnvironmentFailure, the last: gone": 1}
 
 
 def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
@@ -99,13 +96,12 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
         prompt="5e" * 32, model="m", seed=1, reply="r", cells=(), prompt_tokens=10, completion_tokens=2, cost_usd=0.5
     )
     judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
-    assert spent_on_judging(judged, 3.0) == Spending(
-        seconds=3.0, calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0
-    )
-    lost = [Spent(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25)] * 2
-    assert spent_on_judging(judged, None, lost) == Spending(
-        calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5
-    )
+    labels = Labels(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
+    assert spent_on_judging(labels) == Spent(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
+    lost = (Spent(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
+    paid = spent_on_judging(replace(labels, lost=lost))
+    assert paid == Spent(calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
+    assert Spending.of(paid, 3.0) == Spending(seconds=3.0, calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
 
 
 def test_a_record_that_cannot_be_read_can_be_made_again(tmp_path: Path) -> None:
