@@ -123,7 +123,7 @@ def test_what_else_is_recorded_is_refused_too(
     folder = tmp_path / "received"
     folder.mkdir()
     if file == "lock":
-        (folder / "training.json").write_text('{"format": 2, "config": {}}')
+        (folder / "training.json").write_text('{"format": 3, "config": {}}')
     KINDS[what](folder / file, target)
     names = {"synth.json": ["synth", "--resume"], "calibration.json": ["critic", "calibrate", "--resume"]}
     command = names.get(file, ["runs", "resume"])

@@ -331,7 +331,7 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_says_what_goes_on_with_it(tmp_path: Path) -> None:
-    for file, command in (("training.json", "collab train-marl"), ("transfer.json", "collab transfer")):
+    for file, command in (("training.json", "collab train"), ("transfer.json", "collab transfer")):
         folder = tmp_path / command
         folder.mkdir()
         (folder / file).write_text("{}")

@@ -128,8 +128,8 @@ def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Pat
 
 
 HEADS = {
-    "training.json": (["train-marl", "--resume"], {"format": 2}),
-    "transfer.json": (["transfer", "--resume"], {"format": 2}),
+    "training.json": (["train-marl", "--resume"], {"format": 3}),
+    "transfer.json": (["transfer", "--resume"], {"format": 3}),
 }
 
 

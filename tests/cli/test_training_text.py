@@ -14,7 +14,7 @@ from collab.cli import watch
 from collab.cli.training_text import below, describe, news, show_result
 from collab.collector import Progress as Collecting
 from collab.loop.loop import TrainingResult
-from collab.loop.record import EpochRecord, PairCounts, RowCounts, Spending, Success, Summary, Trained
+from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import Progress
 
 START = EpochRecord(
@@ -33,13 +33,29 @@ TRAINED = Trained(
     steps=12,
     tokens=120_000,
     loss=0.4125,
-    margin=1.25,
-    accuracy=0.84,
-    logp_chosen=-12.5,
-    logp_chosen_first=-13.0,
-    chosen_gain=0.25,
+    metrics={
+        "margin": 1.25,
+        "accuracy": 0.84,
+        "logp_chosen": -12.5,
+        "logp_chosen_first": -13.0,
+        "chosen_gain": 0.25,
+    },
     alarm="the chosen replies fall",
 )
+METRICS = {
+    "rewarded": 0.6,
+    "rewards": {"ada": [0.5, 0.625], "ben": [None, 0.25]},
+    "missing": {"the critic gave no score": 4},
+    "unasked": {"ModelFailure, the last: bad answered 500": 5},
+    "pairs": {
+        "counts": {"adversary": 30, "contrast": 10, "no worse cell": 5},
+        "off_context": 3,
+        "refused": {"reaches the same state": 7},
+        "failed": {"ModelFailure": 2},
+        "unjudged": 6,
+        "untried": 8,
+    },
+}
 FIRST = EpochRecord(
     algorithm="collabuiagents",
     epoch=1,
@@ -48,20 +64,9 @@ FIRST = EpochRecord(
     played=Success(successes=20, episodes=40, low=0.352, high=0.648, broken=1),
     steps=310,
     success=Success(successes=76, episodes=200, low=0.316, high=0.449, broken=0),
-    rewarded=0.6,
-    rewards={"ada": [0.5, 0.625], "ben": [None, 0.25]},
-    missing={"the critic gave no score": 4},
-    unasked={"ModelFailure, the last: bad answered 500": 5},
     agreement=0.71,
-    pairs=PairCounts(
-        counts={"adversary": 30, "contrast": 10, "no worse cell": 5},
-        off_context=3,
-        refused={"reaches the same state": 7},
-        failed={"ModelFailure": 2},
-        unjudged=6,
-        untried=8,
-    ),
-    rows={"shared": RowCounts(pairs=40, refused={"longer than the context": 1})},
+    metrics=METRICS,
+    examples={"shared": ExampleCounts(examples=40, refused={"longer than the context": 1}, digest="")},
     trained={"shared": TRAINED},
     untrained={"ben": "no valid pair in this epoch"},
     spent={
@@ -76,12 +81,12 @@ FIRST = EpochRecord(
 TOLD = [
     "held out 38.0% (31.6% - 44.9%), 76 of 200 episodes",
     "played   50.0% (35.2% - 64.8%), 20 of 40 episodes, 1 broken, 310 steps",
-    "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
     "agreed   71% of all replies voted for what was done",
-    "trained  shared: loss 0.412, margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (+0.25 against the reference), "
-    "12 steps, 120.0k tokens, 2 examples longer than the context",
+    "trained  shared: loss 0.412, 12 steps, 120.0k tokens, 2 examples longer than the context",
     "alarm    shared: the chosen replies fall",
     "trained  ben stays as it was: no valid pair in this epoch",
+    "rewarded ada 50% 62%, ben - 25% (rounds 1 to 2)",
+    "compared shared: margin 1.250, accuracy 84.0%, log p(chosen) -12.5 (+0.25 against the reference)",
     "pairs    40: 30 adversary, 10 contrast",
     "no pair  5: 5 no worse cell",
     "refused  7: 7 reaches the same state",
@@ -89,9 +94,9 @@ TOLD = [
     "context  3 pairs off-context",
     "unjudged 6 steps",
     "untried  8 made-up sides: their state cannot be brought back",
-    "left out shared: 1 example: longer than the context",
     "no score 4: 4 the critic gave no score",
     "unasked  5: 5 ModelFailure, the last: bad answered 500",
+    "left out shared: 1 example: longer than the context",
     "spent    rollout 1:00 600 calls 60.0k tokens; critic 0:20 300 calls 25.0k tokens 0.25 USD; "
     "training 0:10 120.0k tokens; evaluation 0:30 100 calls 10.0k tokens",
 ]
@@ -180,13 +185,14 @@ def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> 
     start = below(progress)
     progress.begin(1)
     assert below(progress) == start
-    for parts, lines in (
-        (("played", "steps", "agreement"), [TOLD[1], TOLD[3]]),
-        (("rewarded", "rewards", "missing", "unasked"), [*TOLD[1:4], *TOLD[15:17]]),
-        (("pairs",), [*TOLD[1:4], *TOLD[7:14], *TOLD[15:17]]),
-        (("rows", "trained", "untrained"), TOLD[1:-1]),
+    judged = {name: METRICS[name] for name in ("rewarded", "rewards", "missing", "unasked")}
+    for found, lines in (
+        ({name: getattr(FIRST, name) for name in ("played", "steps", "agreement")}, TOLD[1:3]),
+        ({"metrics": judged}, [*TOLD[1:3], TOLD[6], *TOLD[15:17]]),
+        ({"metrics": METRICS}, [*TOLD[1:3], TOLD[6], *TOLD[8:17]]),
+        ({name: getattr(FIRST, name) for name in ("examples", "trained", "untrained")}, TOLD[1:-1]),
     ):
-        progress.tell(**{name: getattr(FIRST, name) for name in parts})
+        progress.tell(**found)
         place = below(progress).index("epoch 1, so far")
         assert below(progress)[place + 1 : place + 1 + len(lines) + 2] == [*lines, "", "epoch 0"]
     progress.close(FIRST)

@@ -39,18 +39,18 @@ def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(
     whole = asyncio.run(start(config, tmp_path / "whole", device="cpu"))
     assert whole.summary is not None
     rollout = tmp_path / "whole/epochs/1/rollout"
-    labels, spent = read_labels(rollout, "marl"), whole.records[1].spent["critic"]
+    labels, spent = read_labels(rollout, "training"), whole.records[1].spent["critic"]
     assert labels.head.critic == "model-1"
     assert labels.head.options["weights"] == weights_digest(tmp_path / "critic")
     assert spent.calls == sum(len(judgement.calls) for judgement in labels.judged.values()) > 0
     assert spent.prompt_tokens > 0
     assert spent.completion_tokens == 0
-    assert {pair.critic for pair in read_pairs(rollout, "marl").pairs} == {"model-1"}
+    assert {pair.critic for pair in read_pairs(rollout, "training").pairs} == {"model-1"}
     before = whole.records[0].spent["evaluation"], whole.records[1].spent["rollout"]
     played = sum(one.prompt_tokens + one.completion_tokens for one in before)
     stopped = asyncio.run(start(config, tmp_path / "run", device="cpu", budget=Budget(tokens=played + 1)))
     assert stopped.stopped is not None
-    judged = read_labels(tmp_path / "run/epochs/1/rollout", "marl").judged
+    judged = read_labels(tmp_path / "run/epochs/1/rollout", "training").judged
     assert 0 < len(judged) < len(labels.judged)
     assert asyncio.run(resume(tmp_path / "run", device="cpu")).summary == whole.summary
 

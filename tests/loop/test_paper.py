@@ -100,7 +100,7 @@ def test_a_team_is_trained_as_published_by_models_behind_a_server(
     assert missing["the critic: the reply is empty"] > 0
     assert missing[ABSENT] > 0
     assert missing[OUT_OF_RANGE] > 0
-    stored = read_pairs(tmp_path / "run/epochs/1/rollout", "marl")
+    stored = read_pairs(tmp_path / "run/epochs/1/rollout", "training")
     assert len(stored.pairs) > 0
     assert {(pair.source, pair.critic, pair.adversary) for pair in stored.pairs} == {
         ("adversary", "llm-3", "llm-1: fake")

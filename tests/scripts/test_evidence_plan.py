@@ -12,12 +12,14 @@ from evidence.plan import ARMS, MOST, PAGES, PLAN, QUICK, TRAINED_PAGES, Plan
 from evidence.record import read_all
 from evidence.units import Unit, command, needs, phase_of, queue
 
-from collab.algorithms.collabuiagents.ablations import ABLATIONS, ablated
+from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.config import override
 from collab.library import root
-from collab.loop.interfaces import load_method
+from collab.loop.configure import ablated
+from collab.loop.interfaces import algorithm_named, load_method
 from collab.splits.split import EVALUATION_SEEDS
 
+COLLAB = algorithm_named("collabuiagents")
 WORK = Path("runs/tables")
 
 
@@ -47,14 +49,14 @@ def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
     told = {}
     for unit in trained:
         words = command(plan, unit, WORK)
-        method, ablation = load_method(option(words, "--preset") or ""), option(words, "--ablation")
+        method, ablation = load_method(COLLAB, option(words, "--preset")), option(words, "--ablation")
         graph = "team"
         if ablation is not None:
-            method, graph = ablated(method, ablation, graph=graph)
+            method, graph = ablated(COLLAB, method, ablation, graph=graph)
         method = override(method, [one for one in given(words, "--set") if not one.startswith("run.")])
         assert graph == plan.arms[unit.arm].graph
         assert method.critic == "critic-oracle"
-        assert method.adversary == override(load_method("collab"), ["adversary=sampler"]).adversary
+        assert method.adversary == override(load_method(COLLAB), ["adversary=sampler"]).adversary
         told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out), method.dpo.temperature)
     for phase in plan.phases:
         assert len({told[unit] for unit in trained if unit.phase == phase}) <= 1, "arms have equal budgets"

@@ -21,7 +21,6 @@ from collab.config import run_config
 from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.configure import configure
-from collab.loop.interfaces import load_method
 from collab.loop.layout import TrainingDir
 from collab.resolve import with_prompts
 from collab.testing.school import write_library
@@ -40,8 +39,8 @@ def asked(unit: Unit) -> dict[str, Any]:
     given = dict(pairs)
     config = configure(
         Library(),
+        algorithm="collabuiagents",
         preset=given["--preset"],
-        method=load_method(given["--preset"]),
         ablation=given.get("--ablation"),
         env=given["--env"],
         graph="team",
@@ -120,7 +119,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
     phases = {"train": Phase(kind="train-marl", options=options, minutes=1)}
     plan = Plan(agents="scholar", arms=arms, phases=phases, stages=(), seeds=(0,))
     there = {"env": "corridor", "graph": "pair", "agents": "scholar", "split": None, "settings": ["epochs=2"]}
-    began = asyncio.run(configure(library, preset="collab", method=load_method("collab"), **there))
+    began = asyncio.run(configure(library, algorithm="collabuiagents", **there))
     assert then(began.model_dump(mode="json"), "config") == today(plan, TRAIN)
 
 

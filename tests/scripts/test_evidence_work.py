@@ -25,7 +25,6 @@ from evidence.work import NotOver, Place, left, noted, state, undone, work_off
 from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.configure import configure
-from collab.loop.interfaces import load_method
 
 Made = Callable[..., UnitRecord]
 TRAIN = Unit(arm="full", seed=0, phase="train")
@@ -49,7 +48,7 @@ def head_of_full() -> str:
     there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
     settings = [word for word in phase_of(SMALL, TRAIN).options if "=" in word]
     settings += [f"run.{word}" for word in SMALL.play]
-    begun = configure(Library(), preset="collab", method=load_method("collab"), settings=settings, **there)
+    begun = configure(Library(), algorithm="collabuiagents", settings=settings, **there)
     return json.dumps({"format": 2, "config": asyncio.run(begun).model_dump(mode="json")})
 
 

@@ -39,7 +39,7 @@ def make_row(**changes: object) -> RunRow:
         "path": "runs/marl",
         "kind": "training",
         "unreadable": None,
-        "command": "train-marl",
+        "command": "train",
         "environment": "androidworld[simphone]",
         "graph": "team",
         "agents": "pocket",

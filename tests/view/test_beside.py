@@ -132,10 +132,10 @@ def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Pa
     with pool.opened(run) as one:
         assert (one.beside.chosen(None), one.beside.chosen("")) == ("oracle", None)
         (run / "labels" / "oracle").rename(run / "labels" / "zz")
-        shutil.copytree(run / "labels" / "zz", run / "labels" / "marl")
+        shutil.copytree(run / "labels" / "zz", run / "labels" / "training")
         shutil.copytree(run / "labels" / "zz", run / "labels" / "a")
-        assert one.beside.labellings() == ["a", "marl", "zz"]
-        assert (one.beside.chosen(None), one.beside.chosen("zz")) == ("marl", "zz")
+        assert one.beside.labellings() == ["a", "training", "zz"]
+        assert (one.beside.chosen(None), one.beside.chosen("zz")) == ("training", "zz")
         assert one.beside.chosen("oracle", known=False) is None
     pool.close()
 

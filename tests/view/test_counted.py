@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.cli.main import main
 from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
@@ -178,7 +179,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "untried": 0,
     }
     write_json(head, told | counts)
-    record = EpochRecord.model_validate({"epoch": 1, "version": 1, "weights": {}, "pairs": counts, "hash": ""})
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, metrics={"pairs": counts}, hash="")
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
@@ -190,7 +191,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "ModelFailure": 2,
         "not judged": 3,
     }
-    assert (count_pairs(record.pairs), count_unpaired(record.pairs)) == ({source: 4}, unpaired)
+    assert (count_pairs(metrics_of(record).pairs), count_unpaired(metrics_of(record).pairs)) == ({source: 4}, unpaired)
     for one in (id, inspector.run(id).parts[0].id):
         epoch = inspector.overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

@@ -15,7 +15,7 @@ from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
 from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
-from collab.loop.record import EpochRecord, PairCounts, Spending, Success, Trained
+from collab.loop.record import EpochRecord, Spending, Success, Trained
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector
@@ -29,7 +29,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
-        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
+        (rollout / "labels" / "oracle").rename(rollout / "labels" / "training")
         edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
         write_json(folder.epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
     shutil.copytree(recorded, folder.epoch(1).evaluation / "seed-30")
@@ -46,18 +46,14 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         steps=3,
         tokens=9,
         loss=0.5,
-        margin=0.25,
-        accuracy=1.0,
-        logp_chosen=None,
-        logp_chosen_first=None,
+        metrics={"margin": 0.25, "accuracy": 1.0},
     )
     record = EpochRecord(
         algorithm="collabuiagents",
         epoch=1,
         version=1,
         weights={},
-        rewards={"ada": [0.5, None]},
-        pairs=PairCounts(counts={"contrast": 4}),
+        metrics={"rewards": {"ada": [0.5, None]}, "pairs": {"counts": {"contrast": 4}}},
         success=Success(successes=2, episodes=3, low=0.2, high=0.9, broken=0),
         trained={"shared": trained},
         agreement=0.0,
@@ -84,7 +80,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     found = inspector.overview(row.id)
     assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
     first, second = found.epochs
-    assert (found.best, found.labels, first.pairs) == (1, "marl", {"contrast": 4})
+    assert (found.best, found.labels, first.pairs) == (1, "training", {"contrast": 4})
     assert first.rewards is not None
     assert (first.rewards.agents, first.rewards.rates[0]) == (["ada", "ben", "cyd"], [0.5, None])
     assert (first.agreement, first.entropy) == (second.agreement, second.entropy), "both of all cells"
@@ -116,9 +112,9 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
         shutil.copytree(recorded, rollout := folder.epoch(number).rollout)
-        (rollout / "labels" / "oracle").rename(rollout / "labels" / "marl")
+        (rollout / "labels" / "oracle").rename(rollout / "labels" / "training")
     other = folder.epoch(1).rollout / "labels" / "contrary"
-    shutil.copytree(folder.epoch(1).rollout / "labels" / "marl", other)
+    shutil.copytree(folder.epoch(1).rollout / "labels" / "training", other)
     (path,) = (other / "events").iterdir()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for word in (word for line in lines for word in line["rewards"]["rewards"] if word["score"] is not None):
@@ -129,7 +125,7 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
         epoch=1,
         version=1,
         weights={},
-        rewards={"dee": [0.25, None], "ada": [0.5, 1.0]},
+        metrics={"rewards": {"dee": [0.25, None], "ada": [0.5, 1.0]}},
         hash="",
     )
     write_json(folder.epoch(1).record, record.model_dump(mode="json"))
@@ -140,10 +136,10 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
 def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspect: Open) -> None:
     inspector = inspect(two_critics)
     id = inspector.ids()[0]
-    assert inspector.run(id).labellings == ["contrary", "marl"]
+    assert inspector.run(id).labellings == ["contrary", "training"]
     learned, other, none = (inspector.overview(id, labels) for labels in (None, "contrary", ""))
-    assert (learned.labels, other.labels, none.labels) == ("marl", "contrary", None)
-    assert inspector.overview(id, "marl").epochs == learned.epochs
+    assert (learned.labels, other.labels, none.labels) == ("training", "contrary", None)
+    assert inspector.overview(id, "training").epochs == learned.epochs
     first = [one.epochs[0].rewards for one in (learned, other, none)]
     assert first[0] is not None
     assert dict(zip(first[0].agents, first[0].rates, strict=True))["dee"] == [0.25, None], "as its record says"
@@ -169,7 +165,7 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
     id = inspector.ids()[0]
     before = inspector.overview(id)
     assert (sorted(counted), inspector.overview(id)) == ([1, 2], before)
-    (path,) = (TrainingDir(two_critics).epoch(2).rollout / "labels" / "marl" / "events").iterdir()
+    (path,) = (TrainingDir(two_critics).epoch(2).rollout / "labels" / "training" / "events").iterdir()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     after = inspector.overview(id)
     assert sorted(counted) == [1, 2, 2]

@@ -60,8 +60,15 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
         LabelEstimate(name="critic", doing="judging", asked=asked if method.is_judged else NONE_ASKED, seconds=judge_s),
         LabelEstimate(name="adversary", doing="pairing", asked=doubted, seconds=pair_s),
     )
+    return count_examples(config, rolled, labels, _trained(config, tried))
+
+
+def count_examples(
+    config: CollabConfig, rolled: Range, labels: Sequence[LabelEstimate], training: Forecast
+) -> Estimate:
+    """Return the estimate with as many examples as the objective can make of so many steps; arguments as its fields."""
+    method, cells = config.method, len(config.run.graph.slots) * config.run.graph.rounds
     noun = "replies" if method.objective == "rft" else "pairs"
-    training = _trained(config, tried)
     if method.objective == "trajectory-dpo":
         # Every reply is at most on one side, and is computed once more to weigh its pair.
         pairs = Range(low=0, high=method.epochs * (config.run.episodes // 2))
