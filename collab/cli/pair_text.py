@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from collab.cli.output import REHEARSAL, data, note, plain, say, table
 from collab.cli.watch import short
-from collab.credit.count_text import count_lines
 from collab.words import amount, cause_lines
 
 if TYPE_CHECKING:
@@ -134,6 +133,8 @@ def explained_data(run: Path, stored: StoredPairs, told: Explained) -> dict[str,
 
 def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mapping[str, str]) -> None:
     """What was made, its counts, and the difference to the earlier pairs."""
+    from collab.credit.count_text import count_lines
+
     head, changes = stored.head, result.changes
     there = "stored" if result.new else "which are there already"
     say(marked(f"{run}: {amount(head.pairs, 'pair')}, {there} as {stored.name!r}", run))

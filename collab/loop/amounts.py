@@ -75,9 +75,9 @@ class LabelEstimate:
     """What a part of the labelling takes, per step of a rollout."""
 
     name: str
-    """Of the part, e.g. "critic"."""
+    """Of the part, as `Labels.spent` names it."""
     doing: str
-    """The same as what it does, e.g. "judging"."""
+    """What it does, in a word, for the line about time."""
     asked: Questions | None
     """What it asks a model; None where it does not tell."""
     seconds: float | None
@@ -89,11 +89,11 @@ class Estimate:
     """What an algorithm makes of the rollouts of a training."""
 
     noun: str
-    """What is learned from, e.g. "pairs"."""
+    """What is learned from, in a word, e.g. "replies"."""
     examples: Range
     """So many of them, in the whole training."""
     replies: Range
-    """Replies, or pairs of replies, that are trained with them."""
+    """Items that are trained with them, each as large as those that were tried."""
     slower: float = 1.0
     """How much longer each takes than those that were tried."""
     labels: Sequence[LabelEstimate] = ()

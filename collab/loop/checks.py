@@ -12,7 +12,8 @@ from collab.errors import ConfigError
 from collab.evaluation import describe_sampling
 from collab.learn.adapter import Adapter, check_modules, open_adapter
 from collab.learn.base import check_base
-from collab.learn.preset import DpoRecipe, Recipe
+from collab.learn.preset import Recipe
+from collab.learn.steps import shares
 from collab.library import checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.exploration import lengths_of
@@ -92,8 +93,7 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
         temper(model, recipe.temperature)
     disable_dropout_in_model(model)  # as it is trained
     fresh = adapter_of(model, recipe)
-    shares = isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
-    reason = (obstacle(model) or structural_obstacle(model)) if shares else None
+    reason = (obstacle(model) or structural_obstacle(model)) if shares(recipe) else None
     if reason is not None:
         raise ConfigError(
             f"{base}: prefixes cannot be shared while it is trained: {reason}; set {method.RECIPE}.sharing=none"

@@ -1,6 +1,6 @@
 """What decides a training, whatever its algorithm: a *method* (preset or YAML file), a team and an environment.
 
-    method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
+    method = override(load_method(algorithm), ["epochs=2", "steps=600"])
 
 An algorithm adds its own fields to `Method` and to `TrainingConfig`. A `TrainingConfig` holds everything, so that a
 directory can be resumed from its own `training.json`.
@@ -56,7 +56,7 @@ class Method(Definition):
     model_config = ConfigDict(allow_inf_nan=False)
 
     RECIPE: ClassVar[str]
-    """Name of the field that holds the recipe, e.g. "dpo"."""
+    """Name of the field that holds the recipe, e.g. "sft"."""
 
     description: str = ""
     epochs: int = Field(default=3, ge=1)

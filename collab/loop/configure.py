@@ -59,7 +59,7 @@ async def configure(
         agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
-        settings: overrides, applied last: "epochs=2", "dpo.beta=0.3" of the method; "graph.rounds=2" of the run, also
+        settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2"; none of what the ablation changes.
 
     Raises:

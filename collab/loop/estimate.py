@@ -106,7 +106,7 @@ class Plan:
     examples: Range
     """That are learned, over all epochs."""
     noun: str
-    """What they are, e.g. "pairs"."""
+    """What they are, in a word, e.g. "replies"."""
     trained: Range
     """Tokens that training computes, over all passes."""
     memory: Range
@@ -289,7 +289,7 @@ async def _at_once(run: RunConfig) -> int:
 async def _played(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
     """The first step of each episode; at least one episode.
 
-    Their end is taken for a success, so that a critic that knows nothing else has something to tell.
+    Their end is taken for a success, so that a labeller that knows nothing else has something to tell.
 
     Raises:
         ModelFailure: there is none.

@@ -1,6 +1,6 @@
 """Examples of an epoch on the disk: a folder per policy, what is learned and what of older epochs is learned beside it.
 
-    counts = store(made, folder, 2, file="preference.parquet")
+    counts = store(made, folder, 2, file="demonstration.parquet")
     stored(folder.epoch(2).examples) == counts
 
 What is learned is written before it is learned, so that a process that goes on learns the same.
@@ -138,7 +138,7 @@ def draw_older(
         return []
     epochs = [*_rehearsed(config), *((folder, one) for one in range(1, number))]
     there = [row for training, one in epochs for row in _known(training, one, group, file)]
-    rng = generator(derive(config.run.seed, "older pairs", number, group))
+    rng = generator(derive(config.run.seed, "older examples", number, group))
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
 
 

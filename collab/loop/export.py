@@ -117,7 +117,7 @@ def export(team: Team, out: Path, *, merge: bool, dtype: Precision | None) -> Ex
             weights = load(member.source, merge=merge, dtype=dtype)
             with saving(out, "try again"):
                 digests[place or "."] = _write(member, weights, partial / place, out / place)
-        names = dict(pair for place, member in team.members.items() for pair in _files(member, out / place).items())
+        names = dict(both for place, member in team.members.items() for both in _files(member, out / place).items())
         agents = _spelled(names)
         with saving(out, "try again"):
             if "" not in team.members:

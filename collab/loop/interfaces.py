@@ -169,7 +169,7 @@ class Checked:
     notes: Sequence[str] = ()
     """What the user may not have meant, a line each."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """Facts for `training.json`, e.g. which calibration let a critic judge."""
+    """Facts for `training.json`, by name."""
 
 
 class Algorithm:

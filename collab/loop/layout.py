@@ -17,7 +17,7 @@ FILE = "training.json"
 FORMAT = 3
 """Version of `training.json` and of what lies beside it."""
 LABELS = "training"
-"""Name of a training's own labels and pairs beside its rollouts."""
+"""Name of a training's own labels beside its rollouts."""
 
 
 @dataclass(frozen=True, slots=True)

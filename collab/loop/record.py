@@ -102,7 +102,7 @@ class ExampleCounts(Definition):
     """What became of a rollout on its way to examples, of one policy."""
 
     examples: int = 0
-    """Of this epoch, as the algorithm counts them: replies, or pairs of them."""
+    """Of this epoch, as the algorithm counts them."""
     written: int = 0
     """Of this epoch, in its file."""
     older: int = 0

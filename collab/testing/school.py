@@ -20,7 +20,7 @@ from collab.learn.preset import load_preset
 from collab.library import Library, root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
-from collab.loop.interfaces import algorithm_named
+from collab.loop.interfaces import algorithm_named, load_method
 from collab.models.tiny import make_tiny_checkpoint
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Context, Template, read_templates
@@ -81,7 +81,8 @@ async def small_training(
     known = algorithm_named(algorithm)
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
-    return await configure(library, settings=[*small, *known.toy, *settings], **asked)
+    method = override(load_method(known), [*small, *known.toy])
+    return await configure(library, method=method, settings=settings, **asked)
 
 
 def teach(base: Path, out: Path) -> Path:

@@ -10,7 +10,8 @@ from collab.cli.main import main
 from collab.cli.training_options import AblationName, ContinualAblationName, Preset
 from collab.envs.fake import CorridorSuite
 from collab.errors import MissingExtra
-from collab.loop.config import presets
+from collab.library import presets_in
+from collab.loop.interfaces import algorithm_named
 from collab.models.fake_server import FakeServer
 from collab.models.tiny import make_tiny_checkpoint
 
@@ -85,7 +86,8 @@ def test_what_cannot_be_done_is_one_line(
 
 def test_the_help_names_all_presets_and_ablations() -> None:
     (option,) = Preset.__metadata__
-    assert f"The method: {', '.join(presets())} or a YAML file." == option.help
+    presets = ", ".join(presets_in(algorithm_named("collabuiagents").presets))
+    assert f"(of collabuiagents: {presets})" in option.help
     (option,) = AblationName.__metadata__
     *names, last = ABLATIONS
     assert option.help.endswith(f": {', '.join(names)} or {last}.")

@@ -219,13 +219,13 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
 
 
 TRAIN = """
-import asyncio, sys
+import asyncio, json, sys
 from pathlib import Path
-from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_config
 from collab.loop.loop import resume, start
 
-config, out = TrainingConfig.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, anyway=True, device="cpu"))
+config, out = load_config(json.loads(Path(sys.argv[1]).read_text()), ""), Path(sys.argv[2])
+asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, options={"anyway": True}, device="cpu"))
 """
 
 

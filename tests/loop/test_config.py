@@ -41,7 +41,7 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("dpo={learning_rate: 1, lora: {rank: 4}}", "saved: bfloat16 would round .* set saved=float32"),
+        ("dpo={learning_rate: 1, lora: {rank: 4}}", "saved: bfloat16 would round .* set dpo.saved=float32"),
         ("held_out.seeds=[39, 39]", "twice"),
         ("epochs=0", "greater than or equal to 1"),
         ("older=1", "less than 1"),

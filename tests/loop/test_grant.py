@@ -20,15 +20,15 @@ from collab.types import Spent
 def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     seen: list[tuple[Budget, str, tuple[str, ...]]] = []
 
-    async def looked(loop: LoopState, records: object) -> None:
+    async def looked(loop: LoopState, algorithm: object, records: object) -> None:
         seen.append((loop.budget, loop.device, tuple(loop.reports)))
         raise Halted("enough was seen")
 
-    monkeypatch.setattr(training, "_epochs", looked)
+    monkeypatch.setattr(training, "run_epochs", looked)
     monkeypatch.setattr(training, "check_reports", lambda names: None)  # which need not be installed
     out, begun = tmp_path / "run", Budget(tokens=500)
     config = configured(f"run.agents.*.options.path={tiny}")
-    asyncio.run(start(config, out, anyway=True, budget=begun, device="cpu", report_to=["tensorboard"]))
+    asyncio.run(start(config, out, options={"anyway": True}, budget=begun, device="cpu", report_to=["tensorboard"]))
     asyncio.run(resume(out))
     asyncio.run(resume(out, budget=Budget(minutes=1), device="auto", report_to=[]))
     asyncio.run(resume(out))
@@ -39,10 +39,10 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
 def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_played(
     configured, tiny: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    async def played(loop: LoopState, records: object) -> None:
+    async def played(loop: LoopState, algorithm: object, records: object) -> None:
         raise Halted("something was played")
 
-    monkeypatch.setattr(training, "_epochs", played)
+    monkeypatch.setattr(training, "run_epochs", played)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     out, config = (
         tmp_path / "run",
@@ -62,13 +62,13 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
 def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     """Not what an earlier one spent on the same epoch."""
 
-    async def spent(loop: LoopState, records: object) -> None:
+    async def spent(loop: LoopState, algorithm: object, records: object) -> None:
         loop.spend(Spent(calls=1, prompt_tokens=30, completion_tokens=4, cost_usd=0.5))
         raise Halted("enough was spent")
 
-    monkeypatch.setattr(training, "_epochs", spent)
+    monkeypatch.setattr(training, "run_epochs", spent)
     out, config = tmp_path / "run", configured(f"run.agents.*.options.path={tiny}")
-    first = asyncio.run(start(config, out, anyway=True, device="cpu"))
+    first = asyncio.run(start(config, out, options={"anyway": True}, device="cpu"))
     again = asyncio.run(resume(out))
     assert (first.tokens, first.cost_usd) == (again.tokens, again.cost_usd) == (34, 0.5)
 
@@ -77,7 +77,7 @@ def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
     folder = TrainingDir(tmp_path / "run")
     folder.create({})
     folder.file.write_text('{"format": 1}')
-    with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 2; .*begin another training"):
+    with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 3; .*begin another training"):
         asyncio.run(resume(folder.path))
     folder.write({"config": {}})
     with pytest.raises(RunFormatError, match="does not say what may be spent"):

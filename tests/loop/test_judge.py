@@ -265,7 +265,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
                 writer.record(judgement_of(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
                 writer.fail(case, ModelFailure("the server is gone"))
-    monkeypatch.setattr("collab.algorithms.collabuiagents.labeller._is_left", lambda *asked: False)
+    monkeypatch.setattr("collab.algorithms.collabuiagents.judge._is_left", lambda *asked: False)
     told = (
         rf"could not be asked about 2 of {len(every)} steps, {many} of {len(every)} steps do not fit into the critic's "
         "context; the last: the server is gone"

@@ -214,7 +214,7 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
 def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: TrainingDir) -> None:
     """It is not the untrained team, which is called @epoch0."""
     trained.epoch(1).record.unlink()
-    with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train-marl --resume"):
+    with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train --resume"):
         agents_of(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
 
 
@@ -226,7 +226,7 @@ def test_a_graph_with_other_agents_is_refused(trained: TrainingDir) -> None:
 def test_an_epoch_that_is_not_over_and_a_folder_that_is_none_are_named(trained: TrainingDir, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="epoch2"):
         agents_of(PolicyName(run=trained.path, epoch=2), ("ada", "ben"))
-    with pytest.raises(RunFormatError, match=r"no marl\.json"):
+    with pytest.raises(RunFormatError, match=r"no training\.json"):
         agents_of(PolicyName(run=tmp_path, epoch=1), ("ada", "ben"))
 
 

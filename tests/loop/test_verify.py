@@ -68,9 +68,9 @@ def test_where_a_process_died_is_told_and_where_it_was_to(
     said = capsys.readouterr().out
     first, second = (" ".join(line.split()) for line in said.splitlines()[1:3])
     assert first.endswith("1 1 critic store.writer.RunWriter.step 2")
-    assert second.endswith("2 1 training marl.train.learn 1")
+    assert second.endswith("2 1 training loop.finetuning.finetune 1")
     assert (
-        "kill 2 was planned at call 9 of store.writer.RunWriter.step in epoch 1, rows, which that process did not "
+        "kill 2 was planned at call 9 of store.writer.RunWriter.step in epoch 1, examples, which that process did not "
         "come to" in said
     )
     assert "no process was killed at call 2 of store.writer.RunWriter.step in epoch 2, critic" in said
@@ -114,7 +114,7 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        begun = asyncio.run(start(config, tmp_path / "run", anyway=True, device="cpu", stop=stop))
+        begun = asyncio.run(start(config, tmp_path / "run", options={"anyway": True}, device="cpu", stop=stop))
         assert TrainingDir(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
         torch.set_num_threads(1)
         assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"

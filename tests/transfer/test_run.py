@@ -21,7 +21,7 @@ from collab.errors import ModelFailure, RunFormatError, UnknownName, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.grant import Grant
-from collab.loop.hashing import epoch_hash
+from collab.loop.hashing import measured_hash
 from collab.loop.layout import TrainingDir
 from collab.loop.loop import TrainingResult
 from collab.loop.phases import trajectories_of
@@ -342,7 +342,7 @@ def episodes_of(path: Path) -> dict[str, str]:
     found = {}
     for place in ("second/base", "second/transferred", "second/continued", "first/transferred", "first/continued"):
         runs = sorted((path / place).iterdir())
-        found[place] = epoch_hash(measured={number: trajectories_of(run) for number, run in enumerate(runs)})
+        found[place] = measured_hash({number: trajectories_of(run) for number, run in enumerate(runs)})
     return found
 
 

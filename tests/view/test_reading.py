@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from collab.algorithms.collabuiagents.metrics import reward_rates
 from collab.credit.labels import read_labels
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import UnknownName, UsageError
-from collab.loop.record import reward_rates
 from collab.prompts.render import rebuild
 from collab.report import report_of
 from collab.store import index
