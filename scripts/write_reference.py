@@ -47,7 +47,7 @@ from collab.envs.web.live_tasks import Success as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.learn.preset import Architecture, Recipe
 from collab.library import parse_yaml
-from collab.loop.config import Method
+from collab.loop.interfaces import algorithm_named
 from collab.resolve import BUILT_IN, Group
 from collab.synth.plan import SynthConfig
 
@@ -447,10 +447,14 @@ _SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
         "`collab rollout`, `collab eval`; `collab agents check` and `collab env check` take the parts of theirs.",
         RunConfig,
     ),
-    (
-        "A training",
-        "`collab train-marl`, `collab transfer`, `collab verify-resume`; settings of its runs begin with `run.`.",
-        Method,
+    *(
+        (
+            f"A training by {name}",
+            f"`collab train --algo {name}`, `collab transfer --algo {name}`, `collab verify-resume --algo {name}`; "
+            "settings of its runs may begin with `run.`.",
+            algorithm_named(name).method,
+        )
+        for name in BUILT_IN["algorithms"]
     ),
     ("A synthesis", "`collab synth`.", SynthConfig),
     ("A fine-tuning", "`collab finetune`.", Recipe),

@@ -1,4 +1,4 @@
-"""A second package adds an environment and a model; nothing of ours is touched."""
+"""A second package adds an environment, a model and an algorithm; nothing of ours is touched."""
 
 from __future__ import annotations
 
@@ -45,6 +45,35 @@ def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
     code = "from collab.resolve import kinds; print(kinds('environments')['lighthouse'], kinds('models')['keeper'])"
     done = subprocess.run([sys.executable, "-c", code], env=installed, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["lighthouse.suite:LighthouseSuite", "lighthouse.keeper:KeeperModel"]
+
+
+PLANNED = """
+import asyncio, sys
+from collab.library import Library
+from collab.testing.school import small_training, write_library
+from pathlib import Path
+library = write_library(Path(sys.argv[1]), Path("none"))
+config = asyncio.run(small_training(library, algorithm="voters"))
+from collab.loop.interfaces import algorithm_named, load_config
+again = load_config(config.model_dump(mode="json"), "there")
+print(again.algorithm, again.preset, type(algorithm_named("voters").learner).__name__)
+"""
+
+
+def test_an_algorithm_from_outside_is_configured_by_its_name(installed: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PLANNED, str(tmp_path)]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["voters", "filtered-bc", "VotersLearner"], done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_algorithm_from_outside_trains_and_is_resumed(installed: dict[str, str], tmp_path: Path) -> None:
+    proof = ["verify-resume", "--algo", "voters", "--quick", "--seed", "2"]
+    command = [sys.executable, "-m", "collab.cli.start", *proof]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same: killed 2 times" in done.stdout
 
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN["environments"]))

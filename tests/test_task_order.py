@@ -15,7 +15,7 @@ from collab.envs.base import TaskInfo
 from collab.envs.phone.suite import SimPhoneSuite
 from collab.library import Library
 from collab.loop.configure import configure
-from collab.loop.interfaces import load_method
+from collab.loop.interfaces import algorithm_named, load_method
 from collab.loop.phases import draw, rollout_config
 from collab.loop.policy import first_policy
 from collab.resolve import draw_order
@@ -73,8 +73,17 @@ def test_a_split_is_sampled_too(tmp_path, capsys) -> None:
 
 def test_what_an_epoch_draws_is_what_its_rollout_plays(tmp_path: Path) -> None:
     """Below a whole pass, epochs play other tasks, and none because of its name."""
-    method = override(load_method("collab"), ["critic=critic-oracle", "held_out.episodes=5", "held_out.seeds=[38,39]"])
-    choices = {"preset": "collab", "method": method, "env": "androidworld", "graph": "single", "agents": "pocket"}
+    method = override(
+        load_method(algorithm_named("collabuiagents")),
+        ["critic=critic-oracle", "held_out.episodes=5", "held_out.seeds=[38,39]"],
+    )
+    choices = {
+        "algorithm": "collabuiagents",
+        "method": method,
+        "env": "androidworld",
+        "graph": "single",
+        "agents": "pocket",
+    }
     config = asyncio.run(configure(Library(), **choices))
     held_out = [set(one.tasks[:5]) for one in config.held_out]
     assert held_out[0] != held_out[1]

@@ -286,7 +286,10 @@ def load_config(content: Any, where: str) -> TrainingConfig:
     algorithm = content.get("algorithm") if isinstance(content, Mapping) else None
     if not isinstance(algorithm, str):
         raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(kinds('algorithms')))}")
-    return validate(algorithm_named(algorithm).config, content, where)
+    known = algorithm_named(algorithm)
+    if "method" in content and known.config.model_fields["method"].annotation is Method:
+        content = {**content, "method": validate(known.method, content["method"], f"{where}: method")}
+    return validate(known.config, content, where)
 
 
 def read_training(folder: TrainingDir) -> tuple[dict[str, Any], TrainingConfig]:

@@ -135,7 +135,7 @@ def test_the_epochs_of_its_training_are_shown_and_told_as_those_of_any_training(
     work.watch(Collecting(planned=1))
     assert (below(progress), news(progress)) == ([], [])
     work.begin(TRAINING)
-    training = Training(epochs=1)
+    training = Training(algorithm="collabuiagents", epochs=1)
     work.watch(training)
     training.close(MEASURED)
     shown, told = below(progress), news(progress)
@@ -149,7 +149,7 @@ def test_the_epochs_of_its_training_are_shown_and_told_as_those_of_any_training(
 def test_epochs_are_told_by_the_command(
     capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = Training(epochs=1)
+    training = Training(algorithm="collabuiagents", epochs=1)
     training.close(MEASURED)
     monkeypatch.setattr(Work, "watch", lambda work, inner: setattr(work.progress, "training", training))
     out = str(tmp_path / "out")

@@ -117,7 +117,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"seed": 33}, "choose another --seed"),
         ({"graph": "alone"}, "was trained as ada, ben, the graph has ada"),
         ({"agents": "nowhere@best"}, "nowhere: no such directory; name the directory of a training"),
-        ({"ablation": "no-rc"}, "no ablation called 'no-rc'; did you mean no-cr"),
+        ({"ablation": "no-rc"}, "no ablation of collabuiagents called 'no-rc'; did you mean no-cr"),
         ({"ablation": "anchor"}, "--ablation anchor: changes nothing"),
         ({"ablation": "rft", "settings": ("objective=dpo",)}, "--set objective=dpo: --ablation rft stands for"),
         ({"ablation": "single-agent"}, "a team goes elsewhere as it was trained"),

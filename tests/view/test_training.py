@@ -150,7 +150,7 @@ def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspec
         inspector.overview(id, "nobody")
     assert inspector.finds(id, "overruled", "contrary").rows != inspector.finds(id, "overruled").rows
     episode = inspector.episodes(rollout.id, EpisodeFilter()).rows[0].id
-    assert inspector.step(rollout.id, episode, 0).labels == "marl"
+    assert inspector.step(rollout.id, episode, 0).labels == "training"
 
 
 def test_only_the_rollout_that_has_grown_is_counted_again(

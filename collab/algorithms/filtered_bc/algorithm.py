@@ -11,6 +11,7 @@ episode is imitated, in every round, also where the vote went against it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy, chat_of, template_of
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
-from collab.types import ReplyRef
+from collab.types import ReplyRef, Trajectory
 
 FILE = "demonstration.parquet"
 """Of a policy's examples, as `collab.learn.data` reads it."""
@@ -88,12 +89,16 @@ class ImitationLearner:
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
         with example_builder(config, rollout, policy) as builder:
             for one in (one for one in rollout.trajectories if one.id in imitated):
-                for step in one.steps:
-                    for cell in step.matrix.utterances:
-                        said = ReplyRef(trajectory=one.id, step=step.index, cell=cell.cell)
-                        target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
-                        made.add(groups[cell.agent], builder, target)
+                for said in self.replies(one):
+                    target = Target(said=said, level="demonstration", kind="solved", teacher="outcome")
+                    made.add(groups[said.cell.agent], builder, target)
         return made
+
+    def replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
+        """Yield what is imitated of a solved episode."""
+        for step in trajectory.steps:
+            for cell in step.matrix.utterances:
+                yield ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell)
 
     def _imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
         """The episodes that are learned from."""
