@@ -47,10 +47,16 @@
   };
   const $ = (node) => (kindOf.call(node) === "[object HTMLFormElement]" ? viewOf(node) : node);
 
-  // Texts are cut between characters, and half characters are replaced: they could neither be stored nor sent.
+  // Texts are cut between characters as a reader counts them, and half characters are replaced: they could neither be stored nor sent.
   const sound = (text) => (text.isWellFormed() ? text : text.toWellFormed());
-  const start = (text, length) => sound(/[\uD800-\uDBFF]/.test(text[length - 1] ?? "") ? text.slice(0, length - 1) : text.slice(0, length));
-  const end = (text, length) => sound(/[\uDC00-\uDFFF]/.test(text[text.length - length] ?? "") ? text.slice(1 - length) : text.slice(-length));
+  const characters = new Intl.Segmenter("en");
+  // Where the character at a place begins: accents and joined emoji belong to what is before them.
+  const border = (text, at) => {
+    const near = Math.max(0, at - 32), here = characters.segment(text.slice(near, at + 32)).containing(at - near)?.index;
+    return here ? near + here : at;
+  };
+  const start = (text, length) => sound(text.slice(0, border(text, length)));
+  const end = (text, length) => sound(text.slice(border(text, text.length - length)));
   const flat = (text) => String(text ?? "").replace(/\s+/g, " ").trim();
   const cut = (text, length) => (text.length > length ? start(text, length - 1) + "…" : sound(text));
   const short = (text) => cut(flat(text), MAX_LABEL);
