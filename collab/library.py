@@ -227,8 +227,8 @@ class _Bounded(Composer):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose as PyYAML does, and refuse what would have no end or would grow beyond all bounds."""
-        mark = self.peek_event().start_mark
-        alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[attr-defined]  # of the parser beside it
+        alias = self.check_event(yaml.AliasEvent)  # type: ignore[attr-defined]
         self._depth += 1
         self._written += 1
         if self._depth > _DEEPEST:
