@@ -259,7 +259,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    tasks = order_tasks(suite, config.tasks, task_names(suite, config.tasks), config.seed)
+    names = task_names(suite, config.tasks, config.environment_name, config.environment)
+    tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
     _check_sight(config, suite)
