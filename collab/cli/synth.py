@@ -10,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import amount, data, emit, note, say, table
-from collab.cli.watch import clock, end_early, short, work
+from collab.cli.watch import clock, end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -135,7 +135,7 @@ def synth(
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
-        finish(_go_on(resume, limits, concurrency), as_json=as_json)
+        finish(go_on(resume, limits, concurrency), as_json=as_json)
         return
     config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
     if plan:
@@ -176,14 +176,19 @@ def _start(config: SynthConfig, out: Path | None) -> SynthResult:
     )
 
 
-def _go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
-    from collab.synth.journal import resume_command
+def go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
+    """Go on with a synthesis; of a finished one only say so. Raises as `collab.synthesis.run.resume`."""
+    from collab.synth.finish import finished
+    from collab.synth.journal import read_head, resume_command
     from collab.synthesis.run import resume
 
+    is_over = finished(path, read_head(path)) is not None
+    if is_over:
+        tell_finished(path, "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR")
     return work(
         lambda watch, stop: resume(path, budget=budget, concurrency=concurrency, watch=watch, stop=stop),
         path,
-        opening=f"going on with {path}",
+        opening="" if is_over else f"going on with {path}",
         tell=describe,
         resume=resume_command(path),
     )
