@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, say, table
+from collab.cli.output import amount, data, describe_lost, emit, say, table
 from collab.cli.watch import end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
@@ -208,11 +208,14 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
                 "stopped": result.stopped,
                 "resume": again if result.stopped else None,
                 "judgements": {"planned": result.progress.planned, "done": result.progress.done},
+                "spent": data(result.progress.labelling.spent),
                 "calibration": data(result.record),
             }
         )
     elif result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
+    elif result.progress.labelling.lost:
+        say(describe_lost(result.progress.labelling.lost))
     end_early(result.stopped, again)
 
 
@@ -234,6 +237,8 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
             f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
         )
+    if record.spent is not None and record.spent.lost:
+        say(f"             {describe_lost(record.spent.lost)}")
     say(f"written      {path / FILE}, {path / PICTURE}")
 
 

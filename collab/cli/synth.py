@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, note, say, table
+from collab.cli.output import amount, data, describe_lost, emit, note, say, table
 from collab.cli.watch import clock, end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
@@ -225,6 +225,8 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
         emit(result_data(result))
     elif result.report is not None:
         _show(result, result.report)
+    elif result.progress.calls.lost:
+        say(describe_lost(result.progress.calls.lost))
     end_early(result.stopped, again)
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
@@ -261,6 +263,8 @@ def _show(result: SynthResult, report: Report) -> None:
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
     say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {short(calls.tokens)} tokens")
+    if report.spent.lost:
+        say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 
