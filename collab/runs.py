@@ -215,6 +215,31 @@ async def resume(
             return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
 
 
+def finished(path: Path) -> RunResult | None:
+    """Return how a run went of which nothing is left to be played; None while something is left or broke.
+
+    Raises:
+        RunFormatError, UsageError: as `stored_config`.
+    """
+    plan = plan_episodes(stored_config(path))
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+        if reader.status != "finished" or any(episode.id not in over for episode in plan):
+            return None
+        manifest, done = reader.manifest, len(over)
+        progress = Progress(
+            planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=paid(reader)
+        )
+    return RunResult(
+        path=path,
+        label=manifest.environment,
+        report=_report(path, plan),
+        progress=progress,
+        stopped=None,
+        privileged=manifest.privileged,
+    )
+
+
 def stored_config(path: Path) -> RunConfig:
     """The configuration that a run directory holds, to make something of it.
 
@@ -259,7 +284,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    tasks = order_tasks(suite, config.tasks, task_names(suite, config.tasks), config.seed)
+    names = task_names(suite, config.tasks, config.environment_name, config.environment)
+    tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
     _check_sight(config, suite)

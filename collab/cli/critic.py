@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, say, table
-from collab.cli.watch import end_early, short, work
+from collab.cli.output import amount, data, describe_lost, emit, say, table
+from collab.cli.watch import end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.calibrating.configure import CalibrationConfig
@@ -121,7 +121,7 @@ def calibrate(
     chosen["tasks"] = options.listed("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
-        finish(_go_on(resume, limits), as_json=as_json)
+        finish(go_on(resume, limits), as_json=as_json)
         return
     config = _configured(library, {**chosen, "budget": limits})
     if plan:
@@ -157,9 +157,15 @@ def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
     )
 
 
-def _go_on(path: Path, budget: Budget | None) -> CalibrationResult:
+def go_on(path: Path, budget: Budget | None) -> CalibrationResult:
+    """Go on with a calibration; of a finished one only say so. Raises as `collab.calibrating.run.resume`."""
     from collab.calibrating.run import resume, resume_command
+    from collab.credit.calibration_record import read_record
 
+    record = read_record(path)
+    if record.numbers is not None:
+        again = f"collab critic calibrate --critic {record.critic} --cases N --out DIR"
+        tell_finished(path, f"to ask about more steps, begin another: {again}")
     return work(
         lambda watch, stop: resume(path, budget=budget, watch=watch, stop=stop),
         path,
@@ -202,11 +208,14 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
                 "stopped": result.stopped,
                 "resume": again if result.stopped else None,
                 "judgements": {"planned": result.progress.planned, "done": result.progress.done},
+                "spent": data(result.progress.labelling.spent),
                 "calibration": data(result.record),
             }
         )
     elif result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
+    elif result.progress.labelling.lost:
+        say(describe_lost(result.progress.labelling.lost))
     end_early(result.stopped, again)
 
 
@@ -228,6 +237,8 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
             f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
         )
+    if record.spent is not None and record.spent.lost:
+        say(f"             {describe_lost(record.spent.lost)}")
     say(f"written      {path / FILE}, {path / PICTURE}")
 
 

@@ -17,7 +17,7 @@ from collab.cli.watch import LINE_S
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
-    from collab.envs.base import Suite, TaskInfo
+    from collab.envs.base import Suite
     from collab.envs.check import CheckReport, Finding
     from collab.library import Library
     from collab.splits.split import Split
@@ -62,13 +62,15 @@ def list_tasks(
 
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
+    from collab.resolve import task_names
     from collab.splits.split import named
 
     definitions = options.library(library)
     definition = load(definitions, name, backend)
     suite = built(name, definition)
     try:
-        infos = _chosen(suite, options.listed("--tasks", tasks) or _own_tasks(definition))
+        names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
+        infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
     if split is not None:
@@ -92,18 +94,6 @@ def list_tasks(
         ],
     )
     say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
-
-
-def _own_tasks(definition: EnvironmentDefinition) -> list[str]:
-    """What a definition plays where no tasks are named: see `task_names`."""
-    return [definition.tasks] if isinstance(definition.tasks, str) else list(definition.tasks)
-
-
-def _chosen(suite: Suite, wanted: list[str]) -> list[TaskInfo]:
-    from collab.resolve import task_names
-
-    names = set(task_names(suite, wanted))
-    return [info for info in suite.tasks() if info.name in names]
 
 
 def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
@@ -217,8 +207,8 @@ async def _check(
 
     suite = built(name, definition)
     try:
-        wanted = wanted or _own_tasks(definition)
-        tasks = task_names(suite, wanted)
+        wanted = wanted or definition.own_tasks
+        tasks = task_names(suite, wanted, name, definition)
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
         return await check_env(

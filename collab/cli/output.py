@@ -59,6 +59,12 @@ def note(text: str) -> None:
         _write(sys.stderr, plain(hide_text(text)))
 
 
+def describe_lost(lost: int) -> str:
+    """Say that calls are missing in what was spent: their number, and why."""
+    calls = "call was" if lost == 1 else "calls were"
+    return f"{lost} {calls} sent and never answered whole; what they cost is not known"
+
+
 def amount(number: int, noun: str) -> str:
     """A number with its noun, both in the singular for one: 1 episode, 2 episodes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.count_text import cause_lines, count_lines
-from collab.cli.output import REHEARSAL, amount, data, note, plain, say, table
+from collab.cli.output import REHEARSAL, amount, data, describe_lost, note, plain, say, table
 from collab.cli.watch import short
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         else ""
     )
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
+    if lost := max(spent.lost, head.spent.lost):
+        say(f"         {describe_lost(lost)}")
     if changes is None:
         say("changes  none to tell of: the run had no pairs before")
     else:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, emit, note
+from collab.cli.output import amount, describe_lost, emit, note, say
 from collab.cli.pair_text import rebuilt_data, say_rebuilt
-from collab.cli.watch import short, work
+from collab.cli.watch import short, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.preferences.rebuild import Progress, Rebuilt
@@ -147,6 +147,10 @@ def rebuild(
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, letters_of(run))
+    elif result.spent.lost:
+        say(describe_lost(result.spent.lost))
+    if result.stored is not None and not (result.new or result.judged or result.asked):
+        tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from collab.cli.output import REHEARSAL, amount, data, fail, note, say, table
+from collab.cli.output import REHEARSAL, amount, data, describe_lost, fail, note, say, table
 from collab.cli.watch import clock, resume_command, short
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def show_result(result: RunResult, *, details: bool) -> None:
         usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
         say(f"in all   {short(whole.calls)} calls, {tokens} tokens{usd}, with what was spent before it was resumed")
     if lost := progress.spent_in_all.lost:
-        calls = "call was" if lost == 1 else "calls were"
-        say(f"         {lost} {calls} sent and never answered whole; what they cost is not known")
+        say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import amount, data, emit, note, say, table
-from collab.cli.watch import clock, end_early, short, work
+from collab.cli.output import amount, data, describe_lost, emit, note, say, table
+from collab.cli.watch import clock, end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -135,7 +135,7 @@ def synth(
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
-        finish(_go_on(resume, limits, concurrency), as_json=as_json)
+        finish(go_on(resume, limits, concurrency), as_json=as_json)
         return
     config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
     if plan:
@@ -176,14 +176,19 @@ def _start(config: SynthConfig, out: Path | None) -> SynthResult:
     )
 
 
-def _go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
-    from collab.synth.journal import resume_command
+def go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
+    """Go on with a synthesis; of a finished one only say so. Raises as `collab.synthesis.run.resume`."""
+    from collab.synth.finish import finished
+    from collab.synth.journal import read_head, resume_command
     from collab.synthesis.run import resume
 
+    is_over = finished(path, read_head(path)) is not None
+    if is_over:
+        tell_finished(path, "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR")
     return work(
         lambda watch, stop: resume(path, budget=budget, concurrency=concurrency, watch=watch, stop=stop),
         path,
-        opening=f"going on with {path}",
+        opening="" if is_over else f"going on with {path}",
         tell=describe,
         resume=resume_command(path),
     )
@@ -220,6 +225,8 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
         emit(result_data(result))
     elif result.report is not None:
         _show(result, result.report)
+    elif result.progress.calls.lost:
+        say(describe_lost(result.progress.calls.lost))
     end_early(result.stopped, again)
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
@@ -256,6 +263,8 @@ def _show(result: SynthResult, report: Report) -> None:
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
     say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {short(calls.tokens)} tokens")
+    if report.spent.lost:
+        say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 

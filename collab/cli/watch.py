@@ -88,6 +88,15 @@ def end_early(stopped: str | None, resume: str) -> None:
         raise typer.Exit(1)
 
 
+def tell_finished(path: Path, more: str) -> None:
+    """Say of what is to be gone on with that nothing is left of it.
+
+    Args:
+        more: what to type for more of its kind.
+    """
+    note(f"{path} is finished; {more}")
+
+
 def resume_command(run: Path) -> str:
     """What to type to go on with a run."""
     return f"collab runs resume {shlex.quote(str(run))}"

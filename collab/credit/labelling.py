@@ -27,6 +27,7 @@ from collab.credit.case import Case
 from collab.credit.critic import UNREAD, Critic, Judgement, sound, spent_on
 from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.models.meter import lost_by
 from collab.redact import redact
 from collab.types import Spent
 
@@ -61,6 +62,8 @@ class Labelling:
     completion_tokens: int = 0
     cost_usd: float = 0.0
     """Over the calls that were counted, and whose price is known."""
+    lost: int = 0
+    """Calls that were sent and never answered whole: what they cost is not known."""
     stopped: str | None = None
     """Why it ended early; None when every case was asked about."""
     started: float = field(default_factory=time.monotonic)
@@ -73,6 +76,7 @@ class Labelling:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             cost_usd=self.cost_usd,
+            lost=self.lost,
         )
 
     def count(self, judgement: Judgement) -> None:
@@ -90,6 +94,7 @@ class Labelling:
         self.prompt_tokens += spent.prompt_tokens
         self.completion_tokens += spent.completion_tokens
         self.cost_usd += spent.cost_usd
+        self.lost += spent.lost
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
@@ -141,12 +146,17 @@ async def label(
         most_silent=most_silent,
     )
     watch(worker.labelling)
+    before = lost_by(critic)
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
                 group.create_task(worker.work())
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    finally:
+        lost = lost_by(critic) - before
+        worker.labelling.lost += lost
+        writer.lose(lost)
     return worker.labelling
 
 

@@ -66,6 +66,7 @@ def _origin(head: Head, config: SynthConfig, report: Report, checked: Iterable[s
     if config.teacher is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
+        cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
             ("teacher's prompts", _hashes(config.teacher_prompts)),
             ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.config import KEEP_CREDENTIALS, AgentDefinition, Budget, load_environment, override, validate
+from collab.config import AgentDefinition, Budget, load_environment, override, validate
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
@@ -73,14 +73,14 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
     asked_of_oracle = wish.teacher == ORACLE
     data = {
         "environment_name": _short(wish.env),
-        "environment": environment.model_dump(mode="json", context={KEEP_CREDENTIALS: True}),
+        "environment": environment,
         "levels": _levels(wish.levels),
         "teacher_name": _short(wish.teacher),
         "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
         "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.path("prompts", FOLDER)),
         "prompt_name": wish.prompt,
         "prompt": read_templates(library.path("prompts", wish.prompt)),
-        "tasks": list(wish.tasks) or _default_tasks(environment.tasks),
+        "tasks": list(wish.tasks) or environment.own_tasks,
         "asked_tasks": list(wish.tasks),
         "settings": list(wish.settings),
         "episodes": 1 if wish.episodes is None else wish.episodes,
@@ -121,17 +121,13 @@ def _levels(asked: Sequence[str]) -> list[str]:
     return [level for level in LEVELS if level in asked]
 
 
-def _default_tasks(tasks: str | Sequence[str]) -> list[str]:
-    return [tasks] if isinstance(tasks, str) else list(tasks)
-
-
 async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
     """With tasks written out, within the training split, and able to be taught by this teacher."""
     _check_place(config)
     suite = suite_of(config)
     try:
         wanted = config.tasks
-        tasks = task_names(suite, wanted, config.environment_name)
+        tasks = task_names(suite, wanted, config.environment_name, config.environment)
         config = config.model_copy(update={"tasks": tasks})
         splits = await splits_in(config.environment_name, config.environment)
         config = _teachable(within(config, named(splits, TRAIN)), suite)
