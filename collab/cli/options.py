@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli.output import note
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
@@ -270,7 +271,7 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str) -> None:
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
-    note(f"{what} plays {episodes} of {len(tasks)} tasks: {listed}")
+    note(f"{what} plays {episodes} of {amount(len(tasks), 'task')}: {listed}")
 
 
 def folders(option: str, values: list[str] | None) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from collab.cli.herald import spoken
 from collab.errors import StoreFailure
+from collab.wording import amount as amount
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -57,11 +58,6 @@ def note(text: str) -> None:
 
     with contextlib.suppress(OSError):
         _write(sys.stderr, plain(hide_text(text)))
-
-
-def amount(number: int, noun: str) -> str:
-    """A number with its noun, both in the singular for one: 1 episode, 2 episodes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def fail(text: str) -> None:

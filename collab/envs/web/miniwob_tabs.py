@@ -12,6 +12,7 @@ from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.pool import PagePool
 from collab.errors import EnvironmentFailure, boundary
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -66,7 +67,9 @@ class Tabs:
         try:
             tab = await asyncio.wait_for(self._pool.acquire(), self._patience_s)
         except TimeoutError:
-            message = f"all {self._size} tabs are in use; close environments or forks, or allow more with `pages`"
+            message = (
+                f"all {amount(self._size, 'tab')} are in use; close environments or forks, or allow more with `pages`"
+            )
             raise EnvironmentFailure(message) from None
         if tab not in self._prepared:
             try:
