@@ -51,6 +51,7 @@ from collab.store.run import RunStore
 from collab.store.writer import RunWriter
 from collab.trust import check_trusted
 from collab.types import PlannedTask, Spent, Step, Trajectory
+from collab.wording import amount
 
 _PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
@@ -305,7 +306,7 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
     without = [task for task in config.tasks if task not in solved]
     if without:
         raise UsageError(
-            f"the agents need solutions, and {len(without)} of {len(config.tasks)} tasks have none "
+            f"the agents need solutions, and {len(without)} of {amount(len(config.tasks), 'task')} have none "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
             + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
         )
@@ -464,7 +465,7 @@ async def _play(
         )
     progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
     for warning, number in progress.warnings.items():
-        writer.note(f"{warning} ({number} calls)")
+        writer.note(f"{warning} ({amount(number, 'call')})")
     writer.spent(progress.spent)
     _close(writer, collection)
     return RunResult(

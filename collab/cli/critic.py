@@ -10,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import amount, data, describe_lost, emit, say, table
-from collab.cli.watch import end_early, short, tell_finished, work
+from collab.cli.watch import counted, end_early, short, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.calibrating.configure import CalibrationConfig
@@ -180,13 +180,13 @@ def describe(progress: Progress) -> str:
     if not progress.planned:
         return "making known steps"
     made = progress.labelling
-    parts = [f"{progress.done}/{progress.planned} judgements"]
+    parts = [f"{progress.done}/{amount(progress.planned, 'judgement')}"]
     if made.failed:
         parts.append(f"{made.failed} failed")
     if made.missing:
         parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
     if made.calls:
-        parts.append(f"{short(made.calls)} calls, {short(made.prompt_tokens + made.completion_tokens)} tokens")
+        parts.append(f"{counted(made.calls, 'call')}, {counted(made.prompt_tokens + made.completion_tokens, 'token')}")
     if made.cost_usd:
         parts.append(f"{made.cost_usd:.2f} USD")
     return " | ".join(parts)
@@ -266,7 +266,8 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
         emit(data(found))
         return
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
-    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, judged {found.passes} times")
+    judged = f"judged {amount(found.passes, 'time')}"
+    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:

@@ -14,6 +14,7 @@ import typer
 from collab.cli import options
 from collab.cli.output import data, emit, note, plain, say, table
 from collab.cli.watch import LINE_S
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
@@ -93,7 +94,7 @@ def list_tasks(
             for info in infos
         ],
     )
-    say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
+    say(f"\n{suite.label}: {amount(len(infos), 'task')}, {sum(info.oracle for info in infos)} with a known solution")
 
 
 def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:

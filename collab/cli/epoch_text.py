@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from collab.cli.count_text import cause_lines, count_lines
 from collab.cli.output import amount, plain, table_lines
-from collab.cli.watch import clock, short
+from collab.cli.watch import clock, counted, short
 
 if TYPE_CHECKING:
     from collab.marl.summary import Record, RowCounts, Spending, Success, Trained
@@ -144,7 +144,7 @@ def _trained(name: str, one: Trained) -> list[str]:
     if one.logp_chosen is not None:
         gain = "" if one.chosen_gain is None else f" ({one.chosen_gain:+.2f} against the reference)"
         parts.append(f"log p(chosen) {one.logp_chosen:.1f}{gain}")
-    parts.append(f"{amount(one.steps, 'step')}, {short(one.tokens)} tokens")
+    parts.append(f"{amount(one.steps, 'step')}, {counted(one.tokens, 'token')}")
     if one.dropped:
         parts.append(f"{amount(one.dropped, 'example')} longer than the context")
     lines = [f"trained  {name}: {', '.join(parts)}"]
@@ -161,8 +161,8 @@ def _spending(one: Spending) -> str:
     tokens = one.prompt_tokens + one.completion_tokens
     parts = [
         *([] if one.seconds is None else [clock(one.seconds)]),
-        *([f"{short(one.calls)} calls"] if one.calls else []),
-        *([f"{short(tokens)} tokens"] if tokens else []),
+        *([f"{counted(one.calls, 'call')}"] if one.calls else []),
+        *([f"{counted(tokens, 'token')}"] if tokens else []),
         *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
     ]
     return " ".join(parts)
@@ -174,7 +174,8 @@ def _success(rate: Success) -> str:
     broken = f", {rate.broken} broken" if rate.broken else ""
     few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
     sampled = f", at {rate.sampled}" if rate.sampled else ""
-    return f"{rate.value:.1%} ({_interval(rate)}), {rate.successes} of {rate.episodes} episodes{few}{broken}{sampled}"
+    solved = f"{rate.successes} of {amount(rate.episodes, 'episode')}"
+    return f"{rate.value:.1%} ({_interval(rate)}), {solved}{few}{broken}{sampled}"
 
 
 def _silent(rate: Success | None, of: str) -> list[str]:

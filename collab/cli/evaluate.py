@@ -85,7 +85,7 @@ def evaluate(
     definitions = options.library(library)
     device = options.device(serial, allow_apps, allow_effects)
 
-    def configured(chosen: int) -> RunConfig:
+    def configured(chosen: int, tells: bool) -> RunConfig:
         return configure(
             definitions,
             "eval",
@@ -101,9 +101,10 @@ def evaluate(
             concurrency=concurrency,
             budget=budget,
             settings=settings,
+            tells=tells,
         )
 
-    configs = [configured(one) for one in chosen_seeds(seed, seeds, settings)]
+    configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")

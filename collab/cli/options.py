@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli.output import note
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
@@ -271,7 +272,7 @@ def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = ""
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
-    note(f"{what} plays {episodes} of {len(tasks)} tasks{among}: {listed}")
+    note(f"{what} plays {episodes} of {amount(len(tasks), 'task')}{among}: {listed}")
 
 
 def folders(option: str, values: list[str] | None) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from collab.cli.herald import spoken
 from collab.errors import StoreFailure
+from collab.wording import amount as amount
 
 REHEARSAL = "rehearsal: not a language model"
 """The mark that stands in every output of a run whose agents look at solutions."""
@@ -63,11 +64,6 @@ def describe_lost(lost: int) -> str:
     """Say that calls are missing in what was spent: their number, and why."""
     calls = "call was" if lost == 1 else "calls were"
     return f"{lost} {calls} sent and never answered whole; what they cost is not known"
-
-
-def amount(number: int, noun: str) -> str:
-    """A number with its noun, both in the singular for one: 1 episode, 2 episodes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def fail(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab.cli.count_text import cause_lines, count_lines
 from collab.cli.output import REHEARSAL, amount, data, describe_lost, note, plain, say, table
-from collab.cli.watch import short
+from collab.cli.watch import counted
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs
@@ -144,7 +144,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
     cost = (
-        f", {amount(spent.calls, 'call')}, {short(spent.prompt_tokens + spent.completion_tokens)} tokens"
+        f", {amount(spent.calls, 'call')}, {counted(spent.prompt_tokens + spent.completion_tokens, 'token')}"
         if spent.calls
         else ""
     )
@@ -157,7 +157,7 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         _say_changes(changes, stored.name, letters)
     if left := head.unjudged + sum(head.failed.values()):
         note(
-            f"{left} steps are not judged or could not be asked about; the same command without --name, or with "
+            f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "
             "another, asks again where it can"
         )
     if stored.pairs:

@@ -10,7 +10,7 @@ import typer
 from collab.cli import options
 from collab.cli.output import amount, describe_lost, emit, note, say
 from collab.cli.pair_text import rebuilt_data, say_rebuilt
-from collab.cli.watch import short, tell_finished, work
+from collab.cli.watch import counted, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.preferences.rebuild import Progress, Rebuilt
@@ -160,11 +160,11 @@ def describe(progress: Progress) -> str:
     """One line: steps judged, questions answered, what it cost."""
     parts = []
     if (labels := progress.labelling) is not None:
-        parts.append(f"{labels.judged}/{progress.steps} steps judged")
+        parts.append(f"{labels.judged}/{amount(progress.steps, 'step')} judged")
         if labels.failed:
             parts.append(f"{labels.failed} failed")
         if labels.calls:
-            parts.append(f"{short(labels.calls)} calls of the critic")
+            parts.append(f"{counted(labels.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
         parts.append(f"{amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:

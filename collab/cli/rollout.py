@@ -83,6 +83,7 @@ async def configured(
     device: Mapping[str, Any],
     agents: str,
     graph: str,
+    tells: bool = True,
     **choices: Any,
 ) -> RunConfig:
     """Put a run together from options, its tasks written out; every task once unless a number was asked for.
@@ -90,6 +91,7 @@ async def configured(
     Args:
         split: keep to this split of the environment; None keeps to none.
         device: options of the backend that were given by flags of their own.
+        tells: say if a trained team is played at other temperatures than it was trained at.
     """
     from collab.config import Budget, run_config
     from collab.marl.policy import note_sampling, trained_agents
@@ -108,7 +110,7 @@ async def configured(
         settings=settings or (),
         **choices,
     )
-    told = note_sampling(agents, config)
+    told = note_sampling(agents, config) if tells else None
     if told is not None:
         note(told)
     config = _with_device(config, device)

@@ -97,7 +97,10 @@ def list_runs(
 def _done(row: Mapping[str, Any]) -> str:
     """How much of something is done, with its unit where that is not episodes."""
     done = str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}"
-    return done if row["unit"] == "episodes" else f"{done} {row['unit']}"
+    if row["unit"] == "episodes":
+        return done
+    last = row["done"] if row["planned"] is None else row["planned"]
+    return f"{done} {row['unit'].removesuffix('s') if last == 1 else row['unit']}"
 
 
 @app.command("show")

@@ -10,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import amount, data, describe_lost, emit, note, say, table
-from collab.cli.watch import clock, end_early, short, tell_finished, work
+from collab.cli.watch import clock, counted, end_early, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -204,7 +204,9 @@ def describe(progress: Progress) -> str:
     if calls.broken:
         parts.append(f"{calls.broken} broken")
     if calls.calls:
-        parts.append(f"{short(calls.calls)} calls, {short(calls.tokens)} tokens, {calls.calls_per_s:.1f} calls/s")
+        parts.append(
+            f"{counted(calls.calls, 'call')}, {counted(calls.tokens, 'token')}, {calls.calls_per_s:.1f} calls/s"
+        )
     if calls.cost_usd:
         parts.append(f"{calls.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
@@ -262,7 +264,7 @@ def _show(result: SynthResult, report: Report) -> None:
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
-    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {short(calls.tokens)} tokens")
+    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {counted(calls.tokens, 'token')}")
     if report.spent.lost:
         say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")

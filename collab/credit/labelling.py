@@ -30,6 +30,7 @@ from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.meter import lost_by
 from collab.redact import redact
 from collab.types import Spent
+from collab.wording import amount
 
 PATIENCE = 10
 """Failures in a row, or judgements without a single score, before labelling stops."""
@@ -103,7 +104,7 @@ class Labelling:
         if budget.usd is not None and self.cost_usd >= budget.usd:
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
         if budget.tokens is not None and tokens >= budget.tokens:
-            return f"{USED_UP}: {tokens} of {budget.tokens} tokens"
+            return f"{USED_UP}: {tokens} of {amount(budget.tokens, 'token')}"
         if budget.minutes is not None and minutes >= budget.minutes:
             return f"{USED_UP}: {minutes:.1f} of {budget.minutes:g} minutes"
         return None

@@ -19,6 +19,7 @@ from collab.marl.policy import first_policy, placed, trained_agents
 from collab.preferences.adversaries import adversary_asked
 from collab.resolve import resolved, with_prompts
 from collab.splits.split import NEW_SEEDS, TRAIN
+from collab.wording import amount
 
 _ELSEWHERE = {
     "seed": "say it with --seed",
@@ -145,8 +146,8 @@ def _planned(run: RunConfig, method: Method) -> RunConfig:
     episodes = tasks if once else run.episodes
     if method.objective == "trajectory-dpo" and episodes <= tasks:
         raise ConfigError(
-            f"objective: trajectory-dpo, but an epoch plays {episodes} episodes of {tasks} tasks: none is played "
-            f"twice, and nothing can be compared; set fewer tasks or more episodes, e.g. "
+            f"objective: trajectory-dpo, but an epoch plays {amount(episodes, 'episode')} of {amount(tasks, 'task')}: "
+            f"none is played twice, and nothing can be compared; set fewer tasks or more episodes, e.g. "
             f"--set tasks={max(tasks // 4, 1)} --set episodes={max(tasks // 4, 1) * 4}"
         )
     return run.model_copy(update={"episodes": episodes})

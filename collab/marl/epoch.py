@@ -48,6 +48,7 @@ from collab.store.files import writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.types import Trajectory
+from collab.wording import amount
 
 
 async def run_epoch(loop: Loop, number: int, policy: Policy) -> Record:
@@ -129,7 +130,7 @@ def require_played(loop: Loop, report: Report, place: Path) -> Report:
     """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
     if not report.is_lost:
         return report
-    raise _unplayed(loop, report, f"{place}: none of {len(report.results)} episodes could be played")
+    raise _unplayed(loop, report, f"{place}: none of {amount(len(report.results), 'episode')} could be played")
 
 
 def require_measured(loop: Loop, report: Report, place: Path) -> Report:
@@ -140,7 +141,9 @@ def require_measured(loop: Loop, report: Report, place: Path) -> Report:
     require_played(loop, report, place)
     if not is_spoilt(report.broken, report.planned.episodes):
         return report
-    broken = f"{report.broken} of {report.planned.episodes} episodes broke (allowed: {TOLERATED_FAILURES:.0%})"
+    broken = (
+        f"{report.broken} of {amount(report.planned.episodes, 'episode')} broke (allowed: {TOLERATED_FAILURES:.0%})"
+    )
     raise _unplayed(loop, report, f"{place}: {broken}, too many to choose an epoch by")
 
 

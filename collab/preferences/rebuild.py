@@ -36,6 +36,7 @@ from collab.runs import stored_config
 from collab.store.cost import total
 from collab.store.reader import RunReader
 from collab.types import PreferencePair, Spent, Trajectory
+from collab.wording import amount
 
 
 @dataclass(slots=True, kw_only=True)
@@ -220,7 +221,8 @@ class _Work:
         run, other = self.wish.run, other_than(known.name, known.head, head)
         if other is not None:
             raise UsageError(
-                f"{run}: labels {known.name!r}, which lack {self.progress.steps} steps, were made with {other}; "
+                f"{run}: labels {known.name!r}, which lack {amount(self.progress.steps, 'step')}, "
+                f"were made with {other}; "
                 f"have all steps judged under another name: --critic NAME --labels "
                 f"{free_name(known.name, labellings(run))}"
             )

@@ -17,6 +17,7 @@ from collab.splits.split import TRAIN, named
 from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
 from collab.synth.plan import ORACLE, SynthConfig, instances_of, units_of
 from collab.synth.rows import LEVELS
+from collab.wording import amount
 
 _BY_OPTION = {
     "environment_name": "--env",
@@ -173,7 +174,7 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
     solved, without = [task for task in tasks if task in known], [task for task in tasks if task not in known]
     if without and (config.asked_tasks or not solved):
         raise UsageError(
-            f"{len(without)} of {len(tasks)} tasks of {where} have no known solution "
+            f"{len(without)} of {amount(len(tasks), 'task')} of {where} have no known solution "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
             "or give --teacher an agents file"
         )

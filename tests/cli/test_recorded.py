@@ -110,7 +110,7 @@ def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:
     assert told["runs/trained"] == ("train-marl", 0, 1, "epochs", "stopped")
     assert told["runs/seeds/seed-31"] == ("eval", 3, 3, "episodes", "finished")
     out = collab("runs", "list", "runs")[1]
-    assert "0/1 epochs" in out
+    assert "0/1 epoch " in out
     assert "2/2 parts" in out
 
 

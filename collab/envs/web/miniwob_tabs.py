@@ -13,6 +13,7 @@ from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.pool import PagePool
 from collab.errors import EnvironmentFailure, boundary
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -68,7 +69,7 @@ class Tabs:
             with doing("waiting for a free browser tab"):
                 tab = await self._pool.acquire(self._patience_s)
         except TimeoutError:
-            problem = f"all {self._size} tabs are in use, and none came free within {self._patience_s:g} s"
+            problem = f"all {amount(self._size, 'tab')} are in use, and none came free within {self._patience_s:g} s"
             advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
             raise EnvironmentFailure(f"{problem}; {advice}") from None
         if tab not in self._prepared:
