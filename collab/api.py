@@ -13,10 +13,11 @@ Names are looked up as on the command line: a path, the user's `library`, the bu
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,6 +36,7 @@ from collab.library import Library
 from collab.loop.configure import configure as configure_training
 from collab.loop.loop import TrainingResult
 from collab.loop.loop import start as start_training
+from collab.redact import redact
 from collab.report import report_of
 from collab.runs import RunResult, default_out, start
 from collab.series import SeriesResult, plan_series, play_missing, result_of
@@ -90,6 +92,7 @@ async def collect(
         UsageError: something does not fit; nothing was started.
         StoreFailure: the run cannot be written.
     """
+    _check_types(collect, locals())
     trust_all(trust)
     definitions = _library(library)
     named = _listed("tasks", tasks)
@@ -147,6 +150,7 @@ async def evaluate(
     Raises:
         UsageError, StoreFailure: as `collect`.
     """
+    _check_types(evaluate, locals())
     trust_all(trust)
     definitions = _library(library)
     named, overrides = _listed("tasks", tasks), _settings(settings)
@@ -215,6 +219,7 @@ async def train(
         UsageError: something does not fit; nothing was started.
         RunError: something failed while working; what is there stays.
     """
+    _check_types(train, locals())
     trust_all(trust)
     named = _listed("tasks", tasks)
     config = await configure_training(
@@ -261,8 +266,9 @@ def open_run(path: Path | str) -> Run:
 
     Raises:
         RunFormatError: there is no run, or it cannot be read.
-        UsageError: several runs lie there: a training, a transfer, an evaluation over several seeds.
+        UsageError: several runs lie there: a training, a transfer, an evaluation over several seeds; or it is no path.
     """
+    _check_types(open_run, locals())
     found = find_recorded(Path(path))
     if found.kind != "run":
         raise UsageError(commands_instead(found, 'collab.open_run("{}")'))
@@ -284,6 +290,89 @@ class Run(RunReader):
 # ---------------------------------------------------------------------------------------------- what was given
 
 
+def _check_types(function: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Check that each argument of a public function is of a kind that it takes; None is where it is the default.
+
+    Numbers are left to the checks of a run's configuration, which know their bounds, too.
+
+    Raises:
+        UsageError: one is not.
+    """
+    parameters = inspect.signature(function).parameters
+    for name, value in given.items():
+        fits, allowed = _TAKES.get(name, (_is_anything, ""))
+        if fits(value) or (value is None and parameters[name].default is None):
+            continue
+        call, got = f"collab.{function.__name__}", " ".join(redact(repr(value)).split())
+        raise UsageError(f"{call}: {name} takes {allowed}; got {got:.80} ({type(value).__name__}); see help({call})")
+
+
+def _is_anything(_: object) -> bool:
+    return True
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
+
+
+def _is_list(value: object, fits: Callable[[object], bool] = _is_text) -> bool:
+    """Whether it is a text, or several things that fit; one without an end is none."""
+    if isinstance(value, str):
+        return True
+    return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(fits, value))
+
+
+def _is_agents(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value) and all(map(_is_text, value)) and all(map(_is_path, value.values()))
+    return _is_path(value)
+
+
+def _is_settings(value: object) -> bool:
+    return all(map(_is_text, value)) if isinstance(value, Mapping) else _is_list(value)
+
+
+_NAMES = (_is_list, 'names, as "a,b" or ["a", "b"]')
+_DEFINITION = (_is_path, "a name or the path of a YAML file")
+_FOLDER = (_is_path, "the path of a folder")
+_TEXT = (_is_text, "a text")
+_FLAG = (_is_flag, "True or False")
+_TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "env": _DEFINITION,
+    "agents": (_is_agents, 'a name, "ada=x,ben=y", {"ada": "x", "ben": "y"} or "runs/marl@best"'),
+    "graph": _DEFINITION,
+    "preset": _TEXT,
+    "ablation": _TEXT,
+    "backend": _TEXT,
+    "tasks": _NAMES,
+    "split": _TEXT,
+    "seeds": (partial(_is_list, fits=_is_anything), 'several whole numbers, as [30, 31] or "30,31"'),
+    "serial": _TEXT,
+    "device": _TEXT,
+    "allow_apps": _NAMES,
+    "report_to": _NAMES,
+    "budget": (lambda value: isinstance(value, str | Budget), 'a text, e.g. "usd=2,minutes=30"'),
+    "settings": (_is_settings, '"graph.rounds=2", several of them in a list, or {"graph.rounds": 2}'),
+    "out": _FOLDER,
+    "path": _FOLDER,
+    "library": _FOLDER,
+    "calibrations": _FOLDER,
+    "allow_effects": _FLAG,
+    "anyway": _FLAG,
+    "trust": _FLAG,
+    "progress": _FLAG,
+}
+"""Parameter of the public functions → whether a value fits, and what does, in words."""
+
+
 def _library(folder: Path | str | None) -> Library:
     own = folder or os.environ.get("COLLAB_LIBRARY")
     return Library(own=Path(own) if own else None)
@@ -299,8 +388,20 @@ def _settings(given: Settings) -> list[str]:
     if isinstance(given, str):
         return [given]
     if isinstance(given, Mapping):
-        return [f"{name}={json.dumps(value)}" for name, value in given.items()]
+        return [f"{name}={_written(name, value)}" for name, value in given.items()]
     return list(given)
+
+
+def _written(name: str, value: object) -> str:
+    """A setting's value as --set reads it; UsageError where it is nothing that a file can hold."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        got = " ".join(redact(repr(value)).split())
+        raise UsageError(
+            f"settings: {name} takes what a YAML file holds: a number, a text, True, None, a list or a dict of them; "
+            f"got {got:.80} ({type(value).__name__})"
+        ) from None
 
 
 def _listed(name: str, given: Names) -> list[str]:

@@ -26,6 +26,7 @@ from collab.models.base import Reply
 from collab.recorder import Recorder
 from collab.rollout import Admit, Episode, Stage, play
 from collab.types import EpisodeError, Spent, Step, Trajectory
+from collab.wording import amount
 from collab.workload import Workload
 
 PATIENCE = 10
@@ -175,7 +176,7 @@ class Progress:
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD{before}"
         if budget.tokens is not None and self.tokens >= budget.tokens:
             before = f", {tokens} tokens before that" if tokens else ""
-            return f"{USED_UP}: {self.tokens} of {budget.tokens} tokens{before}"
+            return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
             return f"{USED_UP}: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
         return None

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from collab.errors import UsageError
 from collab.evaluation import FEW, Rate, Report, check_same_environment, describe_sampling
 from collab.types import Sampling
+from collab.wording import amount
 
 TOLERATED_FAILURES = 0.02
 """Share of infrastructure failures above which runs are not compared."""
@@ -169,12 +170,12 @@ def check_result(report: Report, *, force: bool = False) -> None:
     planned, played = report.planned.episodes, len(report.results)
     if is_spoilt(report.broken, planned):
         raise UsageError(
-            f"{report.broken} of {planned} episodes broke (more than {TOLERATED_FAILURES:.0%}); "
+            f"{report.broken} of {amount(planned, 'episode')} broke (more than {TOLERATED_FAILURES:.0%}); "
             "resume that run to play them again, or use --force"
         )
     if played < planned:
         raise UsageError(
-            f"only {played} of {planned} episodes have been played, and long ones come last; "
+            f"only {played} of {amount(planned, 'episode')} have been played, and long ones come last; "
             "resume that run, or use --force"
         )
 

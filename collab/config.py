@@ -7,6 +7,7 @@ run needs and nothing else, so a run directory can be resumed from its own manif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,13 +17,14 @@ from pydantic import (
     ConfigDict,
     Field,
     FieldSerializationInfo,
+    PrivateAttr,
     ValidationError,
     field_serializer,
     model_validator,
 )
 
 from collab.errors import ConfigError, GraphError, UnknownName
-from collab.library import Library, explain, load_yaml
+from collab.library import Library, explain, load_yaml, root
 from collab.redact import hide_in_addresses, hide_values, is_secret_name, misplaced_key, redact
 from collab.seeds import Seeds
 from collab.trust import check_trusted, vouch
@@ -76,6 +78,14 @@ class Unseen(Definition):
     """Words by which a text gives such an app away; no training text may say one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a definition was read, for messages: no part of what it says, so all are equal."""
+
+    file: Path | None = field(default=None, compare=False)
+    """None where it comes with Collab, or out of a recorded run."""
+
+
 class EnvironmentDefinition(Definition):
     """`envs/*.yaml`: where."""
 
@@ -93,6 +103,17 @@ class EnvironmentDefinition(Definition):
     """What nothing is trained on."""
     lasting: bool = False
     """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def file(self) -> Path | None:
+        """The user's file that it was read from; None where it comes with Collab, or out of a recorded run."""
+        return self._origin.file
+
+    @property
+    def own_tasks(self) -> list[str]:
+        """What is played where no tasks are named."""
+        return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks)
 
     @field_serializer("backends", when_used="json")
     def _without_credentials(self, backends: dict[str, Part], info: FieldSerializationInfo) -> dict[str, Any]:
@@ -375,7 +396,19 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
         path = path if "run" in data else bare(path)  # a training has a run, a run has none
         _assign(data, path.split("."), _value(text, setting), setting)
     vouch(data, before)
-    return validate(type(config), data, "--set")
+    made = validate(type(config), data, "--set")
+    _keep_origin(made, config)
+    return made
+
+
+def _keep_origin(made: BaseModel, before: BaseModel) -> None:
+    """Let every environment in it know the file from which it was read."""
+    if isinstance(made, EnvironmentDefinition) and isinstance(before, EnvironmentDefinition):
+        made._origin = before._origin
+    for name in type(made).model_fields:
+        inside, was = getattr(made, name), getattr(before, name)
+        if isinstance(inside, Definition) and isinstance(was, Definition):
+            _keep_origin(inside, was)
 
 
 def _shown(setting: str) -> str:
@@ -434,7 +467,9 @@ def load_environment(library: Library, name: str) -> EnvironmentDefinition:
         UnknownName, ConfigError: see `Library.load`.
     """
     definition = library.load("envs", name, EnvironmentDefinition)
-    home = library.path("envs", name).parent
+    file = library.path("envs", name)
+    definition._origin = Origin(None if file.is_relative_to(root()) else file)
+    home = file.parent
     received = library.own is not None and home.is_relative_to(library.own)
     backends = {key: _with_task_file(part, (home, Path()), received) for key, part in definition.backends.items()}
     return definition.model_copy(update={"backends": backends})
@@ -491,7 +526,7 @@ def run_config(
         "graph": graph_definition,
         "agents": dict(filled),
         "agent_names": {slot: short_name(name) for slot, name in names.items()},
-        "tasks": list(tasks) or ([environment.tasks] if isinstance(environment.tasks, str) else environment.tasks),
+        "tasks": list(tasks) or environment.own_tasks,
         "episodes": 1 if episodes is None else episodes,
         "seed": seed,
         "concurrency": concurrency,

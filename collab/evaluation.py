@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from collab.errors import UsageError
 from collab.store.summary import EpisodeSummary
 from collab.types import EpisodeError, PlannedTask, Sampling, Step, Trajectory
+from collab.wording import amount
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -220,7 +221,7 @@ class Report:
         return bool(self.results) and all(one.error is not None for one in self.results)
 
     def __repr__(self) -> str:
-        return f"<Report {self.environment}: success {self.planned}, {len(self.by_task)} tasks>"
+        return f"<Report {self.environment}: success {self.planned}, {amount(len(self.by_task), 'task')}>"
 
 
 def evaluate(

@@ -14,11 +14,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.composer import Composer
 
 from collab.errors import ConfigError, UnknownName
 from collab.plain import read_plain
@@ -196,28 +197,44 @@ LARGEST = 2**21
 _DEEPEST = 50
 _VALUES = 200_000
 """Values of a document, with all that its aliases stand for."""
+_WRITTEN = 80_000
+"""Values and keys of a document as they are written: a second's work."""
+_READ_TWICE = 2**14
+"""Characters of a broken document that is read once more for PyYAML's own words."""
 _DIGITS = 64
 """Longest number as it is written."""
+_KEY_DIGITS = 15
+"""Longest number that is a key: longer ones could all have one hash."""
+_PREFIXES = 16
+"""Most lines that name a prefix of tags; a definition needs none, and libyaml compares each with all before."""
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
 
 
-class _Loader(yaml.SafeLoader):
+class _Bounded(Composer):
     """YAML as definitions use it: plain values in bounded depth and number; dates stay texts."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self) -> None:
+        Composer.__init__(self)
+        self._depth = self._written = 0
         self._sizes: dict[int, int] = {}
         """Node → how many values it stands for; 0 while it is being composed."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose as PyYAML does, and refuse what would have no end or would grow beyond all bounds."""
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[attr-defined]  # of the parser beside it
+        alias = self.check_event(yaml.AliasEvent)  # type: ignore[attr-defined]
         self._depth += 1
+        self._written += 1
         if self._depth > _DEEPEST:
             raise yaml.MarkedYAMLError(problem=f"more than {_DEEPEST} levels deep", problem_mark=mark)
+        if self._written > _WRITTEN:
+            raise yaml.MarkedYAMLError(problem=f"more than {_WRITTEN:,} values and keys", problem_mark=mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if alias:
@@ -235,6 +252,8 @@ class _Loader(yaml.SafeLoader):
         elif isinstance(node, yaml.MappingNode):
             if not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
                 problem = "a key is a plain word, no list and no mapping"
+            elif any(key.tag != f"{_TAG}str" and len(key.value) > _KEY_DIGITS for key, _ in node.value):
+                problem = f"a key that is a number of more than {_KEY_DIGITS} characters; quote it"
             else:
                 size += sum(self._sizes[id(value)] for _, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
@@ -248,26 +267,53 @@ class _Loader(yaml.SafeLoader):
         return size
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+class _Loader(_Bounded, yaml.SafeLoader):
+    """Parse in Python, about 50 KB a second; its errors say what was expected."""
+
+    def __init__(self, text: str) -> None:
+        yaml.SafeLoader.__init__(self, text)
+        _Bounded.__init__(self)
+
+
+_FastLoader: type[Any] | None = None
+if yaml.__with_libyaml__:
+
+    class _LibyamlLoader(_Bounded, yaml.CSafeLoader):
+        """Parse in C, at least ten times as fast."""
+
+        def __init__(self, text: str) -> None:
+            yaml.CSafeLoader.__init__(self, text)
+            _Bounded.__init__(self)
+
+    _FastLoader = _LibyamlLoader
 
 
 def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
     """Load YAML from anywhere in bounded time and memory: its data, and its nodes with their lines.
 
     Raises:
-        yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_Loader`.
+        yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_Bounded`.
     """
-    loader = _Loader(text)
+    if text.count("%TAG") > _PREFIXES and len(re.findall("^%TAG", text, re.MULTILINE)) > _PREFIXES:
+        raise yaml.YAMLError(f"more than {_PREFIXES} %TAG lines; write plain values")
     try:
-        node = loader.get_single_node()
-        return (None if node is None else loader.construct_document(node)), node
+        return _load(text, _FastLoader or _Loader)
+    except yaml.YAMLError:
+        if _FastLoader is None or len(text) > _READ_TWICE:
+            raise
+    return _load(text, _Loader)
+
+
+def _load(text: str, kind: type[Any]) -> tuple[Any, yaml.Node | None]:
+    try:
+        loader = kind(text)
+        try:
+            node = loader.get_single_node()
+            return (None if node is None else loader.construct_document(node)), node
+        finally:
+            loader.dispose()
     except ValueError as error:  # e.g. of a tag that does not fit its value
         raise yaml.YAMLError(str(error)) from None
-    finally:
-        loader.dispose()
 
 
 def parse_yaml(text: str, source: str) -> Document:

@@ -15,6 +15,7 @@ import inspect
 import json
 import random
 import re
+import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -270,11 +271,16 @@ def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
     Args:
         name: of the definition, or the path of its file.
     """
-    suite: Suite = build("environments", definition.part, f"envs/{name} (backend {definition.backend})")
+    suite: Suite = build("environments", definition.part, f"{_place(name, definition)} (backend {definition.backend})")
     take_name = getattr(suite, "take_name", None)
     if take_name is not None:
         take_name(short_name(name))
     return suite
+
+
+def _place(name: str, definition: EnvironmentDefinition) -> str:
+    """Where an environment is defined, for messages."""
+    return f"envs/{name}" if definition.file is None else str(definition.file)
 
 
 def takes(part: Part, option: str, group: Group = "environments") -> bool:
@@ -451,11 +457,12 @@ def build_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
 # -------------------------------------------------------------------------------------------------------- plan
 
 
-def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
+def task_names(suite: Suite, wanted: Sequence[str], env: str, definition: EnvironmentDefinition) -> list[str]:
     """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
 
     Args:
-        env: what the user calls the environment, for messages; empty where that is the suite's name.
+        env: what the user calls the environment, for messages.
+        definition: of the environment; where `wanted` is its own choice, messages name its file.
 
     Returns:
         Each name once: first those that were named themselves, in that order, then the others in the suite's.
@@ -464,7 +471,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
         UnknownName: a name or tag that no task has.
         UsageError: nothing is left.
     """
-    infos, env = list(suite.tasks()), env or suite.name
+    infos = list(suite.tasks())
     known = {info.name for info in infos}
     tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
     chosen: set[str] = set()
@@ -474,7 +481,7 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
             chosen |= known
         elif item.startswith("tag:"):
             if tag not in tags:
-                raise UnknownName.of(f"tag of {env}", tag, tags - {""}, f"see them with: collab env tasks {env}")
+                raise _unknown("tag", tag, tags - {""}, wanted, env, definition)
             chosen |= {
                 info.name
                 for info in infos
@@ -483,11 +490,23 @@ def task_names(suite: Suite, wanted: Sequence[str], env: str = "") -> list[str]:
         elif item in known:
             chosen.add(item)
         else:
-            raise UnknownName.of(f"task of {env}", item, known, f"see them with: collab env tasks {env}")
+            raise _unknown("task", item, known, wanted, env, definition)
     if not chosen:
-        raise UsageError(f"{env}: no task was chosen; name some, or give the environment tasks to offer")
+        where = definition.file or env
+        raise UsageError(f"{where}: no task was chosen; name some, or give the environment tasks to offer")
     named = dict.fromkeys(item for item in wanted if item in known)
     return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
+
+
+def _unknown(
+    noun: str, item: str, known: Iterable[str], wanted: Sequence[str], env: str, definition: EnvironmentDefinition
+) -> UnknownName:
+    """The error for a task or tag that there is none of: it names the file, where the file asks for it."""
+    place = env if definition.file is None else str(definition.file)
+    see = f"see them with: collab env tasks {shlex.quote(place)}{'' if definition.tasks == 'all' else ' --tasks all'}"
+    if definition.file is None or list(wanted) != definition.own_tasks:
+        return UnknownName.of(f"{noun} of {env}", item, known, see)
+    return UnknownName(f"{definition.file}: tasks: {UnknownName.of(noun, item, known, see)}")
 
 
 def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed: int) -> list[str]:
@@ -541,7 +560,7 @@ async def splits_in(name: str, environment: EnvironmentDefinition) -> dict[str, 
     """The splits of an environment, whatever a run has left out of it; see `build` and `splits_of` for the errors."""
     suite = build_environment(name, whole(environment))
     try:
-        return splits_of(suite.name, suite.tasks(), environment.unseen)
+        return splits_of(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
     finally:
         await suite.close()
 
@@ -580,7 +599,9 @@ async def resolved(
     splits = {} if split is None else await splits_in(config.environment_name, config.environment)
     suite = build_suite(config)
     try:
-        config = config.model_copy(update={"tasks": task_names(suite, wanted, config.environment_name)})
+        config = config.model_copy(
+            update={"tasks": task_names(suite, wanted, config.environment_name, config.environment)}
+        )
         if split is not None:
             config = within(config, named(splits, split))
         config = config.model_copy(

@@ -22,6 +22,7 @@ from collab.agents.agent import Scene
 from collab.config import Limits
 from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
 from collab.envs.grammar import ActionSpace
+from collab.envs.text import cut_middle
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.network import Network
 from collab.models.base import Oracle, Reply
@@ -41,6 +42,9 @@ from collab.types import (
     Trajectory,
 )
 from collab.vote import vote
+
+MAX_WORDS = 4000
+"""Characters of an effect, and of any other text beside the screen, that are kept: effects go into prompts."""
 
 Admit: TypeAlias = Callable[[str], Awaitable[None]]
 """Returns once the episode of that name may be begun or go on, and never if it is not wanted."""
@@ -251,7 +255,7 @@ class _Player:
         executed = decision.action or _idle(self.stage.suite.space)
         decided = time.perf_counter()
         with boundary(EnvironmentFailure, f"action {_words(self.stage.suite.space, executed)}"):
-            result = await self.environment.step(executed)
+            result = _bounded(await self.environment.step(executed))
         acted = time.perf_counter()
         reason = matrix[decision.representative].reason if decision.representative else ""
         entry = told(self.stage.suite.space, self.observation, executed, reason, result)
@@ -339,6 +343,12 @@ def _idle(space: ActionSpace) -> Action | None:
 
 def _words(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:
     return "no action" if action is None else space.describe(action, observation)
+
+
+def _bounded(result: StepResult) -> StepResult:
+    """The result, its words about the step cut where they are too long."""
+    info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
+    return replace(result, info=info)
 
 
 def _effect(before: Observation, result: StepResult) -> str:

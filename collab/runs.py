@@ -51,6 +51,7 @@ from collab.store.run import RunStore
 from collab.store.writer import RunWriter
 from collab.trust import check_trusted
 from collab.types import PlannedTask, Spent, Step, Trajectory
+from collab.wording import amount
 
 _PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
@@ -215,6 +216,31 @@ async def resume(
             return await _play(config, suite, team, writer, path, recorded, watch, stop, admit)
 
 
+def finished(path: Path) -> RunResult | None:
+    """Return how a run went of which nothing is left to be played; None while something is left or broke.
+
+    Raises:
+        RunFormatError, UsageError: as `stored_config`.
+    """
+    plan = plan_episodes(stored_config(path))
+    with contextlib.closing(RunStore.open(path).reader()) as reader:
+        over = {one.id: one.outcome.success for one in reader.episodes() if one.outcome is not None}
+        if reader.status != "finished" or any(episode.id not in over for episode in plan):
+            return None
+        manifest, done = reader.manifest, len(over)
+        progress = Progress(
+            planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=paid(reader)
+        )
+    return RunResult(
+        path=path,
+        label=manifest.environment,
+        report=_report(path, plan),
+        progress=progress,
+        stopped=None,
+        privileged=manifest.privileged,
+    )
+
+
 def stored_config(path: Path) -> RunConfig:
     """The configuration that a run directory holds, to make something of it.
 
@@ -259,7 +285,8 @@ async def _stage_set(config: RunConfig) -> AsyncIterator[tuple[Suite, Team]]:
 
 async def _fitting(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
     """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
-    tasks = order_tasks(suite, config.tasks, task_names(suite, config.tasks), config.seed)
+    names = task_names(suite, config.tasks, config.environment_name, config.environment)
+    tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
     _check_sight(config, suite)
@@ -279,7 +306,7 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
     without = [task for task in config.tasks if task not in solved]
     if without:
         raise UsageError(
-            f"the agents need solutions, and {len(without)} of {len(config.tasks)} tasks have none "
+            f"the agents need solutions, and {len(without)} of {amount(len(config.tasks), 'task')} have none "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
             + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
         )
@@ -438,7 +465,7 @@ async def _play(
         )
     progress.lost = sum(model.meter.snapshot().lost for model in team.models if isinstance(model, Metered))
     for warning, number in progress.warnings.items():
-        writer.note(f"{warning} ({number} calls)")
+        writer.note(f"{warning} ({amount(number, 'call')})")
     writer.spent(progress.spent)
     _close(writer, collection)
     return RunResult(

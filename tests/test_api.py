@@ -6,11 +6,14 @@ import ast
 import asyncio
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import collab
+from collab.api import _TAKES
 from collab.cli.main import main
 from collab.errors import UsageError
 
@@ -107,6 +110,61 @@ def test_a_number_out_of_its_bounds_is_refused_in_one_line(name: str, value: obj
     with pytest.raises(UsageError, match=f"^what was asked for: {name}: Input should be .*, got {value!r}$"):
         asyncio.run(collab.collect(env="corridor", agents="rehearsal", **{name: value}))  # type: ignore[arg-type]
     assert not Path("runs").exists()
+
+
+PLAYS, EVALUATES, TRAINS_ONE = (collab.collect, collab.evaluate, collab.train), (collab.evaluate,), (collab.train,)
+WRONG: list[tuple[tuple[Callable[..., Any], ...], str, object, str]] = [
+    *(
+        (PLAYS, name, value, "takes a name or the path of a YAML file")
+        for name in ("env", "graph")
+        for value in (None, 3)
+    ),
+    *((PLAYS, "agents", value, "takes a name, ") for value in (["a"], None, 5, b"a", {}, {"ada": 3}, {1: "pocket"})),
+    *((PLAYS, "tasks", value, "takes names, ") for value in (5, None, [3], b"a", {"a": 1}, iter("a"))),
+    *((PLAYS, "settings", value, 'takes "graph.rounds=2"') for value in (3, [3], {3: 4}, None)),
+    *((PLAYS, "budget", value, "takes a text, e.g.") for value in (4, ["usd=1"], {"usd": 1})),
+    *((PLAYS, name, value, "takes the path of a folder") for name in ("out", "library") for value in (7, [], False)),
+    *((PLAYS, name, 3, "takes a text") for name in ("backend", "split")),
+    *((PLAYS, name, "no", "takes True or False") for name in ("trust", "progress")),
+    *(
+        (PLAYS[:2], name, value, "takes ")
+        for name, value in (("serial", 5), ("allow_apps", 5), ("allow_effects", "no"))
+    ),
+    *((EVALUATES, "seeds", value, "takes several whole numbers") for value in (30, 3.5, {30: 31})),
+    *(
+        (TRAINS_ONE, name, 5, "takes ")
+        for name in ("preset", "ablation", "calibrations", "anyway", "device", "report_to")
+    ),
+    (TRAINS_ONE, "out", None, "takes the path of a folder"),
+    *(((collab.open_run,), "path", value, "takes the path of a folder") for value in (None, 5, ["run"], b"run")),
+]
+
+
+@pytest.mark.parametrize(("functions", "name", "value", "allowed"), WRONG)
+def test_a_value_of_a_wrong_kind_is_refused_in_one_line(
+    functions: tuple[Callable[..., Any], ...], name: str, value: object, allowed: str
+) -> None:
+    for function in functions:
+        given = {"agents": "pocket", "out": "run"} if function is collab.train else {}
+        with pytest.raises(UsageError) as caught:
+            asyncio.run(function(**{**given, name: value}))
+        call, text = f"collab.{function.__name__}", str(caught.value)
+        assert text.startswith(f"{call}: {name} {allowed}")
+        assert text.endswith(f"; got {value!r:.80} ({type(value).__name__}); see help({call})")
+        assert "\n" not in text
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [{1}, object, 3j, Path("a")])
+def test_a_setting_that_no_file_can_hold_is_refused_in_one_line(value: object) -> None:
+    with pytest.raises(UsageError, match=r"^settings: graph\.rounds takes what a YAML file holds: .*; got ") as caught:
+        asyncio.run(collab.collect(env="corridor", agents="rehearsal", settings={"graph.rounds": value}))
+    assert str(caught.value).endswith(f"; got {value!r} ({type(value).__name__})")
+
+
+def test_every_parameter_but_numbers_is_checked() -> None:
+    taken = {name for function in (*PLAYS, collab.open_run) for name in inspect.signature(function).parameters}
+    assert taken - set(_TAKES) == {"episodes", "seed", "concurrency"}
 
 
 @pytest.mark.filterwarnings("error")

@@ -26,9 +26,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 ORDER = (
     *(
+        "wording",
         "types",
         "errors",
-        "words",
         "background",
         "seeds",
         "redact",
@@ -195,7 +195,7 @@ except SystemExit as stop:
     modules = loaded(show_help)
     assert not modules & HEAVY
     ours = {name for name in modules if name.split(".")[0] == "collab" and not name.startswith("collab.cli.")}
-    assert ours == {"collab", "collab.cli", "collab.background", "collab.errors", "collab.words"}
+    assert ours == {"collab", "collab.cli", "collab.background", "collab.errors", "collab.wording"}
 
 
 # -------------------------------------------------------------------------------------------------- public API

@@ -13,6 +13,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
+from collab import library
 from collab.config import AgentDefinition, GraphDefinition, override
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library, check, checkpoint, parse_yaml, root
@@ -165,6 +166,14 @@ HOSTILE = {
     "a set": ("slots: !!set {a}\n", r"bad\.yaml:1: .*tag '!!set'"),
     "an equals sign": ("slots: =\n", r"bad\.yaml:1: slots: Input should be a valid list, got '='"),
     "two documents": ("slots: [a]\n---\nslots: [b]\n", r"bad\.yaml:2: not YAML"),
+    "keys of one hash": (
+        "".join(f"{n * (2**61 - 1)}:\n" for n in range(1, 100)),
+        r"bad\.yaml:1: .*a key that is a number of more than 15 characters",
+    ),
+    "prefixes of tags": (
+        "".join(f"%TAG !a{n}! tag:x,2000:\n" for n in range(20_000)) + "---\nslots: [a]\n",
+        r"bad\.yaml: .*more than 16 %TAG lines",
+    ),
     "no number": ("slots: [a]\nrounds: !!int x\n", r"bad\.yaml.*not YAML"),
 }
 
@@ -183,6 +192,26 @@ def test_a_hostile_file_is_one_line_and_hides_no_other(tmp_path: Path, what: str
     assert (found["bad"].definition, found["bad"].error) == (None, str(caught.value))
     assert found["good"].definition is not None
     assert time.process_time() - started < 20, "bounded"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("- 1\n" * 5000, 1000), ("[" + "1," * 5000 + "1]", 1), ("".join(f"k{n}: 1\n" for n in range(900)), 500)],
+)
+def test_what_is_written_is_counted_as_it_is_read(text: str, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_yaml(text, "here").data
+    monkeypatch.setattr(library, "_WRITTEN", 1000)
+    with pytest.raises(ConfigError, match=rf"^here:{line}: not YAML: more than 1,000 values and keys$"):
+        parse_yaml(text + "[" * 10_000, "here")
+
+
+def test_a_file_is_read_by_libyaml_and_the_same_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f"- name: task {n}\n  goal: &g{n} All is well\n  on: [1, 2.5, no, ~, *g{n}]\n" for n in range(20))
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "_Loader", None)
+        document = parse_yaml(text, "here")
+    monkeypatch.setattr(library, "_FastLoader", None)
+    assert parse_yaml(text, "here") == document
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collab.agents.agent import Agent
 from collab.collector import Collection, Progress, collect
 from collab.config import Budget, Limits
 from collab.envs.base import HasOracle
-from collab.envs.fake import CorridorSuite
+from collab.envs.fake import CorridorEnvironment, CorridorSuite
 from collab.errors import ModelFailure, StoreFailure
 from collab.graphs.dag import Dag
 from collab.graphs.network import Network
@@ -24,7 +24,7 @@ from collab.prompts.render import Template, read_templates, rebuild
 from collab.recorder import Silent
 from collab.rollout import Episode, Stage, play
 from collab.seeds import Seeds
-from collab.types import CellRef, PolicyRef, Sampling, Step, Trajectory
+from collab.types import Action, CellRef, PolicyRef, Sampling, Step, StepResult, Trajectory
 from collab.workload import Workload
 
 DIAMOND = Dag(
@@ -132,6 +132,23 @@ def test_an_episode_is_recorded_whole() -> None:
     assert len(model.calls) == 12 * len(trajectory.steps)
     assert trajectory.steps[-1].terminated
     assert trajectory.final is not None
+
+
+def test_what_an_environment_says_of_a_step_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = CorridorEnvironment.step
+
+    async def wordy(self: CorridorEnvironment, action: Action | None) -> StepResult:
+        result = await usual(self, action)
+        return replace(result, info={"effect": "ä" * 20_000, "refused": ["a"], "why": "y" * 20_000})
+
+    monkeypatch.setattr(CorridorEnvironment, "step", wordy)
+    log, model = Log(), Follower()
+    step = run(team(model), stage(), log).steps[0]
+    assert len(step.history.effect) <= 4010
+    assert "characters left out" in step.history.effect
+    assert step.info["effect"] == step.history.effect
+    assert len(step.info["why"]) <= 4010
+    assert step.info["refused"] == ["a"]
 
 
 def test_every_cell_hears_its_last_word_and_its_predecessors_of_this_round() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import Field
 
 from collab.config import (
-    KEEP_CREDENTIALS,
     Budget,
     Definition,
     EnvironmentDefinition,
@@ -90,10 +89,10 @@ async def configure(library: Library, wish: Wish) -> CalibrationConfig:
     critic = load_critic(library, wish.critic)
     data = {
         "environment_name": _short(wish.env),
-        "environment": environment.model_dump(mode="json", context={KEEP_CREDENTIALS: True}),
+        "environment": environment,
         "critic_name": _short(wish.critic),
         "critic": critic.model_dump(mode="json"),
-        "tasks": list(wish.tasks) or _default_tasks(environment.tasks),
+        "tasks": list(wish.tasks) or environment.own_tasks,
         "cases": wish.cases,
         "seed": wish.seed,
         "budget": wish.budget.model_dump(),
@@ -113,7 +112,7 @@ async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
     try:
         require_known(suite)
         wanted = config.tasks
-        tasks = task_names(suite, wanted, config.environment_name)
+        tasks = task_names(suite, wanted, config.environment_name, config.environment)
         solved = {info.name for info in suite.tasks() if info.oracle}
         known = [task for task in tasks if task in solved]
         if not known:
@@ -131,10 +130,6 @@ async def _resolved(config: CalibrationConfig) -> CalibrationConfig:
 def suite_of(config: CalibrationConfig) -> Suite:
     """The environments of a calibration; see `collab.resolve.build` for the errors."""
     return build_environment(config.environment_name, config.environment)
-
-
-def _default_tasks(tasks: str | Sequence[str]) -> list[str]:
-    return [tasks] if isinstance(tasks, str) else list(tasks)
 
 
 def _short(name: str) -> str:

@@ -27,8 +27,10 @@ from collab.credit.known import KnownCase
 from collab.credit.labelling import Labelling, label
 from collab.credit.labels import LabelHead, LabelWriter, read_labels
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
+from collab.store.cost import total
 from collab.store.files import write_atomic, writing
 from collab.store.run_dir import check_free, new_directory
+from collab.wording import amount
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,9 +157,11 @@ async def _work(
     judged = {one.name: _judged(path, one) for one in asked}
     failures = [why for _, found in judged.values() for why in found]
     if failures:
-        told = f"{len(failures)} of {progress.planned} judgements failed ({failures[0]})"
+        told = f"{len(failures)} of {amount(progress.planned, 'judgement')} failed ({failures[0]})"
         return CalibrationResult(path=path, record=record, progress=progress, stopped=told)
+    lost = [one for known_pass in asked for one in read_labels(path, known_pass.name).lost]
     record = _finished(record, known, {name: found for name, (found, _) in judged.items()}, config.bins)
+    record = replace(record, spent=total([*([] if record.spent is None else [record.spent]), *lost]))
     with writing(path, f"go on with: {resume_command(path)}"):
         write_atomic(path / PICTURE, to_svg(record).encode())
         write_record(path, record)

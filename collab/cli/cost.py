@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.cli.output import REHEARSAL, data, emit, note, say, table
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.store.cost import Cost, Costs, Proposals
@@ -36,7 +37,8 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
         emit({"run": str(path), "note": mark, **_data(costs), "problems": problems})
         return
     say(f"run      {path}" + (f"  ({REHEARSAL})" if privileged else ""))
-    say(f"counted  {costs.whole.calls} calls of {costs.steps} recorded steps; seconds are added up over the calls\n")
+    counted = f"{amount(costs.whole.calls, 'call')} of {amount(costs.steps, 'recorded step')}"
+    say(f"counted  {counted}; seconds are added up over the calls\n")
     rows = [("in all", costs.whole)]
     rows += [(f"round {number + 1}", cost) for number, cost in costs.by_round.items()]
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
@@ -47,7 +49,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
     for count, names in _by_count(_not_told(costs.whole)).items():
-        say(f"not told by {count} calls: {', '.join(names)}")
+        say(f"not told by {amount(count, 'call')}: {', '.join(names)}")
     say(f"spent    {_spent(costs)}")
     for problem in problems:
         note(f"unreadable, and not counted: {problem}")
@@ -55,18 +57,22 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
 
 def _spent(costs: Costs) -> str:
     """What was asked in all, beside what is recorded."""
-    told = f"{costs.told} of {costs.processes} processes that worked on the run told what they spent"
+    told = (
+        f"{costs.told} of {amount(costs.processes, 'process', 'processes')} that worked on the run told what they spent"
+    )
     if costs.spent is None:
         return f"{told}: calls of steps that were never finished are counted nowhere"
     spent, more = costs.spent, costs.spent.calls - costs.whole.calls
-    amount = f"{spent.calls} calls, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
-    amount += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
-    amount += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
+    whole = f"{amount(spent.calls, 'call')}, {spent.prompt_tokens} prompt and {spent.completion_tokens} reply tokens"
+    whole += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
+    whole += f", and what {amount(spent.lost, 'call')} cost that were sent and never answered" if spent.lost else ""
     if costs.told < costs.processes:
-        return f"{amount} or more: {told}"
+        return f"{whole} or more: {told}"
     if more <= 0:
-        return amount
-    return f"{amount}; {more} calls are not counted above (steps never finished, summaries, episodes begun anew)"
+        return whole
+    return (
+        f"{whole}; {amount(more, 'call')} are not counted above (steps never finished, summaries, episodes begun anew)"
+    )
 
 
 def _row(cost: Cost) -> tuple[float | None, ...]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, say, table
-from collab.cli.watch import end_early, short, work
-from collab.words import amount
+from collab.cli.output import data, describe_lost, emit, say, table
+from collab.cli.watch import counted, end_early, short, tell_finished, work
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.calibrating.configure import CalibrationConfig
@@ -122,7 +122,7 @@ def calibrate(
     chosen["tasks"] = options.listed("--tasks", tasks) or None
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "budget", "as_json"}, "the calibration")
-        finish(_go_on(resume, limits), as_json=as_json)
+        finish(go_on(resume, limits), as_json=as_json)
         return
     config = _configured(library, {**chosen, "budget": limits})
     if plan:
@@ -158,9 +158,15 @@ def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
     )
 
 
-def _go_on(path: Path, budget: Budget | None) -> CalibrationResult:
+def go_on(path: Path, budget: Budget | None) -> CalibrationResult:
+    """Go on with a calibration; of a finished one only say so. Raises as `collab.calibrating.run.resume`."""
     from collab.calibrating.run import resume, resume_command
+    from collab.credit.calibration_record import read_record
 
+    record = read_record(path)
+    if record.numbers is not None:
+        again = f"collab critic calibrate --critic {record.critic} --cases N --out DIR"
+        tell_finished(path, f"to ask about more steps, begin another: {again}")
     return work(
         lambda watch, stop: resume(path, budget=budget, watch=watch, stop=stop),
         path,
@@ -175,13 +181,13 @@ def describe(progress: Progress) -> str:
     if not progress.planned:
         return "making known steps"
     made = progress.labelling
-    parts = [f"{progress.done}/{progress.planned} judgements"]
+    parts = [f"{progress.done}/{amount(progress.planned, 'judgement')}"]
     if made.failed:
         parts.append(f"{made.failed} failed")
     if made.missing:
         parts.append(f"{sum(made.missing.values())} of {made.cells} scores missing")
     if made.calls:
-        parts.append(f"{short(made.calls)} calls, {short(made.prompt_tokens + made.completion_tokens)} tokens")
+        parts.append(f"{counted(made.calls, 'call')}, {counted(made.prompt_tokens + made.completion_tokens, 'token')}")
     if made.cost_usd:
         parts.append(f"{made.cost_usd:.2f} USD")
     return " | ".join(parts)
@@ -203,11 +209,14 @@ def finish(result: CalibrationResult, *, as_json: bool) -> None:
                 "stopped": result.stopped,
                 "resume": again if result.stopped else None,
                 "judgements": {"planned": result.progress.planned, "done": result.progress.done},
+                "spent": data(result.progress.labelling.spent),
                 "calibration": data(result.record),
             }
         )
     elif result.record.numbers is not None:
         _show(result.path, result.record, result.record.numbers)
+    elif result.progress.labelling.lost:
+        say(describe_lost(result.progress.labelling.lost))
     end_early(result.stopped, again)
 
 
@@ -229,6 +238,8 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
             f"spent        {amount(spent.calls, 'call')}, {tokens} tokens"
             + (f", {spent.cost_usd:.4f} USD" * (spent.cost_usd > 0))
         )
+    if record.spent is not None and record.spent.lost:
+        say(f"             {describe_lost(record.spent.lost)}")
     say(f"written      {path / FILE}, {path / PICTURE}")
 
 
@@ -256,7 +267,8 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
         emit(data(found))
         return
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
-    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, judged {found.passes} times")
+    judged = f"judged {amount(found.passes, 'time')}"
+    say(f"{amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")
     elif found.calls:

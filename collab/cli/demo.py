@@ -16,9 +16,10 @@ from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, fail, note, plain, say, table
 from collab.cli.report import end_unplayed, result_data, show_stop
 from collab.cli.watch import resume_command, work
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
+    from collab.config import RunConfig
     from collab.runs import RunResult
     from collab.types import Step, Trajectory
 
@@ -26,7 +27,9 @@ SEED = 30
 CONCURRENCY = 16
 """Episodes at once: a local model answers many prompts in the time of one."""
 TASKS, TASKS_QUICK = 36, 9
-"""Of the phone, drawn from all whose instances are kept for evaluation."""
+"""Of the phone, drawn from all whose instances are kept for evaluation and that are short."""
+SHORT = 20
+"""Step budget of the longest task that a look of a few minutes plays; AndroidWorld has some of 60 and more."""
 PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-widget", "enter-text", "focus-text-2")
 """Of the web; the first three when it must be quick."""
 PAGES_QUICK = 3
@@ -36,9 +39,10 @@ BALLOTS = 5
 GOAL = 200
 """Characters of the goal that are shown there."""
 
-WHY = """
-Both played the same tasks with the same seeds, on instances that are kept for evaluation. The team is four agents that
-talk for three rounds and vote over all twelve proposals.""".strip()
+WHY = f"""
+Both played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
+than {SHORT} steps are left out. The team is four agents that talk for three rounds and vote over all twelve proposals.
+""".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class Part:
     split: str | None = None
     most_tasks: int | None = None
     """The first of those in the order that is drawn; None: all."""
+    most_steps: int | None = None
+    """Only tasks whose step budget is no larger; None: all."""
 
 
 def demo(
@@ -79,7 +85,14 @@ def demo(
     tasks = TASKS_QUICK if quick else TASKS
     single, team = (
         _play(
-            Part(name=graph, env="androidworld", graph=graph, split="new-seeds", most_tasks=tasks),
+            Part(
+                name=graph,
+                env="androidworld",
+                graph=graph,
+                split="new-seeds",
+                most_tasks=tasks,
+                most_steps=SHORT,
+            ),
             agents,
             home,
             library,
@@ -134,9 +147,13 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
         purpose="eval",
     )
     config = asyncio.run(resolved(asked, once_per_task=True, split=part.split))
+    among = ""
+    if part.most_steps is not None:
+        config = config.model_copy(update={"tasks": asyncio.run(_short_tasks(config, part.most_steps))})
+        among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})
-    options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}")
+    options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}", among)
     run = home / part.name
     result = work(
         lambda watch, stop: start(config, definitions, run, tell=note, watch=watch, stop=stop),
@@ -147,6 +164,18 @@ def _play(part: Part, agents: str, home: Path, library: Path | None) -> RunResul
         show_stop(result)
         raise typer.Exit(1)
     return result
+
+
+async def _short_tasks(config: RunConfig, most_steps: int) -> list[str]:
+    """Return the tasks of a run with a step budget of at most `most_steps`, in their order."""
+    from collab.resolve import build_suite
+
+    suite = build_suite(config)
+    try:
+        short = {info.name for info in suite.tasks() if info.max_steps <= most_steps}
+    finally:
+        await suite.close()
+    return [task for task in config.tasks if task in short]
 
 
 def _free(folder: Path) -> Path:

@@ -14,10 +14,11 @@ import typer
 from collab.cli import options
 from collab.cli.output import data, emit, note, plain, say, table
 from collab.cli.watch import LINE_S
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import EnvironmentDefinition
-    from collab.envs.base import Suite, TaskInfo
+    from collab.envs.base import Suite
     from collab.envs.check import CheckReport, Finding
     from collab.library import Library
     from collab.splits.split import Split
@@ -62,13 +63,15 @@ def list_tasks(
 
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
+    from collab.resolve import task_names
     from collab.splits.split import named
 
     definitions = options.library(library)
     definition = load(definitions, name, backend)
     suite = built(name, definition)
     try:
-        infos = _chosen(suite, options.listed("--tasks", tasks) or _own_tasks(definition))
+        names = set(task_names(suite, options.listed("--tasks", tasks) or definition.own_tasks, name, definition))
+        infos = [info for info in suite.tasks() if info.name in names]
     finally:
         asyncio.run(suite.close())
     if split is not None:
@@ -91,19 +94,7 @@ def list_tasks(
             for info in infos
         ],
     )
-    say(f"\n{suite.label}: {len(infos)} tasks, {sum(info.oracle for info in infos)} with a known solution")
-
-
-def _own_tasks(definition: EnvironmentDefinition) -> list[str]:
-    """What a definition plays where no tasks are named: see `task_names`."""
-    return [definition.tasks] if isinstance(definition.tasks, str) else list(definition.tasks)
-
-
-def _chosen(suite: Suite, wanted: list[str]) -> list[TaskInfo]:
-    from collab.resolve import task_names
-
-    names = set(task_names(suite, wanted))
-    return [info for info in suite.tasks() if info.name in names]
+    say(f"\n{suite.label}: {amount(len(infos), 'task')}, {sum(info.oracle for info in infos)} with a known solution")
 
 
 def _splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
@@ -217,8 +208,8 @@ async def _check(
 
     suite = built(name, definition)
     try:
-        wanted = wanted or _own_tasks(definition)
-        tasks = task_names(suite, wanted)
+        wanted = wanted or definition.own_tasks
+        tasks = task_names(suite, wanted, name, definition)
         if effort.quick:
             tasks = order_tasks(suite, wanted, tasks, 0)[:FEW]
         return await check_env(

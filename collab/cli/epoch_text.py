@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collab.cli.output import plain, table_lines
-from collab.cli.watch import clock, short
-from collab.words import amount
+from collab.cli.watch import clock, counted, short
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Trained
@@ -112,7 +112,7 @@ def _examples(name: str, found: ExampleCounts) -> list[str]:
 
 
 def _trained(name: str, one: Trained) -> list[str]:
-    parts = [f"loss {one.loss:.3f}", f"{amount(one.steps, 'step')}, {short(one.tokens)} tokens"]
+    parts = [f"loss {one.loss:.3f}", f"{amount(one.steps, 'step')}, {counted(one.tokens, 'token')}"]
     if one.dropped:
         parts.append(f"{amount(one.dropped, 'example')} longer than the context")
     lines = [f"trained  {name}: {', '.join(parts)}"]
@@ -129,8 +129,8 @@ def _spending(one: Spending) -> str:
     tokens = one.prompt_tokens + one.completion_tokens
     parts = [
         *([] if one.seconds is None else [clock(one.seconds)]),
-        *([f"{short(one.calls)} calls"] if one.calls else []),
-        *([f"{short(tokens)} tokens"] if tokens else []),
+        *([f"{counted(one.calls, 'call')}"] if one.calls else []),
+        *([f"{counted(tokens, 'token')}"] if tokens else []),
         *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
     ]
     return " ".join(parts)
@@ -142,7 +142,8 @@ def _success(rate: Success) -> str:
     broken = f", {rate.broken} broken" if rate.broken else ""
     few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
     sampled = f", at {rate.sampled}" if rate.sampled else ""
-    return f"{rate.value:.1%} ({_interval(rate)}), {rate.successes} of {rate.episodes} episodes{few}{broken}{sampled}"
+    solved = f"{rate.successes} of {amount(rate.episodes, 'episode')}"
+    return f"{rate.value:.1%} ({_interval(rate)}), {solved}{few}{broken}{sampled}"
 
 
 def _silent(rate: Success | None, of: str) -> list[str]:

@@ -13,7 +13,7 @@ from collab.cli import options
 from collab.cli.output import emit, note
 from collab.cli.report import comparison_data, end_unplayed, evaluation_data, show_comparison, show_evaluation
 from collab.cli.rollout import configure, finish, play
-from collab.cli.watch import resume_command, work
+from collab.cli.watch import resume_command, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -85,7 +85,7 @@ def evaluate(
     definitions = options.library(library)
     device = options.device(serial, allow_apps, allow_effects)
 
-    def configured(chosen: int) -> RunConfig:
+    def configured(chosen: int, tells: bool) -> RunConfig:
         return configure(
             definitions,
             "eval",
@@ -101,9 +101,10 @@ def evaluate(
             concurrency=concurrency,
             budget=budget,
             settings=settings,
+            tells=tells,
         )
 
-    configs = [configured(one) for one in chosen_seeds(seed, seeds, settings)]
+    configs = [configured(one, not number) for number, one in enumerate(chosen_seeds(seed, seeds, settings))]
     options.tell_outside(options.listed("--tasks", tasks), configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
@@ -152,6 +153,10 @@ def go_on(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
     from collab.series import stored_series
 
     runs = asyncio.run(stored_series(folder))
+    if all(run.over for run in runs):
+        seeds = ",".join(str(run.config.seed) for run in runs)
+        more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
+        tell_finished(folder, f"to play more, give the same command with more seeds: {more}")
     _finish_series(
         folder,
         runs,

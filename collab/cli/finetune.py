@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 import time
@@ -16,7 +17,8 @@ from collab.cli import options, rows
 from collab.cli.interrupt import asking
 from collab.cli.output import data as as_data
 from collab.cli.output import emit, note, say
-from collab.words import amount
+from collab.cli.watch import tell_finished
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.learn.finetune import Result
@@ -130,6 +132,9 @@ def finetune(
     check_device(device)
     _check_minutes(max_minutes)
     folder = RunFolder(resume or _new(out, plan))
+    if resume is not None and folder.final.is_dir() and not plan:
+        _tell_over(folder, as_json)
+        return
     if resume is None:
         folders, chosen = options.folders("--data", data), options.listed("--levels", levels)
         task = _asked(stage, base, folders, preset, chosen, settings, seed, max_broken)
@@ -151,14 +156,17 @@ def go_on(path: Path, *, max_minutes: float | None = None, as_json: bool) -> Non
         max_minutes: None for no limit.
 
     Raises:
-        UsageError: the run is done, or base, data or order are no longer what they were.
+        UsageError: base, data or order are no longer what they were.
         typer.Exit: it stopped early.
     """
     from collab.learn.folder import RunFolder
     from collab.learn.prepare import check_installed
 
-    check_installed()
     folder = RunFolder(path)
+    if folder.final.is_dir():
+        _tell_over(folder, as_json)
+        return
+    check_installed()
     _train(rows.as_before(folder, []), folder, max_minutes, as_json, device="auto")
 
 
@@ -289,6 +297,18 @@ def _stopping(folder: RunFolder, max_minutes: float | None) -> Iterator[Callable
 
     with asking(ask, leaving=f"go on with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
+
+
+def _tell_over(folder: RunFolder, as_json: bool) -> None:
+    """Say of a run that is to be gone on with that it is done."""
+    from collab.learn.finetune import Result
+    from collab.learn.prepare import world
+
+    if world()[0] == 0:
+        more = f"collab finetune --base {shlex.quote(str(folder.final))} --out DIR"
+        tell_finished(folder.path, f"to train on, begin another: {more}")
+    last = (folder.read_metrics() or [{"step": 0, "loss": float("nan")}])[-1]
+    _finish(Result(step=last["step"], steps=last["step"], final=folder.final, loss=last["loss"]), folder, as_json)
 
 
 def _finish(result: Result, folder: RunFolder, as_json: bool) -> None:

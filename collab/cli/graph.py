@@ -9,7 +9,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, fail, say, table
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import GraphDefinition

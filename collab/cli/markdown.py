@@ -10,6 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, note, say
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.cli.recorded import Recorded
@@ -110,7 +111,7 @@ def only(inspector: Inspector, path: Path) -> RunRow:
 
     rows = inspector.runs().runs
     if len(rows) > 1:
-        raise UsageError(f"{path}: holds {len(rows)} runs; name one of them, e.g. {rows[0].path}")
+        raise UsageError(f"{path}: holds {amount(len(rows), 'run')}; name one of them, e.g. {rows[0].path}")
     if rows[0].unreadable is not None:
         raise RunFormatError(rows[0].unreadable)
     return rows[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli.output import note
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig, SplitChoice
@@ -258,19 +259,20 @@ def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collecti
         note(f"left out, because they are not in split {split.name}: {', '.join(outside)}")
 
 
-def print_sample(tasks: Sequence[str], episodes: int, what: str) -> None:
+def print_sample(tasks: Sequence[str], episodes: int, what: str, among: str = "") -> None:
     """Say which tasks are played where there are fewer episodes than tasks.
 
     Args:
         tasks: in the order in which they are played.
         what: plays them, e.g. "seed 30".
+        among: which tasks they are, e.g. " of at most 20 steps".
     """
     from collab.cli.output import note
 
     if episodes >= len(tasks):
         return
     listed = ", ".join(tasks[: min(episodes, _SAMPLE)]) + (f" and {episodes - _SAMPLE} more" * (episodes > _SAMPLE))
-    note(f"{what} plays {episodes} of {len(tasks)} tasks: {listed}")
+    note(f"{what} plays {episodes} of {amount(len(tasks), 'task')}{among}: {listed}")
 
 
 def folders(option: str, values: list[str] | None) -> list[str]:

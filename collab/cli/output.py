@@ -59,6 +59,12 @@ def note(text: str) -> None:
         _write(sys.stderr, plain(hide_text(text)))
 
 
+def describe_lost(lost: int) -> str:
+    """Say that calls are missing in what was spent: their number, and why."""
+    calls = "call was" if lost == 1 else "calls were"
+    return f"{lost} {calls} sent and never answered whole; what they cost is not known"
+
+
 def fail(text: str) -> None:
     """The one line that tells what went wrong, on stderr."""
     from collab.redact import redact

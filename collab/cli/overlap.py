@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import data, emit, note, say
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.library import Library
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def overlap(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, all of one environment.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs or folders of them, all of one environment.")
+    ],
     *,
     kept: Annotated[
         list[str] | None,
@@ -35,9 +38,11 @@ def overlap(
 
     Compared are tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
+    from collab.cli.recorded import find_recorded
     from collab.splits.overlap import refuse_overlap
     from collab.splits.recorded import instances_of
 
+    runs = [run for named in runs for run in find_recorded(named).runs or (named,)]
     held = _held_out(options.library(library), runs, options.listed("--with", kept))
     episodes = (episode for run in runs for episode in instances_of(run))
     found = refuse_overlap(episodes, held, allow_overlap=allow_overlap)
@@ -65,7 +70,8 @@ def _held_out(definitions: Library, runs: list[Path], wanted: list[str]) -> list
     configs = [recorded_config(run) for run in runs]
     names = list(dict.fromkeys(config.environment_name for config in configs))
     if len(names) > 1:
-        raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time")
+        command = f"collab runs overlap {shlex.quote(str(runs[0]))}"
+        raise UsageError(f"the runs are of {_joined(names)}; check those of one environment at a time: {command}")
     definition = definitions.load("envs", names[0], EnvironmentDefinition)
     backend = configs[0].environment.backend
     if backend in definition.backends:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collab.cli.output import REHEARSAL, data, note, plain, say, table
-from collab.cli.watch import short
-from collab.words import amount, cause_lines
+from collab.cli.output import REHEARSAL, data, describe_lost, note, plain, say, table
+from collab.cli.watch import counted
+from collab.wording import amount, cause_lines
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import PairHead, StoredPairs
@@ -146,18 +146,20 @@ def say_rebuilt(run: Path, result: Rebuilt, stored: StoredPairs, letters: Mappin
         say(f"left out {amount(result.beyond, 'episode')} beyond the steps that the training learns from")
     spent = result.spent
     cost = (
-        f", {amount(spent.calls, 'call')}, {short(spent.prompt_tokens + spent.completion_tokens)} tokens"
+        f", {amount(spent.calls, 'call')}, {counted(spent.prompt_tokens + spent.completion_tokens, 'token')}"
         if spent.calls
         else ""
     )
     say(f"asked    {amount(result.judged, 'step')} judged and {amount(result.asked, 'worse side')} made up now{cost}")
+    if lost := max(spent.lost, head.spent.lost):
+        say(f"         {describe_lost(lost)}")
     if changes is None:
         say("changes  none to tell of: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
     if left := head.unjudged + sum(head.failed.values()):
         note(
-            f"{left} steps are not judged or could not be asked about; the same command without --name, or with "
+            f"{amount(left, 'step')} not judged, or not to be asked about; the same command without --name, or with "
             "another, asks again where it can"
         )
     if stored.pairs:

@@ -25,6 +25,7 @@ from collab.cli.pair_text import (
 )
 from collab.cli.pairs_rebuild import rebuild
 from collab.cli.whole_text import say_whole, whole_data
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.credit.pair_store import StoredPairs
@@ -211,7 +212,7 @@ def _only(
 
     found = [pair for pair in pairs if of(pair) == wanted]
     if not found:
-        raise UnknownName.of(f"{what} among these {len(pairs)} pairs", wanted, {of(pair) for pair in pairs})
+        raise UnknownName.of(f"{what} among these {amount(len(pairs), 'pair')}", wanted, {of(pair) for pair in pairs})
     return found
 
 

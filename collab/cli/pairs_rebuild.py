@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit, note
+from collab.cli.output import describe_lost, emit, note, say
 from collab.cli.pair_text import rebuilt_data, say_rebuilt
-from collab.cli.watch import short, work
-from collab.words import amount
+from collab.cli.watch import counted, tell_finished, work
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.preferences.rebuild import Progress, Rebuilt
@@ -149,6 +149,10 @@ def rebuild(
         emit(rebuilt_data(run, result))
     elif result.stored is not None:
         say_rebuilt(run, result, result.stored, letters_of(run))
+    elif result.spent.lost:
+        say(describe_lost(result.spent.lost))
+    if result.stored is not None and not (result.new or result.judged or result.asked):
+        tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; go on with {again}: what was judged and answered is kept")
         raise typer.Exit(1)
@@ -158,11 +162,11 @@ def describe(progress: Progress) -> str:
     """One line: steps judged, questions answered, what it cost."""
     parts = []
     if (labels := progress.labelling) is not None:
-        parts.append(f"{labels.judged}/{progress.steps} steps judged")
+        parts.append(f"{labels.judged}/{amount(progress.steps, 'step')} judged")
         if labels.failed:
             parts.append(f"{labels.failed} failed")
         if labels.calls:
-            parts.append(f"{short(labels.calls)} calls of the critic")
+            parts.append(f"{counted(labels.calls, 'call')} of the critic")
     if (adversary := progress.adversary) is not None:
         parts.append(f"{amount(adversary.answered, 'worse side')} made up")
         if adversary.meter.cost_usd:

@@ -9,7 +9,7 @@ import typer
 
 from collab.cli.interrupt import asking
 from collab.cli.output import note, say
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.envs.phone.adb.handle import PhoneHandle

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from collab.cli.output import emit, note, say, table
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -74,7 +75,7 @@ def commands_instead(found: Recorded, command: str) -> str:
     first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
     if not found.runs:
         return f"{found.what} without a run in it; look at it with: collab runs show {shlex.quote(str(found.path))}"
-    runs = f"its {len(found.runs)} runs" if len(found.runs) > 1 else "its run"
+    runs = f"its {amount(len(found.runs), 'run')}" if len(found.runs) > 1 else "its run"
     more = "" if len(found.runs) == 1 else ", and so on for each"
     return f"{found.what}; name one of {runs}: {command.format(quoted(command, first))}{more}"
 
@@ -142,7 +143,9 @@ def find_episode(found: Recorded, episode: str) -> Path:
         raise UnknownName.of(f"episode in {found.path}", episode, known)
     if len(holding) > 1:
         command = f"collab runs show {shlex.quote(str(holding[0]))} --episode {shlex.quote(episode)}"
-        raise UsageError(f"{found.path}: {len(holding)} runs have an episode {episode}; name one of them: {command}")
+        raise UsageError(
+            f"{found.path}: {amount(len(holding), 'run')} have an episode {episode}; name one of them: {command}"
+        )
     return holding[0]
 
 
@@ -155,7 +158,7 @@ def _show_series(found: Recorded, as_json: bool) -> None:
     if as_json:
         emit({"run": str(found.path), "status": _status_of(states), **evaluation_data(evaluation)})
         return
-    say(f"runs     {found.path} ({_status_of(states)}, {len(found.runs)} seeds)")
+    say(f"runs     {found.path} ({_status_of(states)}, {amount(len(found.runs), 'seed')})")
     show_evaluation(evaluation)
     if _status_of(states) in ("stopped", "dead"):
         say(f"go on with: {resume_command(found.path)}")

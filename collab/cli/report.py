@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from collab.cli.output import REHEARSAL, data, fail, note, say, table
-from collab.cli.watch import clock, resume_command, short
-from collab.words import amount
+from collab.cli.output import REHEARSAL, data, describe_lost, fail, note, say, table
+from collab.cli.watch import clock, counted, resume_command, short
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.comparison import Comparison, Instance
@@ -105,17 +105,16 @@ def show_result(result: RunResult, *, details: bool) -> None:
     show_cause(result.path, result.report)
     progress = result.progress
     say(
-        f"spent    {clock(progress.seconds)}, {short(progress.calls)} calls, {short(progress.tokens)} tokens"
+        f"spent    {clock(progress.seconds)}, {counted(progress.calls, 'call')}, {counted(progress.tokens, 'token')}"
         + (f", {progress.cost_usd:.4f} USD" if progress.cost_usd else "")
     )
     if progress.earlier.calls:
         whole = progress.spent_in_all
         tokens = short(whole.prompt_tokens + whole.completion_tokens)
         usd = f", {whole.cost_usd:.4f} USD" if whole.cost_usd else ""
-        say(f"in all   {short(whole.calls)} calls, {tokens} tokens{usd}, with what was spent before it was resumed")
+        say(f"in all   {counted(whole.calls, 'call')}, {tokens} tokens{usd}, with what was spent before it was resumed")
     if lost := progress.spent_in_all.lost:
-        calls = "call was" if lost == 1 else "calls were"
-        say(f"         {lost} {calls} sent and never answered whole; what they cost is not known")
+        say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
     say(f"run      {result.path}")
@@ -149,7 +148,7 @@ def headline(label: str, report: Report, *, privileged: bool) -> None:
         say(f"         episodes are {FEW_TOLD}")
     over, planned = len(report.results), report.planned.episodes
     if over < planned:
-        say(f"         {over} of {planned} episodes are over; the others count as not solved")
+        say(f"         {over} of {amount(planned, 'episode')} are over; the others count as not solved")
     parts = []
     if 0 < report.completed.episodes < planned:
         parts.append(f"{report.completed.numbers} of completed episodes")

@@ -13,7 +13,7 @@ from collab.cli import options
 from collab.cli.output import emit, note
 from collab.cli.report import end_unplayed, result_data, show_result, show_stop
 from collab.cli.watch import resume_command, work
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -84,6 +84,7 @@ async def configured(
     device: Mapping[str, Any],
     agents: str,
     graph: str,
+    tells: bool = True,
     **choices: Any,
 ) -> RunConfig:
     """Put a run together from options, its tasks written out; every task once unless a number was asked for.
@@ -91,6 +92,7 @@ async def configured(
     Args:
         split: keep to this split of the environment; None keeps to none.
         device: options of the backend that were given by flags of their own.
+        tells: say if a trained team is played at other temperatures than it was trained at.
     """
     from collab.config import Budget, run_config
     from collab.loop.trained import note_sampling, trained_agents
@@ -109,7 +111,7 @@ async def configured(
         settings=settings or (),
         **choices,
     )
-    told = note_sampling(agents, config)
+    told = note_sampling(agents, config) if tells else None
     if told is not None:
         note(told)
     config = _with_device(config, device)

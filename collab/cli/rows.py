@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collab.cli.output import note
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.learn.data import Data

@@ -25,7 +25,7 @@ from collab.cli.report import (
     show_tables,
 )
 from collab.cli.table import table as show_table
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -98,7 +98,10 @@ def list_runs(
 def _done(row: Mapping[str, Any]) -> str:
     """How much of something is done, with its unit where that is not episodes."""
     done = str(row["done"]) if row["planned"] is None else f"{row['done']}/{row['planned']}"
-    return done if row["unit"] == "episodes" else f"{done} {row['unit']}"
+    if row["unit"] == "episodes":
+        return done
+    last = row["done"] if row["planned"] is None else row["planned"]
+    return f"{done} {row['unit'].removesuffix('s') if last == 1 else row['unit']}"
 
 
 @app.command("show")
@@ -156,7 +159,8 @@ def resume_run(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="A run, or what eval --seeds, train-marl, transfer or finetune made with --out."
+            metavar="DIR",
+            help="A run, or what eval --seeds, train-marl, transfer, finetune, synth or calibrate made with --out.",
         ),
     ],
     *,
@@ -165,23 +169,27 @@ def resume_run(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning.
+    """Go on with what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning, synth, critics.
 
-    A budget starts anew. Broken episodes of a run are played again. What lies inside a training is gone on with by
-    the training.
+    A budget starts anew. Broken episodes of a run are played again. Of what is finished, only what came of it is told
+    again. What lies inside a training is gone on with by the training.
     """
     from collab.cli.rollout import finish
-    from collab.cli.watch import work
+    from collab.cli.watch import tell_finished, work
     from collab.config import Budget
     from collab.loop.layout import refuse_part
-    from collab.runs import resume
+    from collab.runs import finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
     refuse_part(run)
     if _gone_on(run, granted, as_json=as_json):
         return
-    result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
-    finish(result, as_json=as_json, details=open_run(run).manifest.command == "eval")
+    command, result = open_run(run).manifest.command, finished(run)
+    if result is None:
+        result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
+    else:
+        tell_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
+    finish(result, as_json=as_json, details=command == "eval")
 
 
 @app.command("export")
@@ -238,10 +246,18 @@ def _gone_on(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
         UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
         typer.Exit: it stopped early.
     """
-    from collab.cli import evaluate, finetune, train, transfer
+    from collab.cli import critic, evaluate, finetune, synth, train, transfer
     from collab.cli.recorded import find_recorded
+    from collab.credit.calibration_record import FILE as CALIBRATION
     from collab.errors import UsageError
+    from collab.synth.journal import FILE as SYNTHESIS
 
+    if (path / SYNTHESIS).is_file():
+        synth.finish(synth.go_on(path, budget, None), as_json=as_json)
+        return True
+    if (path / CALIBRATION).is_file():
+        critic.finish(critic.go_on(path, budget), as_json=as_json)
+        return True
     match find_recorded(path).kind:
         case "training":
             train.go_on(path, budget, as_json=as_json)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli.output import data, emit, note, say, table
-from collab.cli.watch import clock, end_early, short, work
-from collab.words import amount
+from collab.cli.output import data, describe_lost, emit, note, say, table
+from collab.cli.watch import clock, counted, end_early, tell_finished, work
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -136,7 +136,7 @@ def synth(
     chosen |= dict(episodes=episodes, screens=screens)
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")
-        finish(_go_on(resume, limits, concurrency), as_json=as_json)
+        finish(go_on(resume, limits, concurrency), as_json=as_json)
         return
     config = _configured(library, {**chosen, "concurrency": concurrency, "budget": limits})
     if plan:
@@ -177,14 +177,19 @@ def _start(config: SynthConfig, out: Path | None) -> SynthResult:
     )
 
 
-def _go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
-    from collab.synth.journal import resume_command
+def go_on(path: Path, budget: Budget | None, concurrency: int | None) -> SynthResult:
+    """Go on with a synthesis; of a finished one only say so. Raises as `collab.synthesis.run.resume`."""
+    from collab.synth.finish import finished
+    from collab.synth.journal import read_head, resume_command
     from collab.synthesis.run import resume
 
+    is_over = finished(path, read_head(path)) is not None
+    if is_over:
+        tell_finished(path, "to make more, begin another: collab synth --screens N --episodes N --seed S --out DIR")
     return work(
         lambda watch, stop: resume(path, budget=budget, concurrency=concurrency, watch=watch, stop=stop),
         path,
-        opening=f"going on with {path}",
+        opening="" if is_over else f"going on with {path}",
         tell=describe,
         resume=resume_command(path),
     )
@@ -200,7 +205,9 @@ def describe(progress: Progress) -> str:
     if calls.broken:
         parts.append(f"{calls.broken} broken")
     if calls.calls:
-        parts.append(f"{short(calls.calls)} calls, {short(calls.tokens)} tokens, {calls.calls_per_s:.1f} calls/s")
+        parts.append(
+            f"{counted(calls.calls, 'call')}, {counted(calls.tokens, 'token')}, {calls.calls_per_s:.1f} calls/s"
+        )
     if calls.cost_usd:
         parts.append(f"{calls.cost_usd:.2f} USD")
     if calls.seconds_left is not None:
@@ -221,6 +228,8 @@ def finish(result: SynthResult, *, as_json: bool) -> None:
         emit(result_data(result))
     elif result.report is not None:
         _show(result, result.report)
+    elif result.progress.calls.lost:
+        say(describe_lost(result.progress.calls.lost))
     end_early(result.stopped, again)
     if result.report is not None and result.report.broken:
         count, why = len(result.report.broken), next(iter(result.report.broken.values()))
@@ -256,7 +265,9 @@ def _show(result: SynthResult, report: Report) -> None:
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())
     say(f"refused  {refused}" + (" (causes are in the card)" if refused else ""))
-    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {short(calls.tokens)} tokens")
+    say(f"spent    {clock(calls.seconds)}, {amount(calls.calls, 'call')}, {counted(calls.tokens, 'token')}")
+    if report.spent.lost:
+        say(f"         {describe_lost(report.spent.lost)}")
     say(f"card     {'none before the set is whole' if report.broken else result.path / CARD}")
 
 

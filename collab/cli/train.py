@@ -15,8 +15,8 @@ from collab.cli import options
 from collab.cli import training_options as training
 from collab.cli.output import data, emit, note, say
 from collab.cli.training_text import below, describe, news, result_data, show_result
-from collab.cli.watch import end_early, work
-from collab.words import amount
+from collab.cli.watch import end_early, tell_finished, work
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -143,13 +143,14 @@ def go_on(
 
     folder = TrainingDir(path)
     over = "summary" in folder.read()
-    finished = f"{path} is finished; to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
+    if over:
+        tell_finished(path, f"to train on, begin another training with --agents {shlex.quote(f'{path}@last')}")
     result = work(
         lambda watch, stop: resume(
             path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
         ),
         path,
-        opening=finished if over else f"going on with {path}",
+        opening="" if over else f"going on with {path}",
         tell=describe,
         below=below,
         news=(lambda progress: ()) if over else news,  # what is over is told once, in the end

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from collab.cli.epoch_text import epoch_lines, epoch_table, told_epochs
 from collab.cli.output import plain, say, table, table_lines
-from collab.cli.watch import clock, short
+from collab.cli.watch import clock, counted
 from collab.cli.watch import describe as describe_collection
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
@@ -107,11 +107,12 @@ def _inner(progress: Progress) -> str:
 
     inner = progress.inner
     if isinstance(inner, Collecting) and not inner.planned:  # an adversary is asked
-        return f"{inner.calls:,} calls, {short(inner.tokens)} tokens" if inner.calls else ""
+        return f"{inner.calls:,} calls, {counted(inner.tokens, 'token')}" if inner.calls else ""
     if isinstance(inner, Collecting):
         return describe_collection(inner)
     if isinstance(inner, Labelling):
-        return f"{amount(inner.judged + inner.known, 'step')} judged, {inner.rewarded}/{inner.cells} cells rewarded"
+        rewarded = f"{inner.rewarded}/{amount(inner.cells, 'cell')} rewarded"
+        return f"{amount(inner.judged + inner.known, 'step')} judged, {rewarded}"
     return "" if inner is None else " ".join(str(inner).split())
 
 
@@ -122,7 +123,7 @@ def _in_all(progress: Progress) -> str:
     tokens, usd = spent_so_far(progress)
     left = seconds_left(progress, time.monotonic())
     parts = [
-        f"{short(tokens)} tokens",
+        f"{counted(tokens, 'token')}",
         *([f"{usd:.2f} USD"] if usd else []),
         "time left known after an epoch" if left is None else f"at most about {clock(left)} left",
     ]

@@ -14,7 +14,7 @@ from collab.cli import options
 from collab.cli import training_options as training
 from collab.cli.output import data, emit, note
 from collab.cli.transfer_text import below, describe, news, result_data, show_plan, show_result
-from collab.cli.watch import end_early, work
+from collab.cli.watch import end_early, tell_finished, work
 
 if TYPE_CHECKING:
     from collab.config import Budget
@@ -194,12 +194,16 @@ def go_on(
     if plan:
         _show_plan(stored_config(folder), folder, device, as_json=as_json)
         return
+    is_over = folder.told() is not None
+    if is_over:
+        more = "collab transfer --mode direct --agents NAME --env NAME --out DIR"
+        tell_finished(path, f"to take a team elsewhere, begin another: {more}")
     result = work(
         lambda watch, stop: resume(
             path, budget=budget, device=device, report_to=report_to, tell=note, watch=watch, stop=stop
         ),
         path,
-        opening=f"going on with {path}",
+        opening="" if is_over else f"going on with {path}",
         tell=describe,
         below=below,
         news=news,

@@ -11,7 +11,7 @@ import typer
 
 from collab.cli.markdown import only
 from collab.cli.output import note, say
-from collab.words import amount
+from collab.wording import amount
 
 Export = Annotated[
     Path | None,
@@ -76,11 +76,12 @@ def write_report(
     if len(made.unread) > _TOLD:
         note(f"left out: {len(made.unread) - _TOLD} more that cannot be read")
     say(f"{out}  ({made.size / 1e6:.1f} MB)")
-    note(f"{made.episodes} of {made.of} episodes, {amount(made.steps, 'step')}, {made.pictures} different screens")
+    screens = amount(made.pictures, "different screen")
+    note(f"{made.episodes} of {amount(made.of, 'episode')}, {amount(made.steps, 'step')}, {screens}")
     if not episodes and made.episodes < made.of:
         note("choose others with --episode ID, or more with --most N")
 
 
 def _show(done: int, whole: int) -> None:
-    sys.stderr.write(f"\r{done}/{whole} episodes" + ("\n" if done == whole else ""))
+    sys.stderr.write(f"\r{done}/{amount(whole, 'episode')}" + ("\n" if done == whole else ""))
     sys.stderr.flush()

@@ -23,7 +23,7 @@ from collab.cli.herald import paused
 from collab.cli.interrupt import asking
 from collab.cli.output import note
 from collab.errors import RunError
-from collab.words import amount
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.collector import Progress
@@ -87,6 +87,15 @@ def end_early(stopped: str | None, resume: str) -> None:
     if stopped is not None:
         note(f"stopped: {stopped}; go on with: {resume}")
         raise typer.Exit(1)
+
+
+def tell_finished(path: Path, more: str) -> None:
+    """Say of what is to be gone on with that nothing is left of it.
+
+    Args:
+        more: what to type for more of its kind.
+    """
+    note(f"{path} is finished; {more}")
 
 
 def resume_command(run: Path) -> str:
@@ -244,16 +253,19 @@ def describe(progress: Progress) -> str:
     Where it is told also the prefix cache's share, the batches' width and the mean time of a call in line and at work.
     """
     solved = f" over, {progress.succeeded} solved" if progress.done else ""
-    parts = [f"{progress.done}/{progress.planned} episodes{solved}"]
+    parts = [f"{progress.done}/{amount(progress.planned, 'episode')}{solved}"]
     if progress.wanted_steps is not None:
         played = min(progress.steps_before + progress.steps, progress.wanted_steps)
         ending = ", ending episodes that were begun" if played == progress.wanted_steps else ""
-        parts = [f"{played}/{progress.wanted_steps} steps{ending}", f"{amount(progress.done, 'episode')}{solved}"]
+        parts = [
+            f"{played}/{amount(progress.wanted_steps, 'step')}{ending}",
+            f"{amount(progress.done, 'episode')}{solved}",
+        ]
     if progress.broken:
         parts.append(f"{progress.broken} broken")
     whole = progress.spent_in_all
-    tokens = short(whole.prompt_tokens + whole.completion_tokens)
-    parts.append(f"{_counted(whole.calls, 'call')}, {tokens} tokens, {progress.calls_per_s:.1f} calls/s")
+    tokens = counted(whole.prompt_tokens + whole.completion_tokens, "token")
+    parts.append(f"{counted(whole.calls, 'call')}, {tokens}, {progress.calls_per_s:.1f} calls/s")
     if progress.hit_rate is not None:
         computed = short(progress.computed_tokens)
         parts.append(f"{computed} prompt tokens computed ({progress.hit_rate:.0%} prefix hits)")
@@ -269,7 +281,7 @@ def describe(progress: Progress) -> str:
     return " | ".join(parts)
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     """A count in few letters with its noun, in the singular for one."""
     return amount(number, noun) if number == 1 else f"{short(number)} {noun}s"
 

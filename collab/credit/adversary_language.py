@@ -21,6 +21,7 @@ from collab.credit.asking import ask
 from collab.credit.replies import spoken
 from collab.errors import ConfigError
 from collab.models.base import Model
+from collab.models.meter import lost_by
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.templates import Templates, read_texts
 from collab.types import Prompt, Sampling, Segment, Spent
@@ -104,6 +105,11 @@ class LanguageAdversary:
             )
         self._model, self._clumsy = model, Clumsy(texts[_ROLE])
         self._sampling, self._call_s = sampling, call_s
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self._model)
 
     async def propose(self, occasion: Occasion) -> Proposal:
         """Its reply, written as policies do where it can be read, and as it came where it cannot.

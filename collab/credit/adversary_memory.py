@@ -14,7 +14,7 @@ that pairs that are made again, for another critic or after a kill, rest on the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.credit.asking import prompt_hash, text_hash
 from collab.errors import CollabError, RunFormatError, UsageError
+from collab.models.meter import lost_by
 from collab.redact import hide_values, known_secrets
 from collab.store import log
 from collab.store.files import writing
@@ -46,7 +47,16 @@ class Answered:
     """None where nothing worse was known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """A line: what one process asked in vain."""
+
+    lost: int
+    """Calls that were sent and never answered whole: what they cost is not known."""
+
+
 _ANSWERED: TypeAdapter[Answered] = TypeAdapter(Answered)
+_UNANSWERED: TypeAdapter[Unanswered] = TypeAdapter(Unanswered)
 
 
 class ProposalMemory:
@@ -70,7 +80,8 @@ class ProposalMemory:
             (self.directory / log.FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self.directory)
         try:
-            self._known = _read(self.directory)
+            self._known, self.lost = _read(self.directory)
+            self._unanswered: Callable[[], int] = lambda: 0
             self._log = log.LazyAppender(self.directory)
         except CollabError:
             self._lock.release()
@@ -86,18 +97,31 @@ class ProposalMemory:
         Returns:
             What will be recalled: the same, with secrets of this machine hidden.
         """
-        content = hide_values(_ANSWERED.dump_python(answered, mode="json"), self._secrets)
-        line = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-        with writing(self.directory, _NEXT_MOVE):
-            self._log.append(line + b"\n")
+        line = self._append(_ANSWERED.dump_python(answered, mode="json"))
         kept = self._known[answered.occasion] = _ANSWERED.validate_python(json.loads(line))
         return kept
+
+    def watch(self, unanswered: Callable[[], int]) -> None:
+        """Append in the end how many calls were sent and never answered whole.
+
+        Args:
+            unanswered: tells their number until then.
+        """
+        self._unanswered = unanswered
+
+    def _append(self, content: Any) -> bytes:
+        line = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":")).encode()
+        with writing(self.directory, _NEXT_MOVE):
+            self._log.append(line + b"\n")
+        return line
 
     def close(self) -> None:
         """Bring everything to the disk and let others write. May be called twice."""
         if self._open:
             self._open = False
             try:
+                if lost := self._unanswered():
+                    self._append(_UNANSWERED.dump_python(Unanswered(lost=lost), mode="json"))
                 with writing(self.directory, _NEXT_MOVE):
                     self._log.close()
             finally:
@@ -123,8 +147,12 @@ class RememberingAdversary:
     def __init__(self, adversary: Adversary, memory: ProposalMemory, *, options: Mapping[str, Any]) -> None:
         self._adversary, self._memory = adversary, memory
         self._options = json.dumps(options, sort_keys=True)
-        self.recalled: list[Spent] = []
-        """What the answers cost that were recalled, when they were given."""
+        begun = lost_by(adversary)
+        memory.watch(lambda: lost_by(adversary) - begun)
+        self.before = replace(FREE, lost=memory.lost)
+        """What earlier processes asked in vain."""
+        self.recalled: list[Spent] = [self.before] if memory.lost else []
+        """What the answers cost that were recalled, when they were given; and what was asked in vain."""
 
     @property
     def name(self) -> str:
@@ -135,6 +163,11 @@ class RememberingAdversary:
     def version(self) -> str:
         """Of the one that is asked."""
         return self._adversary.version
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self._adversary)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
         """What was said before, which costs nothing any more, or what is said now.
@@ -168,17 +201,23 @@ def _locked(directory: Path) -> RunLock:
         raise UsageError(f"{directory}: is being written by another process; wait for it or stop it") from None
 
 
-def _read(directory: Path) -> dict[str, Answered]:
+def _read(directory: Path) -> tuple[dict[str, Answered], int]:
+    """What was answered, by occasion, and how many calls never were."""
     known: dict[str, Answered] = {}
+    lost = 0
     for segment in log.segments(directory):
         for line in log.scan(directory, segment):
             try:
-                answered = _ANSWERED.validate_python(json.loads(line.content))
-            except ValueError as error:
+                content = json.loads(line.content)
+                if "lost" in content:
+                    lost += _UNANSWERED.validate_python(content).lost
+                    continue
+                answered = _ANSWERED.validate_python(content)
+            except (ValueError, TypeError) as error:
                 reason = str(error).splitlines()[0]
                 raise RunFormatError(
                     f"{directory}/{log.FOLDER}/{segment}:{line.number}: is spoilt ({reason}); remove that line, "
                     "and what it held is asked again"
                 ) from None
             known[answered.occasion] = answered
-    return known
+    return known, lost

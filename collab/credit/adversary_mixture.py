@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from collab.credit.adversary import Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.errors import ConfigError
+from collab.models.meter import lost_by
 from collab.seeds import derive, generator
 
 
@@ -41,6 +42,11 @@ class MixtureAdversary:
     def reads_rewarded(self) -> bool:
         """Whether one of its parts does."""
         return any(reads_rewarded(adversary) for adversary, _ in self._parts)
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return sum(lost_by(adversary) for adversary, _ in self._parts)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
         """What the drawn one says; Refusal and ModelFailure as that one raises them."""

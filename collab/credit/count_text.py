@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from collab.words import amount, cause_lines
+from collab.wording import amount, cause_lines
 
 SOURCES = ("adversary", "contrast", "correction", "trajectory")
 

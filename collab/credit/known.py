@@ -40,6 +40,7 @@ from collab.types import (
     Task,
     Utterance,
 )
+from collab.wording import amount
 
 Worth: TypeAlias = Literal["good", "neutral", "bad"]
 WORTH: Mapping[float, Worth] = {GOOD: "good", NEUTRAL: "neutral", BAD: "bad"}
@@ -134,7 +135,7 @@ async def known_cases(
             return found
         if len(found) == before:
             raise UsageError(
-                f"{suite.label}: none of {len(tasks)} tasks has a step whose worth is known; choose others"
+                f"{suite.label}: none of {amount(len(tasks), 'task')} has a step whose worth is known; choose others"
             )
         number += 1
 

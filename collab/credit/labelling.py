@@ -27,8 +27,10 @@ from collab.credit.case import Case
 from collab.credit.critic import UNREAD, Critic, Judgement, sound, spent_on
 from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
+from collab.models.meter import lost_by
 from collab.redact import redact
 from collab.types import Spent
+from collab.wording import amount
 
 PATIENCE = 10
 """Failures in a row, or judgements without a single score, before labelling stops."""
@@ -61,6 +63,8 @@ class Labelling:
     completion_tokens: int = 0
     cost_usd: float = 0.0
     """Over the calls that were counted, and whose price is known."""
+    lost: int = 0
+    """Calls that were sent and never answered whole: what they cost is not known."""
     stopped: str | None = None
     """Why it ended early; None when every case was asked about."""
     started: float = field(default_factory=time.monotonic)
@@ -73,6 +77,7 @@ class Labelling:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             cost_usd=self.cost_usd,
+            lost=self.lost,
         )
 
     def count(self, judgement: Judgement) -> None:
@@ -90,6 +95,7 @@ class Labelling:
         self.prompt_tokens += spent.prompt_tokens
         self.completion_tokens += spent.completion_tokens
         self.cost_usd += spent.cost_usd
+        self.lost += spent.lost
 
     def exceeded(self, budget: Budget) -> str | None:
         """Which limit is used up, in words; None while there is room."""
@@ -98,7 +104,7 @@ class Labelling:
         if budget.usd is not None and self.cost_usd >= budget.usd:
             return f"{USED_UP}: {self.cost_usd:.4f} of {budget.usd:g} USD"
         if budget.tokens is not None and tokens >= budget.tokens:
-            return f"{USED_UP}: {tokens} of {budget.tokens} tokens"
+            return f"{USED_UP}: {tokens} of {amount(budget.tokens, 'token')}"
         if budget.minutes is not None and minutes >= budget.minutes:
             return f"{USED_UP}: {minutes:.1f} of {budget.minutes:g} minutes"
         return None
@@ -141,12 +147,17 @@ async def label(
         most_silent=most_silent,
     )
     watch(worker.labelling)
+    before = lost_by(critic)
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
                 group.create_task(worker.work())
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    finally:
+        lost = lost_by(critic) - before
+        worker.labelling.lost += lost
+        writer.lose(lost)
     return worker.labelling
 
 

@@ -20,7 +20,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -77,10 +77,22 @@ class Failed:
     """What was paid for answers about it all the same, which are lost; older versions recorded nothing."""
 
 
-Record: TypeAlias = Judgement | Failed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """What one process asked in vain, whatever became of the steps."""
+
+    lost: int
+    """Calls that were sent and never answered whole: what they cost is not known."""
+
+
+Record: TypeAlias = Judgement | Failed | Unanswered
 
 _HEAD: TypeAdapter[LabelHead] = TypeAdapter(LabelHead)
-_KINDS: dict[str, TypeAdapter[Any]] = {"judged": TypeAdapter(Judgement), "failed": TypeAdapter(Failed)}
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    "judged": TypeAdapter(Judgement),
+    "failed": TypeAdapter(Failed),
+    "unanswered": TypeAdapter(Unanswered),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +106,7 @@ class Labels:
     failed: Mapping[tuple[str, int], Failed]
     """Steps that were asked about in vain and not judged since."""
     lost: Sequence[Spent] = ()
-    """What each step that was asked about in vain cost, every time, also where it was judged since."""
+    """What was asked in vain: each step that failed, every time, and the calls whose cost is not known."""
 
     def of(self, case: Case) -> Judgement | None:
         """The judgement of exactly this case; None when there is none."""
@@ -146,6 +158,8 @@ def read_labels(run: Path, name: str) -> Labels:
         if isinstance(record, Judgement):
             judged[record.key] = record
             failed.pop(record.key, None)
+        elif isinstance(record, Unanswered):
+            lost.append(replace(FREE, lost=record.lost))
         else:
             failed[record.trajectory, record.step] = record
             lost.append(record.spent)
@@ -208,6 +222,11 @@ class LabelWriter:
             spent=spent,
         )
         self._append("failed", told)
+
+    def lose(self, calls: int) -> None:
+        """Append how many calls were sent and never answered whole; nothing where there is none."""
+        if calls:
+            self._append("unanswered", Unanswered(lost=calls))
 
     def close(self) -> None:
         """Bring everything to the disk and let others write. May be called twice."""

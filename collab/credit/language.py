@@ -25,6 +25,7 @@ from collab.credit.language_prompt import TOO_LONG, CriticPrompts, Per, Proposal
 from collab.credit.language_scores import read_scores
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Model
+from collab.models.meter import lost_by
 from collab.prompts.parse import read_withheld
 from collab.seeds import derive
 from collab.types import CellRef, Prompt, Sampling
@@ -82,6 +83,11 @@ class LanguageCritic:
         self._per, self._scored, self._permute = per, score, permute
         self._history, self._room, self._call_s = history, room, call_s
         self._seed, self._attempt = seed, attempt
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self._model)
 
     async def judge(self, case: Case) -> Judgement:
         """Judge a step, all its calls at once; where one fails, the others are still waited for.

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, StrictInt
 
 from collab.credit.critic import ABSENT, Word
 from collab.credit.language_prompt import Proposal
-from collab.credit.replies import NO_ITEM, Item, Items, read_items, read_objects
+from collab.credit.replies import NO_ITEM, Item, Items, Twice, read_items, read_objects
 
 CUT = "the critic's reply was cut before its score"
 TWICE = "the critic gave two scores"
@@ -80,10 +80,14 @@ def _by_agent(text: str, agents: Container[str], name: Callable[[str], str]) -> 
             continue
         for key, given in one.items():
             if name(key.strip()) in agents and not isinstance(given, list):
-                score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
-                words = Word.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
-                found.setdefault(name(key.strip()), []).append(words)
+                words = map(_plain_word, given if isinstance(given, Twice) else (given,))
+                found.setdefault(name(key.strip()), []).extend(words)
     return found
+
+
+def _plain_word(given: Any) -> Word:
+    score, reason = (given.get("score"), given.get("reason")) if isinstance(given, dict) else (given, "")
+    return Word.of(score, " ".join(reason.split()) if isinstance(reason, str) else "")
 
 
 def _one(words: Sequence[Word]) -> Word | None:

@@ -79,8 +79,8 @@ class PairHead:
     untried: int
     """Negatives that nobody could try, for their state cannot be brought back."""
     spent: Spent = FREE
-    """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more. The
-    pairs of a training tell what all its processes spent."""
+    """What the adversary cost the process that wrote this; what it recalled from an earlier one cost nothing more, but
+    calls of unknown cost are those of all processes. The pairs of a training tell what all its processes spent."""
     versions: Mapping[str, str] = field(default_factory=versions)
     created: str = field(default_factory=now)
     """UTC, ISO 8601."""

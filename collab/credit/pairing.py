@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from collab.credit.adversary import Adversary
+from collab.credit.adversary import FREE, Adversary
 from collab.credit.case import Case, States, cases
 from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors
 from collab.credit.labelling import PATIENCE
@@ -27,6 +27,7 @@ from collab.credit.negatives import Negatives, negatives
 from collab.credit.pairs import Pairing, Sources, most_pairs, pair_all, wanted
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunError
+from collab.models.meter import lost_by
 from collab.redact import redact
 from collab.store.cost import total
 from collab.types import Spent, Trajectory
@@ -105,6 +106,7 @@ async def pair_up(
     """
     judged, unjudged = _judged(trajectories, labels, recipe, space, states)
     judged, beyond = _until_error(judged, recipe) if recipe.until_error else (judged, 0)
+    lost = lost_by(adversary)
     asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, gate=asyncio.Semaphore(concurrency))
     try:
         async with asyncio.TaskGroup() as group:
@@ -125,7 +127,7 @@ async def pair_up(
         asked=asking.steps,
         unjudged=unjudged,
         untried=sum(one.untried for one in found),
-        spent=total(one.spent for one in found),
+        spent=total([*(one.spent for one in found), replace(FREE, lost=lost_by(adversary) - lost)]),
     )
 
 

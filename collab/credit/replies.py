@@ -124,15 +124,24 @@ def read_items(text: str, kind: type[ItemT]) -> Items[ItemT]:
     return Items(good=tuple(good), refused=refused)
 
 
+class Twice(tuple[Any, Any]):
+    """What one key of an object was given, where that differs."""
+
+
 def read_objects(text: str) -> list[dict[str, Any]]:
-    """All JSON objects of a reply, and those right inside of them; never raises."""
-    found = [value for value in _values(spoken(text)[:_LONGEST]) if isinstance(value, dict)]
+    """All JSON objects of a reply, those of its lists, and those right inside of them; never raises."""
+    found = [
+        one
+        for value in _values(spoken(text)[:_LONGEST])
+        for one in (value if isinstance(value, list) else [value])
+        if isinstance(one, dict)
+    ]
     return [*found, *(inner for value in found for inner in value.values() if isinstance(inner, dict))]
 
 
 def _values(text: str) -> Iterator[Any]:
     """All JSON values that begin with a brace or bracket, first to last; those inside of one that is broken, too."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_object)
     position, failures = 0, 0
     while failures < _ATTEMPTS and (opening := _OPENING.search(text, position)) is not None:
         try:
@@ -142,6 +151,14 @@ def _values(text: str) -> Iterator[Any]:
             failures += 1
         else:
             yield value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; what is said twice and differently under one key is neither score nor reason."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        made[key] = Twice((made[key], value)) if key in made and made[key] != value else value
+    return made
 
 
 def _no_constant(name: str) -> Any:

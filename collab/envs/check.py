@@ -22,6 +22,7 @@ from collab.envs.claims import Claim, Subject, require_same_episode
 from collab.envs.replay import Recording, replay_elsewhere
 from collab.envs.soundness import require
 from collab.errors import CollabError, EnvironmentFailure, UnknownName, boundary
+from collab.wording import amount
 
 SUITE = "(suite)"
 """Stands where a task's name would, in findings about the suite as a whole."""
@@ -166,7 +167,7 @@ def _check_suite(suite: Suite) -> Finding:
             suite.instance("no such task", 0)
         raise EnvironmentFailure("a name that is no task must raise UnknownName, it was accepted")
     except UnknownName:
-        return Finding(task=SUITE, claim="suite", status="passed", detail=f"{len(names)} tasks")
+        return Finding(task=SUITE, claim="suite", status="passed", detail=f"{amount(len(names), 'task')}")
     except EnvironmentFailure as broken:
         return Finding(task=SUITE, claim="suite", status="failed", detail=str(broken))
 
@@ -207,4 +208,4 @@ async def _rebuild_elsewhere(
             require_same_episode(recording, seen, "a fresh process")
         except EnvironmentFailure as broken:
             findings.append(finding(recording.task.name, "failed", f"seed {recording.task.seed}: {broken}"))
-    return findings or [finding(SUITE, "passed", f"{len(recordings)} episodes equal")]
+    return findings or [finding(SUITE, "passed", f"{amount(len(recordings), 'episode')} equal")]

@@ -20,6 +20,7 @@ from collab.envs.soundness import check_observation, check_result, require, requ
 from collab.errors import EnvironmentFailure
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, Task
+from collab.wording import amount
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -83,7 +84,7 @@ async def seeded(subject: Subject) -> str:
                 break
             observation = result.observation
         require_same(first, await one.reset(subject.task), "reset after an episode starts differently")
-    return f"{len(first.elements)} elements, the same three times"
+    return f"{amount(len(first.elements), 'element')}, the same three times"
 
 
 async def sound(subject: Subject) -> str:
@@ -92,14 +93,14 @@ async def sound(subject: Subject) -> str:
     async with subject.started() as (environment, observation):
         rng = subject.rng("sound")
         for number in range(subject.junk_steps + 1):
-            check_observation(subject.suite.space, observation, f"after {number} steps")
+            check_observation(subject.suite.space, observation, f"after {amount(number, 'step')}")
             count += len(observation.elements)
             result = await environment.step(random_action(subject.suite.space, observation, rng, ending=False))
             if result.done:
                 check_observation(subject.suite.space, result.observation, "at the end")
                 break
             observation = result.observation
-    return f"{count} elements in place"
+    return f"{amount(count, 'element')} in place"
 
 
 async def unshaken(subject: Subject) -> str:
@@ -115,7 +116,7 @@ async def unshaken(subject: Subject) -> str:
             if result.done:
                 observation = await environment.reset(subject.task)
                 episodes += 1
-    return f"{subject.junk_steps} junk actions in {episodes} episodes"
+    return f"{subject.junk_steps} junk actions in {amount(episodes, 'episode')}"
 
 
 async def ends(subject: Subject) -> str:
@@ -162,7 +163,7 @@ async def forks(subject: Subject) -> str:
                 action = _next(suite, original, observation, rng)
                 path.append(action)
                 one, other = await original.step(action), await twin.step(action)
-                require_same(one.observation, other.observation, f"the fork differs {len(path)} steps later")
+                require_same(one.observation, other.observation, f"the fork differs {amount(len(path), 'step')} later")
                 require((one.done, one.outcome) == (other.done, other.outcome), "the fork ends differently")
                 observation = one.observation
                 if one.done:
@@ -170,7 +171,7 @@ async def forks(subject: Subject) -> str:
     if "deterministic" in suite.capabilities:
         again = await replay(suite, subject.task, [*prefix, *path])
         require(again[-1] == fingerprint(observation), "stepping a fork changed the original")
-    return f"equal for {len(path)} steps"
+    return f"equal for {amount(len(path), 'step')}"
 
 
 async def solved(subject: Subject) -> str:
@@ -178,12 +179,12 @@ async def solved(subject: Subject) -> str:
     suite, budget = subject.suite, subject.task.max_steps
     async with subject.started() as (environment, observation):
         steps = await _follow(suite, environment, observation, "from the start", budget)
-        require(steps is not None, f"from the start: not over after {budget} steps")
+        require(steps is not None, f"from the start: not over after {amount(budget, 'step')}")
     async with subject.started() as (environment, observation):
         prefix, observation = await _wander(suite, environment, observation, subject.rng("solved"), steps=3)
         if isinstance(environment, HasOracle) and environment.oracle():
             await _follow(suite, environment, observation, "after three random actions", budget - len(prefix))
-    return f"solved in {steps} of {budget} steps"
+    return f"solved in {steps} of {amount(budget, 'step')}"
 
 
 async def rebuilt(subject: Subject) -> str:
@@ -207,7 +208,7 @@ async def rebuilt(subject: Subject) -> str:
     recording = Recording(task=subject.task, actions=tuple(actions), fingerprints=tuple(seen))
     require_same_episode(recording, await replay(suite, recording.task, actions), "a fresh environment")
     subject.recordings.append(recording)
-    return f"equal over {len(actions)} steps"
+    return f"equal over {amount(len(actions), 'step')}"
 
 
 async def pictured(subject: Subject) -> str:
@@ -227,7 +228,7 @@ async def pictured(subject: Subject) -> str:
 def require_same_episode(recording: Recording, seen: tuple[str, ...], where: str) -> None:
     """Raise EnvironmentFailure that names the first step at which a rebuilt episode differs."""
     for number, (before, after) in enumerate(zip(recording.fingerprints, seen, strict=True)):
-        require(before == after, f"{where} shows another screen after {number} of {len(seen) - 1} steps")
+        require(before == after, f"{where} shows another screen after {number} of {amount(len(seen) - 1, 'step')}")
 
 
 # ------------------------------------------------------------------------------------------------------ actions
@@ -263,7 +264,9 @@ async def _follow(
     for number in range(1, budget + 1):
         solution = environment.oracle()
         if not solution:
-            raise EnvironmentFailure(f"{where}: no solution after {number - 1} steps, and the episode goes on")
+            raise EnvironmentFailure(
+                f"{where}: no solution after {amount(number - 1, 'step')}, and the episode goes on"
+            )
         action = solution[0]
         missing = suite.space.check(action, observation)
         require(missing is None, f"{where}: solution names {missing.detail if missing else ''}")
@@ -274,13 +277,20 @@ async def _follow(
             return None
         if result.terminated:
             reason = result.outcome.reason if result.outcome else "no outcome"
-            require(bool(result.outcome and result.outcome.success), f"{where}: no success in {number} steps: {reason}")
+            require(
+                bool(result.outcome and result.outcome.success),
+                f"{where}: no success in {amount(number, 'step')}: {reason}",
+            )
             return number
     return None
 
 
 def _budget_words(number: int, limit: int, truncated: bool) -> str:
-    return f"truncated after {number} steps, the budget is {limit}" if truncated else f"goes on after {limit} steps"
+    return (
+        f"truncated after {amount(number, 'step')}, the budget is {limit}"
+        if truncated
+        else f"goes on after {limit} steps"
+    )
 
 
 def _words(suite: Suite, action: Action | None) -> str:

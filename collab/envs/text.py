@@ -10,12 +10,24 @@ that in minutes and never learns the other order.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
+from dataclasses import replace
 
 from collab.types import Element
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, line separators and half characters; joiners inside emoji and scripts stay."""
+
+MAX_LABEL, MAX_VALUE, MAX_TITLE, MAX_NOTICE = 1000, 12_000, 200, 400
+"""Characters of texts of a phone that an observation tells; tasks ask for what is in files of up to 11,155."""
+
+MAX_ELEMENTS = 600
+"""Elements that an observation tells."""
+
+_JOINER = "\u200d"
+_LONGEST_CHARACTER = 32
+"""Code points that a reader may take for one character: a letter with its accents, an emoji with its joiners."""
 
 HIDDEN_FLAGS = frozenset({"surface"})
 """Flags that matter to the canonical form and mean nothing to a reader."""
@@ -37,7 +49,45 @@ def describe_screen(title: str, elements: Iterable[Element], extra: Iterable[str
 def cut(text: str, length: int) -> str:
     """The text on one line, at most `length` characters; "…" at its end says that something was left out."""
     whole = flat(text[: 20 * length])
-    return whole if len(whole) <= length and len(text) <= 20 * length else whole[: length - 1] + "…"
+    if len(whole) <= length and len(text) <= 20 * length:
+        return whole
+    return whole[: _boundary(whole, min(length - 1, len(whole)))] + "…"
+
+
+def cut_middle(text: str, length: int) -> str:
+    """Return the text, or its beginning and end with the number of characters left out between; about `length` long."""
+    if len(text) <= length:
+        return text
+    begin, end = _boundary(text, length * 2 // 3), _boundary(text, len(text) - length // 4)
+    return f"{text[:begin]} … {end - begin} characters left out … {text[end:]}"
+
+
+def bound_elements(elements: Iterable[Element]) -> tuple[Element, ...]:
+    """Return the first elements, those with long texts cut; the very same ones where nothing is too long."""
+    return tuple(bound_element(element) for element, _ in zip(elements, range(MAX_ELEMENTS), strict=False))
+
+
+def bound_element(element: Element) -> Element:
+    """Return the element with its texts cut where they are too long; the very same one where none is."""
+    label, value = len(element.label) > MAX_LABEL, len(element.value or "") > MAX_VALUE
+    if not (label or value or len(element.key) > MAX_TITLE):
+        return element
+    shown = cut_middle(element.value, MAX_VALUE) if element.value is not None else None
+    return replace(element, label=cut_middle(element.label, MAX_LABEL), value=shown, key=element.key[:MAX_TITLE])
+
+
+def _boundary(text: str, at: int) -> int:
+    """Return where a character begins: `at`, or somewhat before it where that lies within one."""
+    for place in range(at, max(0, at - _LONGEST_CHARACTER), -1):
+        if place >= len(text) or not (_continues(text[place]) or text[place - 1] == _JOINER):
+            return place
+    return at
+
+
+def _continues(character: str) -> bool:
+    """Whether a code point belongs to the character before it: an accent, a joiner, a colour of skin."""
+    is_skin = "\U0001f3fb" <= character <= "\U0001f3ff"
+    return character == _JOINER or is_skin or unicodedata.category(character).startswith("M")
 
 
 def flat(text: str) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from collab.errors import ConfigError
 from collab.prompts.render import prefix_hash
 from collab.synth.rows import Row, Sampled
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.models.chat import ChatTokenizer
@@ -91,7 +92,7 @@ class NothingFits(ConfigError):
 
     def __init__(self, many: int, context: int, longest: int) -> None:
         super().__init__(
-            f"none of {many} rows fits into context {context}, the longest has {longest} tokens; "
+            f"none of {amount(many, 'row')} fits into context {context}, the longest has {amount(longest, 'token')}; "
             "raise context (--set context=…) as far as the model allows, or use shorter rows"
         )
         self.many, self.context, self.longest = many, context, longest

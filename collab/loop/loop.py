@@ -36,6 +36,7 @@ from collab.models.layout import played_digest
 from collab.resolve import with_prompts
 from collab.store.manifest import now
 from collab.trust import check_trusted
+from collab.wording import amount
 
 Watch = Callable[[Progress], None]
 """Called once, with a live object that changes while the training goes on."""
@@ -60,7 +61,7 @@ class TrainingResult:
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
         end = f"stopped: {self.stopped}" if self.summary is None else f"best epoch {self.summary.best}"
-        return f"<TrainingResult {self.path}: {last} epochs, {end}>"
+        return f"<TrainingResult {self.path}: {amount(last, 'epoch')}, {end}>"
 
 
 async def start(

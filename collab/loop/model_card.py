@@ -24,6 +24,7 @@ from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord, Success, records_until
 from collab.models.vllm import largest_rank
 from collab.plain import read_plain
+from collab.wording import amount
 
 UNKNOWN = "unknown"
 
@@ -204,8 +205,8 @@ def _told_success(success: Success | None, config: TrainingConfig) -> str:
     few = f" ({FEW_TOLD})" if success.episodes < FEW else ""
     sampled = f"; sampled at {success.sampled}" if success.sampled else ""
     return (
-        f"{success.value:.1%} of {success.episodes} episodes of the whole team on held-out seeds ({seeds}), by which "
-        f"the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}{few}{sampled}"
+        f"{success.value:.1%} of {amount(success.episodes, 'episode')} of the whole team on held-out seeds ({seeds}), "
+        f"by which the best epoch is chosen; 95 % interval {success.low:.1%} to {success.high:.1%}{few}{sampled}"
     )
 
 

@@ -42,6 +42,7 @@ from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free
 from collab.types import Spent, Trajectory
+from collab.wording import amount
 
 
 class DrawnTasks:
@@ -197,7 +198,7 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
     """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
     if not report.is_lost:
         return report
-    raise _unplayed(state, report, f"{place}: none of {len(report.results)} episodes could be played")
+    raise _unplayed(state, report, f"{place}: none of {amount(len(report.results), 'episode')} could be played")
 
 
 def require_measured(state: LoopState, report: Report, place: Path) -> Report:
@@ -208,7 +209,8 @@ def require_measured(state: LoopState, report: Report, place: Path) -> Report:
     require_played(state, report, place)
     if not is_spoilt(report.broken, report.planned.episodes):
         return report
-    broken = f"{report.broken} of {report.planned.episodes} episodes broke (allowed: {TOLERATED_FAILURES:.0%})"
+    played = amount(report.planned.episodes, "episode")
+    broken = f"{report.broken} of {played} broke (allowed: {TOLERATED_FAILURES:.0%})"
     raise _unplayed(state, report, f"{place}: {broken}, too many to choose an epoch by")
 
 

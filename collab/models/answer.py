@@ -65,18 +65,20 @@ class ErrorInAnswer(Exception):
 class BoundedClient(openai.DefaultAsyncHttpxClient):
     """An HTTP client that reads every answer whole, within bounds.
 
-    Redirects are followed, and their bodies are not read.
+    Redirects are followed, and their bodies are not read. One that would turn the request into another (a POST into a
+    GET) or that has no end is returned as it is.
     """
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its answer; raises TooLong and what httpx2 raises."""
         options |= {"stream": True, "follow_redirects": False}
-        for _ in range(_REDIRECTS):
+        for followed in range(_REDIRECTS + 1):
             response = await super().send(request, **options)
-            if response.next_request is None:
+            onward = response.next_request
+            if onward is None or onward.method != request.method or followed == _REDIRECTS:
                 break
             await response.aclose()
-            request = response.next_request
+            request = onward
         try:
             content = await _read_bounded(response)
         finally:

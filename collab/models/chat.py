@@ -316,6 +316,8 @@ class ChatTokenizer:
         before, found, after = text.rpartition(_MARKER)
         if not found:
             raise ValueError("it does not show the user's text")
+        if _MARKER in before:
+            raise ValueError("it shows the user's text more than once")
         return before, after
 
 
@@ -396,6 +398,8 @@ def _fingerprint(tokenizer: Any) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says; its type where it says nothing."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
     if len(lines) > 1 and lines[0].endswith(":"):  # a heading says nothing by itself
         return f"{lines[0]} {lines[1]}"
     return lines[0] if lines else type(error).__name__

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which a tokenizer needs at least one; without them an empty one would be made up."""
+_POINTER, _LONGEST_POINTER = b"version https://git-lfs.github.com/", 1024
+"""How a file begins that stands for one of Git LFS, and how many bytes it has at most."""
 _BILL = 0.0
 """USD per reply: what is computed here is billed by nobody."""
 
@@ -243,6 +245,7 @@ def check_files(path: str) -> None:
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{path}: no config.json; a Hugging Face model directory has one")
         check_layout(folder)
+        check_fetched(folder)
         if not any(folder.glob("*.safetensors")):
             raise ConfigError(f"{path}: no *.safetensors weights; other formats can hold code and are not loaded")
         if not any((folder / name).is_file() for name in _TOKENIZERS):
@@ -251,8 +254,22 @@ def check_files(path: str) -> None:
         raise ConfigError(f"{path}: no such model directory; name yours with --set 'agents.*.options.path=DIR'")
 
 
+def check_fetched(folder: Path) -> None:
+    """Refuse files that git has left without their content, as it does where Git LFS is not installed.
+
+    Raises:
+        ConfigError: names the first one, and the command that fetches it.
+    """
+    for file in sorted([*folder.glob("*.safetensors"), *folder.glob("tokenizer*")]):
+        if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:
+            continue
+        if file.read_bytes().startswith(_POINTER):
+            raise ConfigError(f"{file}: a Git LFS pointer, not the file itself; fetch it: cd {folder} && git lfs pull")
+
+
 def _check_adapter(adapter: str, base: str) -> None:
     if not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise ConfigError(f"{adapter}: no adapter_model.safetensors in it; an adapter is a PEFT directory")
+    check_fetched(Path(adapter))
     check_layout(Path(adapter))
     check_over(Path(adapter), Path(checkpoint(base)), "give path the one that it was trained on")

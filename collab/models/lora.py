@@ -119,9 +119,12 @@ class Adapters:
         self._stale = True
         with readable(f"{self._path} with adapter {path}"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what matters of them is compared afterwards
-            kind = PeftConfig.from_pretrained(path).peft_type
-            if str(getattr(kind, "value", kind)) != "LORA":
-                raise ConfigError(f"{path}: a {kind} adapter; only LoRA adapters can be used")
+            config = PeftConfig.from_pretrained(path)
+            kind = str(getattr(config.peft_type, "value", config.peft_type))
+            if kind != "LORA":
+                raise ConfigError(f"{path}: an adapter of kind {kind}; only LoRA adapters can be used")
+            if getattr(config, "alora_invocation_tokens", None):  # which begins in the middle of a prompt
+                raise ConfigError(f"{path}: an activated LoRA (alora_invocation_tokens), which cannot be used here")
             if self._peft is None:
                 self._peft = PeftModel.from_pretrained(self._model, path, adapter_name=_module_name(name))
             else:
@@ -158,7 +161,8 @@ def _begins_oddly(path: str) -> bool:
     """Whether loading an adapter changes the weights that it is put over (PiSSA, OLoRA …)."""
     from peft import PeftConfig
 
-    with readable(path):
+    with readable(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of fields that this PEFT does not know
         return getattr(PeftConfig.from_pretrained(path), "init_lora_weights", True) not in PLAIN
 
 

@@ -112,13 +112,21 @@ class Metered(Protocol):
     meter: Meter
 
 
+def lost_by(asker: object) -> int:
+    """Return how many attempts of a critic, an adversary or a model are of unknown cost; 0 where it does not tell."""
+    told = getattr(asker, "lost", None)
+    if told is None:
+        return asker.meter.snapshot().lost if isinstance(asker, Metered) else 0
+    return int(told)
+
+
 def tell_lost(model: object, who: str) -> None:
     """Warn of the attempts of a model whose cost is not known; nothing where there is none, or no meter.
 
     Args:
         who: asked the model, for the message: "the critic".
     """
-    lost = model.meter.snapshot().lost if isinstance(model, Metered) else 0
+    lost = lost_by(model)
     if lost:
         calls = "1 call" if lost == 1 else f"{lost} calls"
         logger.warning("%s: %s sent and never answered whole; the cost is not known", who, calls)

@@ -25,6 +25,9 @@ LONGEST_WAIT_S = 30.0
 LONGEST_ASKED_S = 60.0
 """The longest wait that a server may ask for; one that asks for more is asked again after this."""
 
+_AGES_S = 1e9
+"""Seconds from which on a wait is told without its number."""
+
 
 class TryAgain(Exception):
     """An attempt failed in a way that may pass.
@@ -145,4 +148,6 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _asked(after_s: float | None) -> str:
     """Format a wait that is longer than what is waited for; empty for others."""
-    return "" if after_s is None or after_s <= LONGEST_ASKED_S else f"; it asks to wait {after_s:.0f} s"
+    if after_s is None or after_s <= LONGEST_ASKED_S:
+        return ""
+    return f"; it asks to wait {after_s:.0f} s" if after_s < _AGES_S else "; it asks to wait for ever"

@@ -12,6 +12,7 @@ from collab.config import Budget
 from collab.credit.adversary import Adversary, Occasion, Proposal, reads_rewarded
 from collab.errors import RunError, UsageError
 from collab.models.base import Capabilities
+from collab.models.meter import lost_by
 
 
 class Exhausted(RunError):
@@ -52,6 +53,11 @@ class AllowedAdversary:
     def reads_rewarded(self) -> bool:
         """Of the one that is asked."""
         return reads_rewarded(self.adversary)
+
+    @property
+    def lost(self) -> int:
+        """Calls that were sent and never answered whole: what they cost is not known."""
+        return lost_by(self.adversary)
 
     async def propose(self, occasion: Occasion) -> Proposal | None:
         """What the other says.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collab.collector import Progress as Meter
@@ -25,6 +25,7 @@ from collab.credit.rebuild import Rebuilder
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
+from collab.models.meter import lost_by
 from collab.preferences.adversaries import deciding, opened_adversary
 from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.preferences.parties import free_name, opened_critic
@@ -32,8 +33,10 @@ from collab.preferences.same_critic import other_than
 from collab.preferences.wish import Plan, Wish, plan_of
 from collab.resolve import build_suite
 from collab.runs import stored_config
+from collab.store.cost import total
 from collab.store.reader import RunReader
 from collab.types import PreferencePair, Spent, Trajectory
+from collab.wording import amount
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,6 +213,7 @@ class _Work:
                 )
         self.meter.calls, self.meter.cost_usd = found.calls, found.cost_usd
         self.meter.prompt_tokens, self.meter.completion_tokens = found.prompt_tokens, found.completion_tokens
+        self.meter.lost = found.lost
         return found.stopped
 
     def _check_same(self, known: Labels, head: LabelHead) -> None:
@@ -217,7 +221,8 @@ class _Work:
         run, other = self.wish.run, other_than(known.name, known.head, head)
         if other is not None:
             raise UsageError(
-                f"{run}: labels {known.name!r}, which lack {self.progress.steps} steps, were made with {other}; "
+                f"{run}: labels {known.name!r}, which lack {amount(self.progress.steps, 'step')}, "
+                f"were made with {other}; "
                 f"have all steps judged under another name: --critic NAME --labels "
                 f"{free_name(known.name, labellings(run))}"
             )
@@ -240,7 +245,13 @@ class _Work:
             self.progress.adversary = asked
             with ProposalMemory(self.wish.run) as memory:
                 remembering = RememberingAdversary(asked, memory, options=deciding(choice.told))
-                return await self._paired(labels, remembering), label_of(adversary)
+                begun = lost_by(adversary)
+                try:
+                    made = await self._paired(labels, remembering)
+                finally:
+                    self.meter.lost += lost_by(adversary) - begun
+                # What earlier processes asked in vain is part of what these pairs cost.
+                return replace(made, spent=total([made.spent, remembering.before])), label_of(adversary)
 
     async def _paired(self, labels: Labels, adversary: Adversary) -> Paired:
         return await pair_up(

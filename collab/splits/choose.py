@@ -76,7 +76,7 @@ def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[Instance]) 
         OverlapError: a training seed leads by chance to an instance that is kept for evaluation.
     """
     if split.trains:
-        refuse_overlap(plan, kept_by(splits))
+        refuse_overlap(plan, kept_by(splits), remedy="take another --seed, or fewer --episodes")
         return
     most = max(Counter(one.task for one in plan).values(), default=0)
     if most > INSTANCES:

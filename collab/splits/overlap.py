@@ -96,12 +96,19 @@ def kept_by(splits: Iterable[Split]) -> list[HeldOut]:
     return [held_out(split) for split in splits if not split.trains]
 
 
-def refuse_overlap(training: Iterable[Instance], kept: Sequence[HeldOut], *, allow_overlap: bool = False) -> Overlap:
+def refuse_overlap(
+    training: Iterable[Instance],
+    kept: Sequence[HeldOut],
+    *,
+    allow_overlap: bool = False,
+    remedy: str = "leave these out, or add --allow-overlap",
+) -> Overlap:
     """Compare what is to be trained on with what is kept.
 
     Args:
         training: read once, one at a time.
         allow_overlap: say what was found and go on, instead of refusing.
+        remedy: what to do about it, for the message.
 
     Raises:
         OverlapError: something overlaps and this was not allowed.
@@ -119,7 +126,7 @@ def refuse_overlap(training: Iterable[Instance], kept: Sequence[HeldOut], *, all
             first.append(f"{instance.source} {instance.task!r}: {why} ({name})".strip())
     overlap = Overlap(checked=checked, offenders=offenders, by_name=dict(by_name), first=tuple(first))
     if offenders and not allow_overlap:
-        raise OverlapError(f"{overlap}; leave these out, or allow the overlap in so many words")
+        raise OverlapError(f"{overlap}; {remedy}")
     return overlap
 
 

@@ -115,11 +115,14 @@ def kept_instances(task: str) -> frozenset[int]:
     return frozenset(Seeds(seed).task(task, number) for seed in EVALUATION_SEEDS for number in range(INSTANCES))
 
 
-def splits_of(environment: str, infos: Sequence[TaskInfo], unseen: Unseen) -> dict[str, Split]:
+def splits_of(
+    environment: str, infos: Sequence[TaskInfo], unseen: Unseen, where: str | None = None
+) -> dict[str, Split]:
     """The splits of an environment by their names: together they hold every task, and only the first two share any.
 
     Args:
         infos: all tasks of the suite.
+        where: the definition that says what is unseen, for messages; None where it bears the suite's name.
 
     Raises:
         ConfigError: an app is called unseen that no task touches.
@@ -128,7 +131,7 @@ def splits_of(environment: str, infos: Sequence[TaskInfo], unseen: Unseen) -> di
     unknown = apps - {app.casefold() for info in infos for app in info.apps}
     if unknown:
         raise ConfigError(
-            f"envs/{environment}: unseen.apps: no task touches {sorted(unknown)[0]!r}; "
+            f"{where or f'envs/{environment}'}: unseen.apps: no task touches {sorted(unknown)[0]!r}; "
             f"apps: {', '.join(sorted({app for info in infos for app in info.apps})) or 'none'}"
         )
     groups: Mapping[str, list[str]] = {TRAIN: [], UNSEEN_TASKS: [], UNSEEN_APP: []}

@@ -33,6 +33,7 @@ _OTHERS = {
     "transfer.json": "collab transfer",
     "finetune.json": "collab finetune",
     "calibration.json": "collab critic calibrate",
+    "synth.json": "collab synth",
 }
 """File at the head of another directory that runs may lie beneath → the command that made it."""
 
@@ -109,6 +110,10 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def _next_move(directory: Path) -> str:
     """What to do with a directory that is no run."""
     command = next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
+    run = next((parent for parent in directory.parents if (parent / FILE).exists()), None)
+    if command is None and run is not None:
+        where = shlex.quote(str(run))
+        return f"it lies in the run {run}, whose labels and pairs go on with: collab pairs rebuild {where}"
     if command is None:
         return "collab runs list shows the runs there are"
     where = shlex.quote(str(directory))

@@ -9,6 +9,7 @@ from collab.credit.asking import text_hash
 from collab.synth.journal import Head
 from collab.synth.plan import SynthConfig
 from collab.synth.report import Report
+from collab.wording import amount
 
 _NO_APP, _WORDS = "(none named)", "(answer in words)"
 
@@ -21,7 +22,7 @@ def write_card(head: Head, config: SynthConfig, report: Report, checked: Iterabl
     """
     counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
     parts = [
-        f"# {head.environment}: {report.rows} rows ({counts})",
+        f"# {head.environment}: {amount(report.rows, 'row')} ({counts})",
         "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",
         "## Where it comes from",
         _table(("", ""), _origin(head, config, report, checked)),
@@ -66,10 +67,14 @@ def _origin(head: Head, config: SynthConfig, report: Report, checked: Iterable[s
     if config.teacher is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
+        cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
         rows += [
             ("teacher's prompts", _hashes(config.teacher_prompts)),
             ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
-            ("spent", f"{spent.calls} calls, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}"),
+            (
+                "spent",
+                f"{amount(spent.calls, 'call')}, {spent.prompt_tokens + spent.completion_tokens} tokens{cost}",
+            ),
         ]
     return rows
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -83,8 +83,18 @@ class Head:
     format: int = FORMAT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """What one process asked a teacher's model in vain."""
+
+    lost: int
+    """Calls that were sent and never answered whole: what they cost is not known."""
+
+
+Record: TypeAlias = Done | Said | Unanswered
+
 _HEAD: TypeAdapter[Head] = TypeAdapter(Head)
-_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said)}
+_RECORDS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Done, Said, Unanswered)}
 
 
 def resume_command(directory: Path) -> str:
@@ -121,7 +131,7 @@ def read_head(directory: Path) -> Head:
     return read_versioned(directory / FILE, _HEAD, readable=FORMAT, absent=absent)
 
 
-def read_records(directory: Path) -> Iterator[Done | Said]:
+def read_records(directory: Path) -> Iterator[Record]:
     """All records, oldest first. A text that many prompts share is kept once.
 
     Raises:
@@ -140,11 +150,14 @@ def read_records(directory: Path) -> Iterator[Done | Said]:
                 ) from None
 
 
-def _record(content: Any, known: dict[str, str]) -> Done | Said:
+def _record(content: Any, known: dict[str, str]) -> Record:
     """A line as what it is; texts with which prompts begin are replaced by equal ones that are in memory already."""
     if "said" in content:
         said: Said = _RECORDS[Said].validate_python(content)
         return said
+    if "lost" in content:
+        unanswered: Unanswered = _RECORDS[Unanswered].validate_python(content)
+        return unanswered
     for prompt in (row["prompt"] for row in content["rows"]):
         for part in ("system", "shared"):
             prompt[part] = known.setdefault(prompt[part], prompt[part])
@@ -173,7 +186,7 @@ class Journal:
             self._lock.release()
             raise
 
-    def record(self, record: Done | Said) -> None:
+    def record(self, record: Record) -> None:
         """Append one record: when this returns, no death of this process loses it."""
         content = _RECORDS[type(record)].dump_python(record, mode="json")
         text = json.dumps(hide_values(content, self._secrets), ensure_ascii=True, separators=(",", ":"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collab.synth.journal import Done, Said
+from collab.store.cost import total
+from collab.synth.journal import Done, Record, Said, Unanswered
 from collab.synth.plan import Unit
 from collab.synth.rows import LEVELS, Row
 from collab.synth.select import Selection, group_of
@@ -39,7 +40,7 @@ class Report:
     screens: int
     """That were taught."""
     spent: Spent
-    """By all processes; calls that were in flight when one died are not told."""
+    """By all processes; `lost` are calls that were never answered whole. Those in flight at a kill are not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Made:
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
 
 
-def gather(records: Iterable[Done | Said]) -> Made:
+def gather(records: Iterable[Record]) -> Made:
     """Sort out what was made; a unit that broke and was made later is whole."""
     units: dict[str, Done] = {}
     broken: dict[str, str] = {}
@@ -67,7 +68,9 @@ def gather(records: Iterable[Done | Said]) -> Made:
     for record in records:
         if isinstance(record, Said):
             said[record.said] = record.text
-            spent = _sum(spent, record.spent)
+            spent = total([spent, record.spent])
+        elif isinstance(record, Unanswered):
+            spent = replace(spent, lost=spent.lost + record.lost)
         elif record.broken is not None:
             broken[record.unit] = record.broken
         else:
@@ -113,12 +116,3 @@ def most_refused(records: Iterable[Done], shown: int = 3) -> str:
 def _sorted(counts: Counter[str]) -> dict[str, int]:
     """Most first, equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _sum(one: Spent, other: Spent) -> Spent:
-    return Spent(
-        calls=one.calls + other.calls,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-        cost_usd=one.cost_usd + other.cost_usd,
-    )

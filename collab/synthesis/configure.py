@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collab.config import KEEP_CREDENTIALS, AgentDefinition, Budget, load_environment, override, validate
+from collab.config import AgentDefinition, Budget, load_environment, override, validate
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
@@ -17,6 +17,7 @@ from collab.splits.split import TRAIN, named
 from collab.synth.llm.prompts import FOLDER, read_teacher_prompts
 from collab.synth.plan import ORACLE, SynthConfig, instances_of, units_of
 from collab.synth.rows import LEVELS
+from collab.wording import amount
 
 _BY_OPTION = {
     "environment_name": "--env",
@@ -73,14 +74,14 @@ async def configure(library: Library, wish: Wish) -> SynthConfig:
     asked_of_oracle = wish.teacher == ORACLE
     data = {
         "environment_name": _short(wish.env),
-        "environment": environment.model_dump(mode="json", context={KEEP_CREDENTIALS: True}),
+        "environment": environment,
         "levels": _levels(wish.levels),
         "teacher_name": _short(wish.teacher),
         "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
         "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.path("prompts", FOLDER)),
         "prompt_name": wish.prompt,
         "prompt": read_templates(library.path("prompts", wish.prompt)),
-        "tasks": list(wish.tasks) or _default_tasks(environment.tasks),
+        "tasks": list(wish.tasks) or environment.own_tasks,
         "asked_tasks": list(wish.tasks),
         "settings": list(wish.settings),
         "episodes": 1 if wish.episodes is None else wish.episodes,
@@ -121,17 +122,13 @@ def _levels(asked: Sequence[str]) -> list[str]:
     return [level for level in LEVELS if level in asked]
 
 
-def _default_tasks(tasks: str | Sequence[str]) -> list[str]:
-    return [tasks] if isinstance(tasks, str) else list(tasks)
-
-
 async def _resolved(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
     """With tasks written out, within the training split, and able to be taught by this teacher."""
     _check_place(config)
     suite = suite_of(config)
     try:
         wanted = config.tasks
-        tasks = task_names(suite, wanted, config.environment_name)
+        tasks = task_names(suite, wanted, config.environment_name, config.environment)
         config = config.model_copy(update={"tasks": tasks})
         splits = await splits_in(config.environment_name, config.environment)
         config = _teachable(within(config, named(splits, TRAIN)), suite)
@@ -177,7 +174,7 @@ def _teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
     solved, without = [task for task in tasks if task in known], [task for task in tasks if task not in known]
     if without and (config.asked_tasks or not solved):
         raise UsageError(
-            f"{len(without)} of {len(tasks)} tasks of {where} have no known solution "
+            f"{len(without)} of {amount(len(tasks), 'task')} of {where} have no known solution "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose with --tasks tag:oracle, "
             "or give --teacher an agents file"
         )

@@ -21,6 +21,7 @@ from collab.synth.rows import LEVELS
 from collab.synth.synth import Ledger, Progress
 from collab.synth.unit import Workshop, make
 from collab.synthesis.workshop import opened
+from collab.wording import amount
 
 SAMPLED = 6
 """Walks and episodes that are looked at."""
@@ -81,7 +82,7 @@ async def _tried(
             rows[level] += round(count / size * of_all)
         if sample and sample[0].kind == "episode":
             steps = sum(one.screens for one in done) / size
-    basis = f"extrapolated from {len(walks)} walks and {len(episodes)} episodes"
+    basis = f"extrapolated from {amount(len(walks), 'walk')} and {amount(len(episodes), 'episode')}"
     return _estimate(config, steps=steps, calls={}, rows=rows, basis=basis)
 
 

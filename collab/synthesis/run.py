@@ -12,9 +12,10 @@ from typing import Any
 from collab.collector import Progress as Calls
 from collab.config import Budget, validate_recorded, without_secrets
 from collab.errors import RunFormatError, UsageError
+from collab.models.meter import lost_by
 from collab.splits.split import TRAIN
 from collab.synth.finish import finish, finished
-from collab.synth.journal import Head, Journal, check_free, create, read_head, read_records
+from collab.synth.journal import Head, Journal, Unanswered, check_free, create, read_head, read_records
 from collab.synth.plan import SynthConfig, Unit, units_of
 from collab.synth.report import Report, gather
 from collab.synth.synth import Ledger, Progress, work
@@ -128,7 +129,13 @@ async def _make(
     with Journal(path) as journal:
         left = _left(path, units, ledger, journal)
         watch(progress)
-        stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
+        before = lost_by(workplace.teacher)
+        try:
+            stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
+        finally:
+            lost = progress.calls.lost = lost_by(workplace.teacher) - before
+            if lost:
+                journal.record(Unanswered(lost=lost))
         report = None if stopped else finish(path, head, config, units, workplace.splits)
     return SynthResult(path=path, label=head.environment, report=report, progress=progress, stopped=stopped)
 

@@ -38,6 +38,8 @@ class Opened:
     splits: Mapping[str, Split]
     model: Mapping[str, Any]
     """The policy and capabilities of the teacher's model; empty for the oracle."""
+    teacher: Model | None
+    """The teacher's model; None for the oracle."""
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +79,7 @@ async def opened(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> As
             about = _about(config, model, await model.probe()) if ask else {}
             teacher = _language_teacher(config, model, reader, suite, ledger)
         shop = Workshop(suite=suite, teacher=teacher, kept=kept_by(splits.values()))
-        yield Opened(workshop=shop, splits=splits, model=about)
+        yield Opened(workshop=shop, splits=splits, model=about, teacher=model)
     finally:
         if model is not None:
             tell_lost(model, f"teacher {config.teacher_name}")

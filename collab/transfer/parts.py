@@ -22,6 +22,7 @@ from collab.series import left_of, plan_series, play
 from collab.store.manifest import FILE as RUN_FILE
 from collab.transfer.config import TransferConfig
 from collab.transfer.layout import Part, TransferFolder
+from collab.wording import amount
 
 TRAINING = "training"
 """What `Progress.part` calls the training."""
@@ -110,7 +111,9 @@ async def measure(work: Work, part: Part, runs: Sequence[RunConfig]) -> str | No
             return result.stopped
     report = recorded_evaluation(folder).report
     if is_spoilt(report.broken, report.planned.episodes):
-        return f"{part.name}: {report.broken} of {report.planned.episodes} episodes broke, too many to compare"
+        return (
+            f"{part.name}: {report.broken} of {amount(report.planned.episodes, 'episode')} broke, too many to compare"
+        )
     return None
 
 

@@ -18,6 +18,7 @@ from collab.view.shapes.common import Edge, Rate
 from collab.view.shapes.overview import EpochView, Heat, Overview, Spending
 from collab.view.shapes.runs import Problem, RunRow, RunView
 from collab.view.tabular import DASH, safe, table, without_empty
+from collab.wording import amount
 
 _PROBLEMS = 20
 """Of them so many are told one by one."""
@@ -54,7 +55,9 @@ def report(
 def _head(view: RunView, overview: Overview) -> Iterator[str]:
     run = overview.run
     training = run.kind == "training"
-    done = f"{run.done}{'' if run.planned is None else f' of {run.planned}'} {'epochs' if training else 'episodes'}"
+    unit = "epoch" if training else "episode"
+    done = amount(run.done, unit) if run.planned is None else f"{run.done} of {amount(run.planned, unit)}"
+    asked = f"{amount(run.steps, 'step')}, {amount(run.calls, 'call')}"
     broken = f", {run.broken} broken" if run.broken else ""
     facts = {
         "environment": run.environment,
@@ -63,7 +66,7 @@ def _head(view: RunView, overview: Overview) -> Iterator[str]:
         "seed": run.seed,
         "made by": ", ".join(filter(None, (f"collab {run.command}", run.created))),
         "state": f"{run.status}, {done}{broken}",
-        "took": f"{run.steps} steps, {run.calls} calls, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
+        "took": f"{asked}, {_tokens(run)} tokens, {_cost(run)}, {run.seconds:.0f} s",
         "sampled at": run.sampling,
         "judged by": overview.labels or "",
         "versions": ", ".join(f"{name} {version}" for name, version in view.versions.items()),
@@ -94,6 +97,7 @@ def _success(view: RunView, overview: Overview) -> Iterator[str]:
         if any(0 < one.success.episodes < FEW for one in overview.tasks):
             yield ""
             yield f"Where episodes are {FEW_TOLD}."
+            yield ""
 
 
 def _counted(view: RunView, overview: Overview) -> str:

@@ -157,8 +157,12 @@ def test_a_run_that_is_out_of_time_stops_and_is_resumed(finetune: Callable[..., 
     said, told = capsys.readouterr()
     assert "from step-2" in told
     assert "trained 4 steps" in said
-    assert main(["finetune", "--resume", str(tmp_path / "out")]) == 2
-    assert "the run is done" in capsys.readouterr().err
+    for command in (["finetune", "--resume"], ["runs", "resume"]):
+        assert main([*command, str(tmp_path / "out")]) == 0
+        again, told = capsys.readouterr()
+        assert again == said
+        assert f"{tmp_path / 'out'} is finished; to train on, begin another: " in told
+        assert f"collab finetune --base {tmp_path / 'out' / 'final'} --out DIR" in told
 
 
 @pytest.mark.slow

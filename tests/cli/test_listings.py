@@ -94,3 +94,47 @@ def test_check_all_goes_through_what_fits_and_fails_for_the_rest(run, own, monke
     said = run("env", "check", "--all", "--quick", "--tasks", "SystemWifiTurnOn", code=1)
     assert "androidworld[simphone] (version" in said.out
     assert "envs/broken is left out" in said.err
+
+
+@pytest.mark.parametrize("item", ["tag:nonsense", "NoSuchTask"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("env", "tasks", "odd"),
+        ("env", "check", "odd"),
+        ("rollout", "--agents", "rehearsal", "--env", "odd"),
+        ("rollout", "--agents", "rehearsal", "--env", "odd", "--set", "environment.limits.call_s=9"),
+        ("critic", "calibrate", "--critic", "critic-oracle", "--env", "odd"),
+        ("synth", "--env", "odd"),
+    ],
+)
+def test_a_task_that_a_file_of_ones_own_names_in_vain_is_told_with_the_file_and_its_key(run, own, command, item):
+    file = own / "envs" / "odd.yaml"
+    backend = {"kind": "fake", "options": {}}
+    file.write_text(json.dumps({"backend": "f", "backends": {"f": backend}, "tasks": [item]}))
+    noun, name = ("tag", "nonsense") if ":" in item else ("task", item)
+    said = run(*command, code=2).err
+    assert f"error: {file}: tasks: no {noun} called '{name}'; known: " in said
+    assert said.endswith(f"see them with: collab env tasks {file} --tasks all\n")
+    assert "of fake" not in said
+    run("env", "tasks", str(file), "--tasks", "all")
+
+
+def test_what_an_option_names_in_vain_is_not_blamed_on_the_file(run, own):
+    said = run("env", "tasks", "few", "--tasks", "tag:nonsense", code=2).err
+    assert "error: no tag of few called 'nonsense'" in said
+    assert f"see them with: collab env tasks {own / 'envs' / 'few.yaml'} --tasks all" in said
+
+
+@pytest.mark.parametrize(
+    ("part", "unseen", "said"),
+    [
+        ({"kind": "fake", "options": {"rooms": 3}}, {}, " (backend f): options of fake: rooms: no key called 'rooms'"),
+        ({"kind": "fake", "options": {}}, {"apps": ["nonsense"]}, ": unseen.apps: no task touches 'nonsense'"),
+    ],
+)
+def test_what_is_wrong_with_an_environment_of_ones_own_is_told_with_its_file(run, own, part, unseen, said):
+    file = own / "envs" / "odd.yaml"
+    file.write_text(json.dumps({"backend": "f", "backends": {"f": part}, "unseen": unseen}))
+    for name in ("odd", str(file)):
+        assert f"error: {file}{said}" in run("env", "splits", name, code=2).err

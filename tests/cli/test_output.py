@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from collab.cli.output import plain, table
-from collab.words import amount
+from collab.wording import amount
 
 COLUMNS = ["episode", "seed", "broken"]
 

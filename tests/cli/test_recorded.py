@@ -110,7 +110,7 @@ def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:
     assert told["runs/trained"] == ("train-marl", 0, 1, "epochs", "stopped")
     assert told["runs/seeds/seed-31"] == ("eval", 3, 3, "episodes", "finished")
     out = collab("runs", "list", "runs")[1]
-    assert "0/1 epochs" in out
+    assert "0/1 epoch " in out
     assert "2/2 parts" in out
 
 
@@ -197,6 +197,46 @@ def test_several_seeds_are_gone_on_with_also_where_one_was_never_begun(collab: C
         assert one["episodes"] == other["episodes"]
     finished = read(collab("runs", "resume", str(tmp_path / "cut"), "--json"))
     assert finished["success"] == again["success"]
+
+
+def test_what_is_finished_is_said_to_be_so_and_how_to_have_more(collab: Command, tmp_path: Path) -> None:
+    made, asked = str(tmp_path / "made"), str(tmp_path / "asked")
+    assert collab("synth", "--env", "corridor", "--screens", "2", "--episodes", "1", "--out", made)[0] == 0
+    calibrate = ("critic", "calibrate", "--critic", "critic-oracle", "--env", "corridor", "--cases", "2")
+    assert collab(*calibrate, "--out", asked)[0] == 0
+    more = {
+        "runs/seeds": "more seeds: collab eval … --seeds 30,31,N --out runs/seeds",
+        "runs/seeds/seed-30": "begin another run: collab eval --episodes N --out DIR",
+        "runs/moved": "begin another: collab transfer --mode direct --agents NAME --env NAME --out DIR",
+        made: "begin another: collab synth --screens N --episodes N --seed S --out DIR",
+        asked: "begin another: collab critic calibrate --critic critic-oracle --cases N --out DIR",
+    }
+    for path, words in more.items():
+        code, out, err = collab("runs", "resume", path)
+        assert (code, err.count(f"{path} is finished; ")) == (0, 1)
+        assert words in err
+        assert out
+        assert "going on" not in err
+        assert read(collab("runs", "resume", path, "--json"))
+    assert "seed-30 is finished; " in collab("pairs", "rebuild", "runs/seeds/seed-30")[2]
+
+
+def test_a_finished_run_is_told_although_its_model_is_gone(collab: Command, place: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(place / "runs/seeds/seed-31", tmp_path / "run")
+    text = (run / FILE).read_text()
+    (run / FILE).write_text(text.replace('"kind": "rehearsal"', '"kind": "gone:Model"'))
+    assert (run / FILE).read_text() != text
+    code, out, err = collab("runs", "resume", str(run), "--trust")
+    assert (code, f"{run} is finished; " in err, "success  100.0%" in out) == (0, True, True)
+
+
+def test_overlap_takes_folders_of_runs_and_names_the_option(collab: Command) -> None:
+    code, _, err = collab("runs", "overlap", "runs/seeds")
+    assert (code, err.count("6 of 6 training instances overlap")) == (2, 1)
+    assert err.endswith("; leave these out, or add --allow-overlap\n")
+    assert collab("runs", "overlap", "runs/seeds", "--allow-overlap")[0] == 0
+    code, _, err = collab("runs", "overlap", "runs/seeds", "runs/moved")
+    assert (code, "at a time: collab runs overlap runs/seeds/seed-30" in err) == (2, True)
 
 
 # ------------------------------------------------------------------------------------------------------------ pairs

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
+from collab.credit.labels import read_labels
 from collab.models.fake_server import FakeServer, Fault
+from collab.synth.journal import read_records
+from collab.synth.report import gather
 
 LIBRARY = str(Path(__file__).parent / "library")
 TOMORROW = Fault(status=429, headers={"Retry-After": "86400"}, message="quota used up, come back tomorrow")
@@ -152,6 +155,74 @@ def test_what_an_adversary_was_asked_in_vain_is_told_as_of_unknown_cost(collab, 
             )
     assert "adversary: " in caplog.text
     assert "never answered whole; the cost is not known" in caplog.text
+    lost = sum(one.get("lost", 0) for one in lines("run/proposals"))
+    assert lost > 0
+    with FakeServer() as server:
+        serve(server)
+        again = ("pairs", "rebuild", "run", "--critic", "oracle", "--adversary", "served.yaml", "--source", "adversary")
+        code, out, err = collab(*again)
+    assert code == 0, err
+    told = "call was" if lost == 1 else "calls were"
+    assert f"{lost} {told} sent and never answered whole; what they cost is not known" in out
+    assert json.loads(next(Path("run/pairs").glob("*/pairs.json")).read_text())["spent"]["lost"] == lost
+
+
+def serve_critic(server: FakeServer) -> None:
+    options = {"model": "fake", "base_url": server.url, "api_key_env": ""}
+    critic = {"kind": "llm", "options": {"model": {"kind": "openai", "options": options}}, "prompt": "critic"}
+    Path("judge.yaml").write_text(json.dumps(critic))
+
+
+def hangs_in_the_middle(body: object) -> Fault | None:
+    return Fault(broken="hang") if not any(words in str(body) for words in ("Say hello", "random letters")) else None
+
+
+def lines(folder: str) -> list[dict[str, object]]:
+    """What a folder of events holds."""
+    return [json.loads(line) for file in sorted(Path(folder).glob("**/*.jsonl")) for line in file.open()]
+
+
+def test_what_a_critic_was_asked_in_vain_is_recorded_beside_the_run(collab) -> None:
+    assert collab(*PLAY[:-1], "rehearsal")[0] == 0
+    judge = ("pairs", "rebuild", "run", "--critic", "judge.yaml", "--labels", "odd", "--concurrency", "1")
+    with FakeServer(refuses=hangs_in_the_middle) as server:
+        serve_critic(server)
+        with terminated_when(lambda: any(map(hangs_in_the_middle, server.requests))):
+            _, out, _ = collab(*judge)
+    (lost,) = [one["lost"] for one in lines("run/labels/odd") if one["type"] == "unanswered"]
+    assert lost
+    assert f"{lost} call" in out
+    assert "sent and never answered whole; what they cost is not known" in out
+    told = read_labels(Path("run"), "odd")
+    assert sum(one.lost for one in told.lost) == lost
+
+
+def test_what_a_calibration_asked_in_vain_is_part_of_what_it_spent(collab) -> None:
+    calibrate = ("critic", "calibrate", "--env", "corridor", "--critic", "judge.yaml", "--cases", "1", "--out", "made")
+    healed = threading.Event()
+    with FakeServer(refuses=lambda body: None if healed.is_set() else hangs_in_the_middle(body)) as server:
+        serve_critic(server)
+        with terminated_when(lambda: any(map(hangs_in_the_middle, server.requests))):
+            _, out, _ = collab(*calibrate, "--json")
+        lost = json.loads(out)["spent"]["lost"]
+        assert lost > 0
+        healed.set()
+        code, out, err = collab("critic", "calibrate", "--resume", "made")
+    assert code == 0, err
+    assert "sent and never answered whole; what they cost is not known" in out
+    assert json.loads(Path("made/calibration.json").read_text())["spent"]["lost"] == lost
+
+
+def test_what_a_teacher_was_asked_in_vain_is_part_of_what_a_synthesis_spent(collab) -> None:
+    make = ("synth", "--env", "corridor", "--teacher", "served.yaml", "--screens", "1", "--episodes", "0")
+    with FakeServer(refuses=hangs_in_the_middle) as server:
+        serve(server)
+        with terminated_when(lambda: any(map(hangs_in_the_middle, server.requests))):
+            code, out, err = collab(*make, "--out", "made")
+        assert code == 1, err
+        (lost,) = [one["lost"] for one in lines("made") if "lost" in one]
+        assert "sent and never answered whole; what they cost is not known" in out
+        assert gather(read_records(Path("made"))).spent.lost == lost
 
 
 def test_a_wait_beyond_the_calls_limit_is_not_begun(collab) -> None:

@@ -64,6 +64,9 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
     assert "prefix hits) | batches 12.0 wide | 0.50 USD" in watch.describe(progress)
     progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
     assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in watch.describe(progress)
+    assert watch.describe(Progress(planned=1, done=1, calls=1, prompt_tokens=1)).startswith(
+        "1/1 episode over, 0 solved | 1 call, 1 token, "
+    )
     assert watch.describe(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
     by_steps = Progress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
     assert watch.describe(by_steps).startswith("100/800 steps | 9 episodes over, 0 solved | 0 calls, ")

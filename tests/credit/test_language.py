@@ -299,6 +299,9 @@ PAPER = [
     ('{"reason": "so", "scores": {"AGENT": {"score": 0.9, "reason": "it leads on"}}}', 0.9, None),
     ('{"AGENT": 0.9} {"AGENT": 0.9}', 0.9, None),
     ('{"AGENT": 0.9} {"AGENT": 0.1}', None, TWICE),
+    ('[{"AGENT": 0.9}, {"nobody": 0.2}]', 0.9, None),
+    ('{"AGENT": 0.9, "AGENT": "0.9"}', 0.9, None),
+    ('{"AGENT": 0.9, "AGENT": 0.1}', None, TWICE),
     ('{"AGENT": "fine"}', None, NO_NUMBER),
     ('{"nobody": 0.9}', None, "the critic: an item does not fit the schema"),
 ]

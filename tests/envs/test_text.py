@@ -3,7 +3,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collab.envs.text import describe_screen, flat, line
+from collab.envs.text import MAX_ELEMENTS, MAX_LABEL, bound_elements, cut, cut_middle, describe_screen, flat, line
 from collab.types import Element
 
 anything = st.text(st.characters())
@@ -68,3 +68,31 @@ def test_every_element_is_one_line_with_its_index(element):
     assert "[7]" in text
     assert "surface" not in text or "surface" in element.label + (element.value or "")
     text.encode()
+
+
+@given(st.text("ab e\u0301\u200d👩👧🏽\u05b0", max_size=90), st.integers(12, 80))
+def test_cuts_are_short_and_between_characters(text, length):
+    for short in (cut(text, length), cut_middle(text, length)):
+        begin, mark, rest = short.partition("…")
+        assert len(begin.rstrip()) <= length
+        if mark:
+            end = rest.rpartition("… ")[2]
+            after = flat(text)[len(begin) :] if short.endswith("…") else text[len(begin.removesuffix(" ")) :]
+            assert not after.startswith(("\u0301", "\u200d", "\u05b0", "🏽"))
+            assert not begin.endswith("\u200d")
+            assert not end.startswith(("\u0301", "\u200d", "\u05b0", "🏽"))
+
+
+def test_a_long_text_says_how_much_is_left_out():
+    assert cut_middle("a" * 10 + "b" * 100 + "c" * 10, 15) == "aaaaaaaaaa … 107 characters left out … ccc"
+    assert cut("a" * 30, 10) == "a" * 9 + "…"
+
+
+def test_what_is_short_stays_the_very_same_element():
+    one = Element(index=0, role="input", label="Name", value="Ada")
+    long = Element(index=1, role="text", label="x" * 20_000)
+    kept, bounded, *_ = all_of_them = bound_elements([one, *[long] * 2000])
+    assert kept is one
+    assert len(bounded.label) <= MAX_LABEL
+    assert bounded.value is None
+    assert len(all_of_them) == MAX_ELEMENTS

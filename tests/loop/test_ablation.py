@@ -99,7 +99,7 @@ def test_one_agent_plays_the_graph_single_in_training_and_evaluation(configured)
 
 def test_trajectories_of_tasks_that_are_played_once_are_refused(configured) -> None:
     assert configured("episodes=2", ablation="no-cr").method.objective == "trajectory-dpo"
-    with pytest.raises(UsageError, match=r"1 episodes of 1 tasks.*--set tasks=1 --set episodes=4"):
+    with pytest.raises(UsageError, match=r"1 episode of 1 task.*--set tasks=1 --set episodes=4"):
         configured("episodes=1", ablation="no-cr")
     with pytest.raises(UsageError, match="older"):
         configured("older=0.3", ablation="no-cr")

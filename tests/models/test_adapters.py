@@ -45,7 +45,7 @@ def request(text: str = "Hello") -> Request:
 
 def play(scene: Callable[[], Awaitable[Any]]) -> Any:
     async def limited() -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await scene()
 
     return asyncio.run(limited())

@@ -19,7 +19,7 @@ from collab.types import Prompt, Sampling, Segment
 
 
 def model_of(server: FakeServer, waits: list[float] | None = None, **options: Any) -> OpenAIModel:
-    model = OpenAIModel(model="fake", base_url=server.url, api_key_env="", **options)
+    model = OpenAIModel(model="fake", base_url=server.url, **{"api_key_env": "", **options})
 
     async def note(seconds: float) -> None:
         if waits is not None:
@@ -280,6 +280,27 @@ def test_an_error_with_status_200_is_told() -> None:
         ask_with(Fault(raw=b'{"error": {"message": "no credits", "code": 402}}'))
 
 
-def test_a_redirect_says_where_to() -> None:
-    with pytest.raises(ModelFailure, match=r"answered 30\d|redirects to"):
-        ask_with(Fault(status=301, raw=b"", headers={}))
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_that_cannot_be_followed_says_where_to(status: int) -> None:
+    """A POST does not become a GET, and a circle ends."""
+    place = {"Location": "/v1/chat/completions"}
+    with pytest.raises(ModelFailure, match=rf"answered {status}: it redirects to /v1/chat/completions; correct base"):
+        ask_with(Fault(status=status, raw=b"", headers=place), times=9)
+    with pytest.raises(ModelFailure, match=f"answered {status}: "):
+        ask_with(Fault(status=status, raw=b""))
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_the_key_does_not_follow_to_another_host(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_KEY", "sk-of-the-first-host")
+    with FakeServer() as other:
+        moved = Fault(status=status, raw=b"", headers={"Location": f"{other.url}/chat/completions"})
+        reply, _ = ask_with(moved, api_key_env="SERVER_KEY")
+        (headers,) = other.headers
+    assert reply.text == "Task: greet. Go."
+    assert "sk-of-the-first-host" not in str(headers)
+
+
+def test_a_wait_without_end_is_told_in_words() -> None:
+    with pytest.raises(ModelFailure, match=r"\(2 attempts\); it asks to wait for ever$"):
+        ask_with(Fault(status=429, headers={"Retry-After": "1e300"}), times=2, retries=1)

@@ -104,7 +104,15 @@ def test_templates_without_a_system_role_put_it_before_the_user(checkpoint: Path
         assert chat.decode(ids.ids) == "[Rules.\n\nTask.]"
 
 
-@pytest.mark.parametrize("template", ["{{ raise_exception('never') }}", "{% for", "no user text"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('never') }}",
+        "{% for",
+        "no user text",
+        "{% for turn in messages %}{{ turn.content }}{{ turn.content }}{% endfor %}",
+    ],
+)
 def test_templates_that_cannot_be_used(checkpoint: Path, tmp_path: Path, template: str) -> None:
     with pytest.raises(ConfigError, match="chat template cannot be used"):
         with_template(checkpoint, tmp_path / "bad", template)

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import random
 import shutil
 import time
@@ -368,6 +369,16 @@ def test_an_incomplete_directory_is_named(checkpoint: Path, tmp_path: Path, miss
         LocalModel(path=str(folder))
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "adapter_model.safetensors"])
+def test_what_git_has_not_fetched_is_named(name: str, checkpoint: Path, adapters: list[str], tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    adapter = shutil.copytree(adapters[0], tmp_path / "adapter")
+    file = (adapter if name.startswith("adapter") else folder) / name
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 1234\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"{name}: a Git LFS pointer, .* git lfs pull$"):
+        LocalModel(path=str(folder), adapter=str(adapter))
+
+
 def test_paths_that_are_not_there(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such model directory"):
         LocalModel(path=str(tmp_path / "nowhere"))
@@ -496,6 +507,24 @@ def test_an_adapter_of_another_base_is_refused(checkpoint: Path, adapters: list[
         with pytest.raises(ConfigError, match=r"another base|cannot be loaded"):
             play(model, model.probe)  # before any call, so before anything is recorded
         assert together(other, requests(1))  # without it, all is well
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alora_invocation_tokens": [5, 6]}, r"an activated LoRA \(alora_invocation_tokens\), which cannot be used"),
+        ({"peft_type": "FUTURE"}, r"there is no 'FUTURE'$"),
+        ({"peft_type": "IA3", "feedforward_modules": []}, r"an adapter of kind IA3; only LoRA adapters can be used"),
+    ],
+)
+def test_an_adapter_that_would_not_speak_as_it_should_is_refused(
+    changes: dict[str, Any], message: str, checkpoint: Path, adapters: list[str], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(adapters[0], tmp_path / "adapter")
+    config = folder / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        together(checkpoint, requests(1), adapter=str(folder))
 
 
 @pytest.mark.parametrize("options", [{"layers": 1}, {"layers": 3}, {"hidden": 32}], ids=str)

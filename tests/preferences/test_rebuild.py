@@ -265,7 +265,7 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     assert (made(run, library).judged, made(run, library, labels="scorer").judged) == (0, 0)
     (log,) = sorted((run / "labels" / "scorer" / "events").glob("*.jsonl"))[:1]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(UsageError, match=r"lack 1 steps, were made with other weights; .* --labels scorer-2"):
+    with pytest.raises(UsageError, match=r"lack 1 step, were made with other weights; .* --labels scorer-2"):
         made(run, library)
     renewed = made(run, library, critic=str(scorer), labels="scorer-2")
     assert renewed.judged == len(cases_of(run))
@@ -436,7 +436,7 @@ def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: 
     wish: dict[str, Any] = {"adversary": "clumsy", "budget": Budget(tokens=1)}
     result = made(run, library, **wish)
     assert result.stopped is not None
-    assert "of 1 tokens" in result.stopped
+    assert "of 1 token" in result.stopped
     assert (result.stored, result.changes) == (None, None)
     assert 0 < result.asked < whole.asked
     rest = made(run, library, adversary="clumsy")

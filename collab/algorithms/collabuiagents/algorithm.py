@@ -30,6 +30,7 @@ from collab.loop.interfaces import Algorithm, Checked, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.record import EpochRecord
 from collab.preferences.adversaries import adversary_asked
+from collab.wording import amount
 
 
 class CollabUIAgents(Algorithm):
@@ -63,8 +64,9 @@ class CollabUIAgents(Algorithm):
         """Refuse whole trajectories of tasks that are played once: no two could be compared."""
         if _own(method).objective == "trajectory-dpo" and episodes <= tasks:
             raise ConfigError(
-                f"objective: trajectory-dpo, but an epoch plays {episodes} episodes of {tasks} tasks: none is played "
-                f"twice, and nothing can be compared; set fewer tasks or more episodes, e.g. "
+                f"objective: trajectory-dpo, but an epoch plays {amount(episodes, 'episode')} of "
+                f"{amount(tasks, 'task')}: none is played twice, and nothing can be compared; set fewer tasks or more "
+                "episodes, e.g. "
                 f"--set tasks={max(tasks // 4, 1)} --set episodes={max(tasks // 4, 1) * 4}"
             )
 

@@ -41,6 +41,7 @@ from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import Trajectory
+from collab.wording import amount
 
 _SERVED = frozenset({"openai"})
 """Engines that compute elsewhere."""
@@ -92,9 +93,9 @@ def _mostly_unjudged(labels: Labels, out: Path) -> str | None:
     steps = len(failed) + len(judged)
     if 2 * (len(failed) + len(silent) + len(long)) <= steps:
         return None
-    too_long = (len(long), f"{len(long)} of {steps} steps do not fit into the critic's context")
-    mute = (len(silent), f"the critic gave no score about {len(silent)} of {steps} steps")
-    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {steps} steps")
+    too_long = (len(long), f"{len(long)} of {amount(steps, 'step')} do not fit into the critic's context")
+    mute = (len(silent), f"the critic gave no score about {len(silent)} of {amount(steps, 'step')}")
+    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {amount(steps, 'step')}")
     if 2 * (len(silent) + len(long)) <= steps:
         causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
     elif len(long) >= len(silent):

@@ -8,7 +8,7 @@ from collab.algorithms.collabuiagents.config import CollabMethod
 from collab.algorithms.collabuiagents.metrics import CollabMetrics, metrics_of
 from collab.credit.count_text import count_lines
 from collab.loop.record import EpochRecord
-from collab.words import amount, cause_lines
+from collab.wording import amount, cause_lines
 
 
 def columns(record: EpochRecord) -> Mapping[str, object]:

@@ -19,6 +19,7 @@ from collab.envs.android.androidworld_screen import as_json_action
 from collab.envs.android.device_environment import effect
 from collab.envs.android.device_guard import TOUCHING
 from collab.envs.android.still_there import CHANGED, find_again, looks_the_same
+from collab.envs.text import MAX_NOTICE, cut_middle
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Observation, Outcome, StepResult, Task
 
@@ -167,8 +168,9 @@ class AndroidWorldEnvironment:
         return StepResult(observation=observation, terminated=True, outcome=outcome, info=info)
 
     async def _went_on(self, task: Task, before: Look, after: Look, action: Action, refused: str | None) -> StepResult:
-        said = _effect(before, after, action) if refused is None else f"nothing changed: {refused}"
-        said = CHANGED if refused == CHANGED else said
+        said = _effect(before, after, action) if refused is None else CHANGED
+        if refused not in (None, CHANGED):
+            said = f"nothing changed: {cut_middle(refused or '', MAX_NOTICE)}"
         info = {"effect": said}
         if self._steps < task.max_steps:
             return StepResult(observation=after.observation, info=info)

@@ -26,7 +26,7 @@ from collab.envs.android.device_screen import Screen, observe
 from collab.envs.android.device_tasks import DeviceTasks, Ending
 from collab.envs.android.still_there import CHANGED, find_again
 from collab.errors import EnvironmentFailure, boundary
-from collab.types import Action, ElementTarget, Observation, Outcome, StepResult, Task
+from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class DeviceEnvironment:
         self._driver, self._options, self._tasks, self._label = driver, options, tasks, label
         self._task: Task | None = None
         self._observation: Observation | None = None
+        self._shown: tuple[Element, ...] = ()  # the last screen with its whole texts
         self._package = ""
         self._answer: str | None = None
         self._steps = 0
@@ -143,6 +144,7 @@ class DeviceEnvironment:
         screen, package, said = await self._do(look, "looking")
         self._package = package or screen.package
         app = title_of(self._package, self._options.allowed)
+        self._shown = screen.elements
         size = {"width": self._driver.width, "height": self._driver.height}
         self._observation = observe(screen, app=app, notice=said, **size)
         return self._observation
@@ -207,7 +209,7 @@ class DeviceEnvironment:
         logger.info("%s step %d: declare the task %s", self._label, self._steps, status)
         outcome = Outcome(success=False, score=0.0, reason="the agent called the task infeasible")
         if status == "complete":
-            ending = Ending(task=task, observation=observation, package=self._package, answer=self._answer)
+            ending = Ending(task=task, elements=self._shown, package=self._package, answer=self._answer)
             outcome = await self._do(partial(self._tasks.judge, ending), "judging")
         self._task = None
         info = {"effect": f"declared the task {status}"}

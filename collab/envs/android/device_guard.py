@@ -17,6 +17,7 @@ from pathlib import Path
 
 from collab.envs.android.app_names import package_of
 from collab.envs.targets import element_at
+from collab.envs.text import cut
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 _EFFECTS = frozenset(
@@ -25,6 +26,8 @@ _EFFECTS = frozenset(
         "uninstall wipe reset format allow grant permit install publish submit"
     ).split()
 )
+_SHOWN = 80
+"""Characters of a name or label that a verdict repeats."""
 _PERMISSION_DIALOGS = ("permissioncontroller", "packageinstaller")
 _DECLINES = frozenset("deny don't dont not cancel no never".split())
 _LONGEST_LABEL = 4
@@ -58,7 +61,7 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
         allowed: name → package of the apps that may be touched.
     """
     if action.type == "open_app" and package_of(str(action["app_name"]), allowed) not in allowed.values():
-        return Verdict(refused=f"the app {action['app_name']} is not in allow_apps")
+        return Verdict(refused=f"the app {cut(str(action['app_name']), _SHOWN)} is not in allow_apps")
     if action.type not in TOUCHING:
         return Verdict()
     element = _aimed_at(action, observation)
@@ -68,10 +71,12 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
     if not asking and package not in allowed.values():
         return Verdict(refused=f"the app {package} is not in allow_apps; go back or home")
     if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
-        return Verdict(effect=f'{action.type} on {element.role} "{element.label}" in {package}')
+        return Verdict(effect=f'{action.type} on {element.role} "{cut(element.label, _SHOWN)}" in {package}')
     row = _row_swept_over(action, element, observation)
     if row is not None:
-        return Verdict(effect=f'{action.type} {action["direction"]} on {row.role} "{row.label}" in {package}')
+        return Verdict(
+            effect=f'{action.type} {action["direction"]} on {row.role} "{cut(row.label, _SHOWN)}" in {package}'
+        )
     sending = any(reaches_beyond(one) for one in observation.elements)
     if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
         return Verdict(effect=f"the Enter key in {package}")
@@ -136,5 +141,5 @@ def _on_launcher(action: Action, element: Element | None, allowed: Mapping[str, 
     if action.type == "click" and element is not None:
         if element.role == "input" or element.label.casefold() in allowed:
             return Verdict()
-        return Verdict(refused=f"{element.label or 'this'} is not in allow_apps")
+        return Verdict(refused=f"{cut(element.label, _SHOWN) or 'this'} is not in allow_apps")
     return Verdict(refused="only allowed apps can be opened from the home screen")

@@ -3,6 +3,8 @@
 A layout that can be touched and holds only text is one element: its first text is the label, the rest the value; a
 switch or checkbox inside gives it its role. Texts, inputs and controls are elements by themselves; scrolling
 containers are none. The status bar is left out, and the keyboard is only noted.
+
+An observation is bounded: of longer texts it tells the beginning, the end and how many characters lie between.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from collab.envs.text import describe_screen
+from collab.envs.text import MAX_ELEMENTS, MAX_NOTICE, MAX_TITLE, bound_elements, cut_middle, describe_screen
 from collab.types import Box, Element, Observation
 
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
@@ -131,15 +133,19 @@ def observe(screen: Screen, *, app: str, notice: str | None, width: int, height:
         notice: the toast that was seen since the last step.
     """
     heading = next((one.label for one in screen.elements if one.key in _TITLES and one.role != "list item"), "")
-    title = app if heading in ("", app) else f"{app}: {heading}"
+    title = cut_middle(app if heading in ("", app) else f"{app}: {heading}", MAX_TITLE)
+    elements = bound_elements(screen.elements)
+    notice = cut_middle(notice, MAX_NOTICE) if notice else notice
     extra = [f"Message: {notice}"] if notice else []
     extra += ["The keyboard is open."] if screen.keyboard else []
     extra += ["The screen can be scrolled."] if screen.scrollable else []
+    if len(elements) < len(screen.elements):
+        extra.append(f"Left out: everything after the first {MAX_ELEMENTS} elements of the screen")
     return Observation(
         space="mobile",
         title=title,
-        elements=screen.elements,
-        text=describe_screen(title, screen.elements, extra),
+        elements=elements,
+        text=describe_screen(title, elements, extra),
         width=width,
         height=height,
         notice=notice,

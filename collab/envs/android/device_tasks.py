@@ -21,8 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from collab.envs import task_files
 from collab.envs.base import TaskInfo
+from collab.envs.text import MAX_NOTICE, cut_middle
 from collab.errors import UnknownName
-from collab.types import Action, Observation, Outcome, Task
+from collab.types import Action, Element, Outcome, Task
 
 
 class Success(BaseModel):
@@ -77,8 +78,8 @@ class Ending:
     """What is known when the agent says that a task is complete."""
 
     task: Task
-    observation: Observation
-    """The last screen."""
+    elements: tuple[Element, ...]
+    """The last screen, with its whole texts."""
     package: str
     """Of the app in front."""
     answer: str | None
@@ -171,24 +172,25 @@ class OwnTasks:
     def judge(self, ending: Ending) -> Outcome:
         """Whether everything that the task's `success` names holds."""
         success = self._tasks[ending.task.name].success
-        return judge(success, ending.observation, ending.package, ending.answer)
+        return judge(success, ending.elements, ending.package, ending.answer)
 
     def oracle(self) -> tuple[Action, ...] | None:
         """None: nobody knows."""
         return None
 
 
-def judge(success: Success, observation: Observation, package: str, answer: str | None) -> Outcome:
+def judge(success: Success, elements: Sequence[Element], package: str, answer: str | None) -> Outcome:
     """Judge the screen at the end.
 
     Args:
+        elements: what it shows, with its whole texts.
         package: of the app in front.
         answer: what the agent answered last; None when it did not.
     """
     missing = next(
         (
             reason
-            for reason in (_unseen(success, observation), _elsewhere(success, package), _unsaid(success, answer))
+            for reason in (_unseen(success, elements), _elsewhere(success, package), _unsaid(success, answer))
             if reason
         ),
         None,
@@ -197,9 +199,9 @@ def judge(success: Success, observation: Observation, package: str, answer: str 
     return Outcome(success=solved, score=float(solved), reason=missing or "everything the task names holds")
 
 
-def _unseen(success: Success, observation: Observation) -> str | None:
+def _unseen(success: Success, elements: Sequence[Element]) -> str | None:
     wanted = [success.text] if isinstance(success.text, str) else success.text or []
-    seen = _plain(" ".join(f"{one.label} \n {one.value or ''}" for one in observation.elements))
+    seen = _plain(" ".join(f"{one.label} \n {one.value or ''}" for one in elements))
     return next((f"the screen does not show {text!r}" for text in wanted if _plain(text) not in seen), None)
 
 
@@ -212,7 +214,11 @@ def _unsaid(success: Success, answer: str | None) -> str | None:
         return None
     accepted = [success.answer] if isinstance(success.answer, str) else success.answer
     said = _plain(answer or "")
-    return None if said in [_plain(one) for one in accepted] else f"the answer was {answer!r}"
+    return (
+        None
+        if said in [_plain(one) for one in accepted]
+        else f"the answer was {cut_middle(answer or '', MAX_NOTICE)!r}"
+    )
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collab.envs.phone.screen import Frame
+from collab.envs.text import MAX_TITLE, cut
 from collab.types import Action, Element, ElementTarget
 
 
@@ -62,7 +63,7 @@ def _typed(before: Frame, after: Frame, action: Action, target: int | None) -> s
         return ""
     field = before.page.focus if target is None else before.placed.nodes[target].field
     label = next((node.label for node in before.placed.nodes if field and node.field == field), "")
-    return f"typed into {label}" if label else "typed"
+    return f"typed into {cut(label, MAX_TITLE)}" if label else "typed"
 
 
 def _scrolled(before: Frame, after: Frame) -> str:

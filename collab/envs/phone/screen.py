@@ -17,7 +17,7 @@ from collab.envs.phone.distractions.words import app_name, said, worded, worded_
 from collab.envs.phone.layout import Placed, lay_over, place
 from collab.envs.phone.state import Page, Phone, close_panel, pop
 from collab.envs.phone.widgets import Line, Node, View, icon
-from collab.envs.text import describe_screen
+from collab.envs.text import MAX_NOTICE, MAX_TITLE, bound_elements, cut_middle, describe_screen
 from collab.types import Box, Element, Observation
 
 RENDERER = "simphone-1"
@@ -33,6 +33,8 @@ class Frame:
     page: Page
     view: View
     placed: Placed
+    elements: tuple[Element, ...]
+    """Those of the observation, with their whole texts."""
     observation: Observation
 
     def index(self, key: str) -> int | None:
@@ -63,14 +65,15 @@ def look(phone: Phone) -> Frame:
     placed = place(view, page, keyboard=keyboard, back_icon=_arrow(phone, page), manner=manner)
     if phone.cover is not None and page is not _COVERED:
         lay_over(placed, [worded_node(node, manner) for node in banner(phone, phone.cover)])
-    elements = tuple(
+    whole = tuple(
         _element(index, node.role, node.label, box, node.value, _flags(node, page), node.key)
         for index, (node, box) in enumerate(zip(placed.nodes, placed.boxes, strict=True))
     )
     app = app_name(phone.apps.by_package[phone.foreground].name, manner)
     alone = phone.panel is not None or page is _COVERED
-    title = app if view.title in ("", app) else view.title if alone else f"{app}: {view.title}"
-    notice = said(phone.notice, "notice", manner) if phone.notice else None
+    title = cut_middle(app if view.title in ("", app) else view.title if alone else f"{app}: {view.title}", MAX_TITLE)
+    notice = cut_middle(said(phone.notice, "notice", manner), MAX_NOTICE) if phone.notice else None
+    elements = bound_elements(whole)
     observation = Observation(
         space="mobile",
         title=title,
@@ -80,7 +83,7 @@ def look(phone: Phone) -> Frame:
         renderer=RENDERER,
         drawing=_drawing(phone, view, placed, app, notice, keyboard),
     )
-    return Frame(phone=phone, page=page, view=view, placed=placed, observation=observation)
+    return Frame(phone=phone, page=page, view=view, placed=placed, elements=whole, observation=observation)
 
 
 def _in_front(phone: Phone) -> tuple[Page, View]:

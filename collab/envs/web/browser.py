@@ -17,6 +17,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,11 +82,14 @@ _PLAYWRIGHT_FILES = (
 )
 
 
+_Kind = Literal["given", "variable", "playwright", "system"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserChoice:
     """A browser on this machine."""
 
-    kind: Literal["given", "variable", "playwright", "system"]
+    kind: _Kind
     """Who named it: the caller, the environment variable, Playwright's own folder, or the system."""
     path: Path
     version: str | None
@@ -101,23 +105,28 @@ def find_browser(executable_path: str | None = None) -> BrowserChoice:
     Raises:
         UsageError: a named file cannot be run, or there is no browser at all.
     """
-    for kind, given in (("given", executable_path), ("variable", os.environ.get(VARIABLE))):
-        if given:
-            return _named(kind, given)
+    kind, path = _choose(executable_path)
+    return BrowserChoice(kind=kind, path=path, version=_version(path))
+
+
+def _choose(executable_path: str | None) -> tuple[_Kind, Path]:
+    """Find a browser and run nothing, not even to ask for its version."""
+    if executable_path:
+        return "given", _named("executable_path", executable_path)
+    if given := os.environ.get(VARIABLE):
+        return "variable", _named(VARIABLE, given)
     for path in _playwright_paths():
-        return BrowserChoice(kind="playwright", path=path, version=_version(path))
+        return "playwright", path
     for path in _system_paths():
-        return BrowserChoice(kind="system", path=path, version=_version(path))
+        return "system", path
     raise UsageError(f"web pages need a browser, and there is no Chromium, Chrome or Edge on this machine; {INSTALL}")
 
 
-def _named(kind: str, given: str) -> BrowserChoice:
+def _named(where: str, given: str) -> Path:
     found = shutil.which(Path(given).expanduser())
     if found is None:
-        where = VARIABLE if kind == "variable" else "executable_path"
         raise UsageError(f"{where} names the browser {given!r}, which is not a program that can be run; {INSTALL}")
-    path = Path(found)
-    return BrowserChoice(kind="variable" if kind == "variable" else "given", path=path, version=_version(path))
+    return Path(found)
 
 
 def _playwright_paths() -> Iterator[Path]:
@@ -158,10 +167,19 @@ def _version(path: Path) -> str | None:
     if sys.platform == "win32":  # there the flag opens a window
         return None
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
+        asked = subprocess.Popen(
+            [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+    except OSError:
         return None
-    return " ".join(done.stdout.split(maxsplit=2)[:2]) or None
+    told = ""
+    with asked, contextlib.suppress(ValueError, subprocess.SubprocessError):
+        try:
+            told = asked.communicate(timeout=10)[0]
+        finally:  # a wrapper's children, too
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(asked.pid, signal.SIGKILL)
+    return " ".join(told.split(maxsplit=2)[:2]) or None
 
 
 def surroundings(
@@ -210,15 +228,16 @@ class Browser:
         executable_path: str | None = None,
         headless: bool = True,
         arguments: Sequence[str] = (),
-        start_timeout_s: float = 30.0,
+        start_timeout_s: float = 60.0,
     ) -> None:
         self._executable_path = executable_path
         self._headless = headless
         self._arguments = tuple(arguments)
         self._start_timeout_s = start_timeout_s
-        self._driver: Playwright | None = None
+        self._driver: asyncio.Task[Playwright] | None = None
+        self._start: asyncio.Task[PlaywrightBrowser] | None = None
+        """Shared by all who wait for it: whoever leaves takes it from nobody else."""
         self._process: PlaywrightBrowser | None = None
-        self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Browser:
         await self.start()
@@ -269,33 +288,41 @@ class Browser:
             raise EnvironmentFailure(f"the browser gives no new page: {_first_line(error)}") from error
 
     async def close(self) -> None:
-        """End the process. May be called twice."""
-        async with self._lock:
-            process, driver = self._process, self._driver
-            self._process = self._driver = None
-            if process is not None:
-                await _patiently(process.close())
-            if driver is not None:
-                await _patiently(driver.stop())  # its end also ends a browser that did not listen
+        """End the process, also one that is just starting. May be called twice."""
+        start, process, driver = self._start, self._process, self._driver
+        self._start = self._process = self._driver = None
+        if start is not None:
+            start.cancel()
+        if process is not None:
+            await _patiently(process.close())
+        if driver is not None:
+            await _patiently(_stop(driver))  # its end also ends a browser that did not listen, or was starting
 
     async def _running(self) -> PlaywrightBrowser:
-        async with self._lock:
-            if self._process is None or not self._process.is_connected():
-                with doing("starting a browser"):
-                    self._process = await self._launch()
-            return self._process
+        while self._process is None or not self._process.is_connected():
+            if self._start is None or self._start.done():
+                self._start = asyncio.create_task(self._launch())
+                self._start.add_done_callback(_take_error)
+            start = self._start
+            with doing("starting a browser"):
+                await asyncio.wait({start})
+            if start.cancelled():
+                raise EnvironmentFailure("the browser was closed while it was starting")
+            self._process = start.result()
+        return self._process
 
     async def _launch(self) -> PlaywrightBrowser:
         MissingExtra.unless("playwright", extra="web", purpose="opening web pages")
         from playwright.async_api import Error, async_playwright
 
-        choice = await asyncio.to_thread(find_browser, self._executable_path)
-        if self._driver is None:
-            self._driver = await async_playwright().start()
+        _, path = _choose(self._executable_path)
+        if self._driver is None or (self._driver.done() and not _has_come(self._driver)):
+            self._driver = asyncio.create_task(async_playwright().start())
+        driver = await asyncio.shield(self._driver)  # it ends by its `stop` alone
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         try:
-            return await self._driver.chromium.launch(
-                executable_path=choice.path,
+            return await driver.chromium.launch(
+                executable_path=path,
                 headless=self._headless,
                 args=[*FLAGS, *self._arguments],
                 chromium_sandbox=not is_root,
@@ -305,7 +332,7 @@ class Browser:
                 handle_sighup=False,
             )
         except Error as error:
-            raise EnvironmentFailure(f"the browser {choice.path} does not start: {_first_line(error)}") from error
+            raise EnvironmentFailure(f"the browser {path} does not start: {_first_line(error)}") from error
 
 
 async def take_picture(page: Page) -> bytes:
@@ -329,6 +356,22 @@ async def close_page(page: Page) -> None:
 async def close_context(context: BrowserContext) -> None:
     """Close a context with all its pages, dead or alive."""
     await _patiently(context.close())
+
+
+async def _stop(driver: asyncio.Task[Playwright]) -> None:
+    """End Playwright's own process, once it has started; what it started ends with it."""
+    with contextlib.suppress(OSError):
+        await (await driver).stop()
+
+
+def _has_come(task: asyncio.Task[Any]) -> bool:
+    return not task.cancelled() and task.exception() is None
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Look at what a task raised, though everybody who waited for it may have left."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _first_line(error: Exception) -> str:

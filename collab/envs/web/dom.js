@@ -16,10 +16,11 @@
 // elements with a click handler (see worlds.py).
 //
 // Runs inside the page in one call; looking changes nothing there. Keys are paths of tag names and positions; a step
-// "#shadow" enters an open shadow root, "#frame" a frame of the same origin, and "#text3" is the third run of text.
+// "#shadow" enters a shadow root, "#frame" a frame of the same origin, and "#text3" is the third run of text.
 (() => {
   const MAX_ELEMENTS = 600, MAX_LABEL = 200, MAX_VALUE = 300, MAX_PASSWORD = 100, MAX_ADDRESS = 2000;
   const MAX_OPTIONS = 12, MAX_OPEN_OPTIONS = 300, MAX_SHAPES = 150, MAX_DEPTH = 500, MAX_STEP = 60, MAX_LEVELS = 6;
+  const MAX_SUSPECTS = 200, MAX_LOOKS = 5;
   const SKIPPED = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "BR", "WBR", "DATALIST", "OPTION", "OPTGROUP"]);
   const TYPES = { checkbox: "checkbox", radio: "radio", range: "slider", button: "button", submit: "button",
                   reset: "button", image: "button", file: "file input" };
@@ -47,10 +48,17 @@
   };
   const $ = (node) => (kindOf.call(node) === "[object HTMLFormElement]" ? viewOf(node) : node);
 
-  // Texts are cut between characters, and half characters are replaced: they could neither be stored nor sent.
+  // Texts are cut between characters as a reader counts them, and half characters are replaced: they could neither be stored nor sent.
   const sound = (text) => (text.isWellFormed() ? text : text.toWellFormed());
-  const start = (text, length) => sound(/[\uD800-\uDBFF]/.test(text[length - 1] ?? "") ? text.slice(0, length - 1) : text.slice(0, length));
-  const end = (text, length) => sound(/[\uDC00-\uDFFF]/.test(text[text.length - length] ?? "") ? text.slice(1 - length) : text.slice(-length));
+  const characters = new Intl.Segmenter("en");
+  // Where the character at a place begins: accents and joined emoji belong to what is before them.
+  const border = (text, at) => {
+    const near = Math.max(0, at - 32), here = characters.segment(text.slice(near, at + 32)).containing(at - near)?.index;
+    return here ? near + here : at;
+  };
+  const start = (text, length) => sound(text.slice(0, border(text, length)));
+  const end = (text, length) => sound(text.slice(border(text, text.length - length)));
+  const isSeen = (text) => /[^\s\u00AD\u200B-\u200F\u202A-\u202E\u2060-\u2069\uFEFF]/.test(text);
   const flat = (text) => String(text ?? "").replace(/\s+/g, " ").trim();
   const cut = (text, length) => (text.length > length ? start(text, length - 1) + "…" : sound(text));
   const short = (text) => cut(flat(text), MAX_LABEL);
@@ -69,6 +77,7 @@
     [found, entries, covered] = [[], [], []];
     handled = new Set(handlers(asked.handlers));
     focus = active();
+    suspects = new Set();
   };
   const styleOf = (el) => {
     if (!styles.has(el)) styles.set(el, $(el).ownerDocument.defaultView.getComputedStyle(el));
@@ -110,7 +119,7 @@
     let scope = document;
     for (const step of key.split("/")) {
       if (step.startsWith("#text") || step === "#more") break;
-      if (step === "#shadow") scope = $(scope).shadowRoot;
+      if (step === "#shadow") scope = rootOf(scope);
       else if (step === "#frame") scope = frameOf(scope);
       else {
         const [, name, position] = /^(.*)\[(\d+)\]$/.exec(step) || [];
@@ -121,12 +130,29 @@
     return scope;
   };
   const frameOf = (frame) => { try { return frame.contentDocument ?? null; } catch { return null; } };
-  // The document, its open shadow roots and frames of the same origin, and theirs; worlds.py counts in the same order.
-  const scopes = () => {
+  // Shadow roots that a page keeps to itself; worlds.py finds and hands them over (reveal), the suspects it looks at.
+  const closed = new WeakMap(), looked = new WeakMap();
+  let suspects = new Set();
+  const rootOf = (el) => $(el).shadowRoot ?? closed.get(el) ?? null;
+  const suspect = (el, isOften = true) => {
+    if (suspects.size >= MAX_SUSPECTS || rootOf(el)) return;
+    if (!/-|^(article|aside|blockquote|body|div|footer|h[1-6]|header|main|nav|p|section|span)$/.test($(el).localName)) return;
+    if (isOften || (looked.get(el) ?? 0) < MAX_LOOKS) suspects.add(el);
+  };
+  const take = () => {
+    const all = [...suspects];
+    for (const el of all) looked.set(el, (looked.get(el) ?? 0) + 1);
+    return all;
+  };
+  const reveal = (root) => { closed.set(root.host, root); };
+  // The document, its shadow roots and frames of the same origin, and theirs. Of open roots alone worlds.py counts in
+  // the same order.
+  const scopes = (isOpenOnly = false) => {
     const all = [document];
     for (const scope of all) {
       for (const el of scope.querySelectorAll("*")) {
-        if ($(el).shadowRoot) all.push($(el).shadowRoot);
+        const root = isOpenOnly ? $(el).shadowRoot : rootOf(el);
+        if (root) all.push(root);
         if (/^(I?FRAME|OBJECT)$/.test($(el).tagName) && frameOf(el)) all.push(frameOf(el));
       }
     }
@@ -135,7 +161,7 @@
   const handlers = (named) => {
     const places = (named || "").split(",").filter(Boolean).map(Number);
     if (places.length === 0) return [];
-    const all = scopes().map((scope) => scope.querySelectorAll("*"));
+    const all = scopes(true).map((scope) => scope.querySelectorAll("*"));
     return places.map((_, i) => (i % 2 ? all[places[i - 1]]?.[places[i]] : null)).filter(Boolean);
   };
 
@@ -147,7 +173,18 @@
   };
   const size = (box) => (box[2] - box[0]) * (box[3] - box[1]);
   const moved = (r, [x, y, sx, sy]) => [r.left * sx + x, r.top * sy + y, r.right * sx + x, r.bottom * sy + y];
-  const rectOf = (thing, origin) => moved($(thing).getBoundingClientRect(), origin);
+  const rectOf = (thing, origin) => moved($(thing).localName === "area" ? areaOf(thing) : $(thing).getBoundingClientRect(), origin);
+  // Where a link of an image map is: browsers tell no place of it.
+  const areaOf = (area) => {
+    const map = area.closest("map"), images = $(area).getRootNode().querySelectorAll("img[usemap]");
+    const image = map && [...images].find((each) => each.useMap.slice(1) === map.name);
+    if (!image) return area.getBoundingClientRect();
+    const inside = image.getBoundingClientRect(), at = area.coords.split(",").map(parseFloat);
+    const [xs, ys] = [0, 1].map((odd) => at.filter((_, i) => i % 2 === odd));
+    const [left, top, right, bottom] = area.shape === "circle" ? [at[0] - at[2], at[1] - at[2], at[0] + at[2], at[1] + at[2]]
+      : at.length < 4 ? [0, 0, inside.width, inside.height] : [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
+    return { left: inside.left + left, top: inside.top + top, right: inside.left + right, bottom: inside.top + bottom };
+  };
   const union = (boxes) => [0, 1, 2, 3].map((i) => Math[i < 2 ? "min" : "max"](...boxes.map((box) => box[i])));
   // What an element covers, line by line. One that has no room of its own shows where its contents are.
   const rectsOf = (thing, origin) => {
@@ -179,7 +216,7 @@
   const isReached = (el, x, y, origin) => {
     const root = $(el).getRootNode();
     const hit = root.elementFromPoint ? root.elementFromPoint((x - origin[0]) / origin[2], (y - origin[1]) / origin[3]) : null;
-    if (!hit || !(isOver(hit, el) || ($(hit).shadowRoot && root.host === hit))) return false;
+    if (!hit || !(isOver(hit, el) || (rootOf(hit) && root.host === hit))) return false;
     const outer = frames.get($(el).ownerDocument);  // nothing lies over the frame either
     return !outer || isReached(outer.frame, x, y, outer.origin);
   };
@@ -216,7 +253,7 @@
   const inner = (el, depth = 0) => {  // text of a subtree as a reader meets it, pictures by their names
     let text = "";
     if (depth > MAX_DEPTH) return text;
-    for (const node of $($(el).shadowRoot || el).childNodes) {
+    for (const node of $(rootOf(el) || el).childNodes) {
       if ($(node).nodeType === 3) text += node.data.slice(0, 20 * MAX_LABEL);
       else if ($(node).nodeType === 1 && !SKIPPED.has($(node).tagName)) {
         const style = styleOf(node), tag = $(node).tagName;
@@ -247,7 +284,7 @@
         return (told && $(told).getAttribute("aria-label")) || $(el).querySelector("svg title")?.textContent;
       },
     ];
-    for (const attempt of tries) { const text = short(attempt() || ""); if (text) return text; }
+    for (const attempt of tries) { const text = short(attempt() || ""); if (isSeen(text)) return text; }
     hinted.add(el);
     return short(hint(el) || ($(el).firstElementChild && hint($(el).firstElementChild)));
   };
@@ -256,7 +293,7 @@
   const active = () => {
     let el = document.activeElement;
     for (;;) {
-      const next = el && ($(el).shadowRoot?.activeElement || (/^(I?FRAME|OBJECT)$/.test($(el).tagName) && frameOf(el)?.activeElement));
+      const next = el && (rootOf(el)?.activeElement || (/^(I?FRAME|OBJECT)$/.test($(el).tagName) && frameOf(el)?.activeElement));
       if (!next) return el;
       el = next;
     }
@@ -279,7 +316,7 @@
     (style.cursor === "pointer" && (!$(el).parentElement || styleOf($(el).parentElement).cursor !== "pointer"));
   const isInline = (style) => style.display.startsWith("inline") || style.display === "contents";
   const hasOnlyText = (el, depth = 0) => depth < MAX_DEPTH && [...$(el).children].every((child) => {
-    if ($(child).shadowRoot || roleOf(child) || $(child).localName === "svg" || $(child).tagName === "IMG") return false;
+    if (rootOf(child) || roleOf(child) || $(child).localName === "svg" || $(child).tagName === "IMG") return false;
     const style = styleOf(child);
     return !isRendered(style) || (isInline(style) && !pictured(child, style) && hasOnlyText(child, depth + 1));
   });
@@ -332,12 +369,13 @@
     take(node, space) { this.text += node.data; if (flat(node.data)) { this.nodes.push(node); this.space = space; } }
     flush() {
       const label = short(this.text);
-      if (label && this.nodes.length) {
+      if (isSeen(label) && this.nodes.length) {
         const range = $(this.owner).ownerDocument.createRange(), rects = [];
         for (const node of this.nodes) {  // one by one: a run may begin in a shadow root and go on in a slot
           range.selectNodeContents(node);
           const rect = rectOf(range, this.space.origin);
           if (rect[2] > rect[0]) rects.push(rect);
+          else suspect($(node).parentNode);  // its text has no place: something else is shown in its stead
         }
         const box = rects.length ? clip(union(rects), this.space.clip) : null;
         this.count += 1;
@@ -431,7 +469,9 @@
     if (SKIPPED.has(tag)) { if (tag === "BR") run.text += " "; return; }
     if (space.depth > MAX_DEPTH || (request.ignore && $(el).matches(request.ignore))) return;
     const style = styleOf(el);
-    if (!isRendered(style) || style.contentVisibility === "hidden" || isClippedAway(style)) return;
+    if (style.display === "") suspect($(el).parentNode);  // in no tree that is drawn: in a host without a slot for it
+    if ((!isRendered(style) && tag !== "AREA") || style.contentVisibility === "hidden" || isClippedAway(style)) return;
+    if (tag.includes("-")) suspect(el, false);
     const edge = style.position === "fixed" ? space.fixed : style.position === "absolute" ? space.placed : space.clip;
     const here = { ...space, clip: edge, faded: space.faded || isFaded(style), depth: space.depth + 1 };
     const isInlined = isInline(style) && style.float === "none" && !["absolute", "fixed"].includes(style.position);
@@ -467,7 +507,8 @@
       }
       if (label) hide(el, kind, label, keyOf(el));
     }
-    if (!silent && shown && !$(el).childElementCount && !$(el).shadowRoot && !flat($(el).textContent) && tag !== "SLOT") {
+    if (!silent && shown && !$(el).childElementCount && !rootOf(el) && !flat($(el).textContent) && tag !== "SLOT") {
+      suspect(el);
       run.flush();
       addBox(el, here, style);
       return;
@@ -485,7 +526,7 @@
         if (tag === "SELECT") addOptions(el, here, role === "list box");
       } else hide(el, role, name, keyOf(el));
     }
-    if (!FIELDS.has(tag) && role !== "input") for (const child of $($(el).shadowRoot || el).children) visit(child, here, new Run(el), el);
+    if (!FIELDS.has(tag) && role !== "input") for (const child of $(rootOf(el) || el).children) visit(child, here, new Run(el), el);
   };
 
   const fileName = (url) => (/^data:/.test(url) ? "" : words(url.split(/[?#]/)[0].split("/").pop().replace(/\.\w+$/, "")));
@@ -518,7 +559,7 @@
     const isPlaced = style.position !== "static" || style.transform !== "none";
     const inside = { ...space, clip: own, placed: isPlaced ? own : space.placed };
     const isSlot = $(el).tagName === "SLOT", isClosed = $(el).tagName === "DETAILS" && !el.open;
-    const nodes = $(el).shadowRoot ? $(el).shadowRoot.childNodes : isSlot ? el.assignedNodes({ flatten: true }) : $(el).childNodes;
+    const nodes = rootOf(el) ? rootOf(el).childNodes : isSlot ? el.assignedNodes({ flatten: true }) : $(el).childNodes;
     for (const node of nodes.length || !isSlot ? nodes : $(el).childNodes) {
       if ($(node).nodeType === 3) { if (!silent && shown) run.take(node, inside); }
       else if ($(node).nodeType === 1 && !(isClosed && $(node).tagName !== "SUMMARY")) visit(node, inside, run, silent);
@@ -710,11 +751,21 @@
     }
     return parts.filter((part) => part.size > 0).sort((a, b) => b.size - a.size)[0] ?? null;
   };
+  // How high the bar is that stays at that height of the window and hides what scrolls under it; 0 where none does.
+  const barAt = (y) => {
+    let hit = document.elementFromPoint(innerWidth / 2, y), height = 0;
+    for (; hit; hit = $(hit).parentElement) {
+      const box = rectOf(hit, [0, 0, 1, 1]), stays = /fixed|sticky/.test(styleOf(hit).position);
+      if (stays && box[2] - box[0] > innerWidth / 2) height = y > innerHeight / 2 ? innerHeight - box[1] : box[3];
+    }
+    return height < innerHeight / 2 ? height : 0;
+  };
   const scrollBy = (way) => {
     const part = movable(way);
     if (!part) return { moved: 0 };
     const el = $(part.el), before = [el.scrollLeft, el.scrollTop], view = el.ownerDocument.defaultView;
-    const step = [Math.min(el.clientWidth, view.innerWidth), Math.min(el.clientHeight, view.innerHeight)];
+    const [above, below] = el === pageOf(document) ? [[1, 12], [innerHeight - 1, innerHeight - 12]].map((ys) => Math.max(...ys.map(barAt))) : [0, 0];
+    const step = [Math.min(el.clientWidth, view.innerWidth), Math.min(el.clientHeight, view.innerHeight) - above - below];
     el.scrollBy({ left: way[0] * 0.9 * step[0], top: way[1] * 0.9 * step[1], behavior: "instant" });
     return { moved: Math.round(way[1] ? el.scrollTop - before[1] : el.scrollLeft - before[0]) };
   };
@@ -760,12 +811,12 @@
     const room = pageRoom(document);
     const [above, below, left, right] = [room.up, room.down, room.left, room.right].map((part) => Math.max(0, Math.round(part)));
     return { title: short(document.title), url: cut(location.href, MAX_ADDRESS), width: innerWidth, height: innerHeight,
-             elements: found, above, below, left, right, more: found.length >= MAX_ELEMENTS };
+             elements: found, suspects: suspects.size, above, below, left, right, more: found.length >= MAX_ELEMENTS };
   };
   const answer = (asked) => {
     begin(asked);
     if (asked.scroll && asked.measure) return String(movable(asked.scroll)?.size ?? 0);
     return JSON.stringify(asked.scroll ? scrollBy(asked.scroll) : asked.key !== undefined ? act() : look());
   };
-  return Object.assign(answer, { find });
+  return Object.assign(answer, { find, take, reveal });
 })()

@@ -87,6 +87,8 @@ class Snapshot(BaseModel):
     left: int = 0
     right: int = 0
     """CSS pixels of the page that lie to the left and to the right of the window."""
+    suspects: int = 0
+    """Elements that may keep a shadow root to themselves."""
     more: bool
     """Whether elements were left out because there are too many."""
 

@@ -8,8 +8,9 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
   that day: the seed changes nothing, and an episode cannot be rebuilt from its actions.
 - An action touches the element that was seen or nothing: where the page, the tab or what stands at that place became
   another while the action was chosen, its effect is "the page changed; nothing happened", and the episode goes on.
-- Pages are read out of reach of their scripts, frames of other origins included (see `worlds`). Of what would make a
-  text too long, the text says what was left out.
+- Pages are read out of reach of their scripts, frames of other origins and closed shadow roots included (see
+  `worlds`). Of what would make a text too long, the text says what was left out. A closed root is missed only where a
+  plain element (no name with a hyphen) has one that shows all of its own content in slots and adds to it.
 - A start page is played as soon as it arrives; a picture or script of it that never comes is not waited for.
 - Credentials in a start address answer the site's sign-in prompt. They are in no observation, error or record.
 - After an action the page settles: two looks 0.1 s apart are equal, nothing it needs is loading and no new tab is

@@ -25,6 +25,7 @@ from collab.envs import task_files
 from collab.envs.text import cut
 from collab.envs.web.worlds import evaluate_in_page, world_of
 from collab.redact import hide_in_addresses
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -201,7 +202,7 @@ async def _selector_misfit(success: Success, page: Page) -> str | None:
         return None
     wanted = "at least one" if success.count is None else str(success.count)
     what = f"{success.selector}" + (f" with the text {success.text!r}" if success.text is not None else "")
-    return f"{found} elements match {what}, wanted: {wanted}"
+    return f"{amount(found, 'element')} match {what}, wanted: {wanted}"
 
 
 async def _script_verdict(script: str, page: Page) -> Verdict:

@@ -7,11 +7,13 @@ import os
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from collab.background import doing
 from collab.envs.web.browser import Browser, surroundings
 from collab.envs.web.miniwob_page import MiniwobPage, Rules
 from collab.envs.web.miniwob_site import Site
 from collab.envs.web.pool import PagePool
 from collab.errors import EnvironmentFailure, boundary
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -30,7 +32,7 @@ class Tabs:
         height: of the window, in CSS pixels.
         scale: device pixels per CSS pixel; what a screenshot is made of.
         browser: executable of the browser; None finds one.
-        patience_s: how long a borrower waits for a tab when all are lent.
+        patience_s: how long a borrower waits for a tab when all are lent, the start of the browser not counted.
         rules: how episodes are started.
     """
 
@@ -64,10 +66,12 @@ class Tabs:
         if self._site is None:
             self._site = Site()
         try:
-            tab = await asyncio.wait_for(self._pool.acquire(), self._patience_s)
+            with doing("waiting for a free browser tab"):
+                tab = await self._pool.acquire(self._patience_s)
         except TimeoutError:
-            message = f"all {self._size} tabs are in use; close environments or forks, or allow more with `pages`"
-            raise EnvironmentFailure(message) from None
+            problem = f"all {amount(self._size, 'tab')} are in use, and none came free within {self._patience_s:g} s"
+            advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
+            raise EnvironmentFailure(f"{problem}; {advice}") from None
         if tab not in self._prepared:
             try:
                 with boundary(EnvironmentFailure, "preparing a tab"):

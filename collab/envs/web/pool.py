@@ -11,10 +11,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from collab.envs.web.browser import Browser, close_page
-from collab.errors import UsageError
+from collab.errors import EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
+
+_OPENING_S = 60.0
+"""How long a browser that runs may take to open a page: seconds where everything else waits for the processor, too."""
 
 
 class PagePool:
@@ -37,15 +40,21 @@ class PagePool:
         self._idle: list[Page] = []
         self._lent: set[Page] = set()
 
-    async def acquire(self) -> Page:
+    async def acquire(self, patience_s: float | None = None) -> Page:
         """A page that answers: the one used last, or a fresh one.
 
+        Args:
+            patience_s: how long a borrower waits when all are lent, from when the browser runs; None for ever.
+
         Raises:
+            TimeoutError: all stayed lent.
             EnvironmentFailure: the browser gives none.
         """
-        await self._places.acquire()
+        await self._browser.start()
+        async with asyncio.timeout(patience_s):
+            await self._places.acquire()
         try:
-            page = await self._living() or await self._browser.page(**self._options)
+            page = await self._living() or await self._fresh()
         except BaseException:
             self._places.release()
             raise
@@ -72,6 +81,14 @@ class PagePool:
         self._lent.clear()
         for page in pages:
             await close_page(page)
+
+    async def _fresh(self) -> Page:
+        try:
+            async with asyncio.timeout(_OPENING_S):
+                return await self._browser.page(**self._options)
+        except TimeoutError:
+            problem = f"the browser opened no page within {_OPENING_S:g} s"
+            raise EnvironmentFailure(f"{problem}: the machine is overloaded; play fewer episodes at once") from None
 
     async def _living(self) -> Page | None:
         while self._idle:

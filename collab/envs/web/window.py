@@ -26,6 +26,7 @@ from collab.envs.web.hosts import HostPolicy, shown_address
 from collab.errors import EnvironmentFailure
 from collab.redact import hide_in_addresses
 from collab.types import Tab
+from collab.wording import amount
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request
@@ -180,7 +181,7 @@ class Window:
         self._opening = max(0, self._opening - 1)
         self._is_patient = True
         if len(self._pages) >= self._max_tabs:
-            self._notice(f"a new tab was closed again: {self._max_tabs} tabs are open already")
+            self._notice(f"a new tab was closed again: {amount(self._max_tabs, 'tab')} are open already")
             self._start(page.close())
             return
         self._pages.append(page)

@@ -5,8 +5,9 @@
     answer = await inside.ask({"key": key})
 
 A page shares its elements with such a world and nothing else: whatever it does to Array, JSON or an element's
-methods, the script (`dom.js`) works with the browser's own. The world ends with its document, and what it remembered
-of the last look ends with it.
+methods, the script (`dom.js`) works with the browser's own. Shadow roots that a page keeps to itself (closed ones) are
+asked of the browser and handed to the script, which tells the elements that may have one. The world ends with its
+document, and what it remembered of the last look ends with it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ NAME = "collab"
 """Of the worlds, as the browser lists them."""
 
 _SILENT_S = 30.0
+_DEEPEST = 5
+"""Levels of closed shadow roots within each other that one look opens."""
 _HANDLERS_MS = 200
 _HANDLERS = """(() => {
   const scopes = [document], found = [];
@@ -116,10 +119,48 @@ class FrameWorld:
             whole["handlers"] = await self._handlers()
         if "seen" in whole:
             whole["seen"] = {**whole["seen"], "from": self._seen}
-        answer = str(await self._run(f"__collabLook({json.dumps(whole)})"))
+        question = f"__collabLook({json.dumps(whole)})"
+        answer = str(await self._run(question))
         if is_look:
+            for _ in range(_DEEPEST):
+                if json.loads(answer)["suspects"] == 0 or not await self._reveal():
+                    break
+                answer = str(await self._run(question))
             self._seen = str(json.loads(answer)["url"])
         return answer
+
+    async def _reveal(self) -> bool:
+        """Hand closed shadow roots to the script, of the elements that it suspects; whether there are any.
+
+        The page's scripts cannot notice: only the browser is asked, and this world alone gets the answer.
+        """
+        from playwright.async_api import Error
+
+        suspects = await self._send("Runtime.evaluate", expression="__collabLook.take()", contextId=self._context)
+        group = {"objectId": suspects["result"]["objectId"], "ownProperties": True}
+        listed = (await self._send("Runtime.getProperties", **group))["result"]
+        handles = [one["value"]["objectId"] for one in listed if "objectId" in one.get("value", {})]
+        roots = [root for found in await asyncio.gather(*map(self._closed_roots, handles)) for root in found]
+        for root in roots:
+            there = {"backendNodeId": root, "executionContextId": self._context}
+            with contextlib.suppress(Error):
+                node = (await self._send("DOM.resolveNode", **there))["object"]["objectId"]
+                reveal = "function () { __collabLook.reveal(this) }"
+                await self._send("Runtime.callFunctionOn", objectId=node, functionDeclaration=reveal)
+        return bool(roots)
+
+    async def _closed_roots(self, element: str) -> list[int]:
+        """The closed shadow root of an element, by the browser's own number of it; none of what is gone meanwhile."""
+        from playwright.async_api import Error
+
+        with contextlib.suppress(Error):
+            told = (await self._send("DOM.describeNode", objectId=element))["node"]
+            roots = told.get("shadowRoots", [])
+            return [root["backendNodeId"] for root in roots if root.get("shadowRootType") == "closed"]
+        return []
+
+    async def _send(self, method: str, **request: Any) -> dict[str, Any]:
+        return await self._page.answered(self._session.send(method, request))
 
     async def within(self, key: str) -> FrameWorld | None:
         """The world of a frame of another origin; None when the browser shows nothing of it, or it does not answer."""

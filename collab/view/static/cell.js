@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { getCell } from "./data.js";
 import { amount, duration, isKnown, money, precise } from "./figures.js";
 import { scoreTag } from "./matrix.js";
-import { cutPassage, passage, said } from "./words.js";
+import { cutPassage, passage, plural, said } from "./words.js";
 
 /**
  * @param {any} step a `StepView`
@@ -80,7 +80,7 @@ function facts(cell) {
   const { policy } = cell;
   const told = [
     ["log-probability", isKnown(cell.logprob) && `${precise(cell.logprob)} nats`],
-    ["reply", isKnown(cell.completion_tokens) && `${amount(cell.completion_tokens)} tokens`],
+    ["reply", isKnown(cell.completion_tokens) && plural(cell.completion_tokens, "token")],
     [
       "prompt",
       isKnown(cell.prompt_tokens) &&

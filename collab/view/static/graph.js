@@ -3,7 +3,7 @@
 import { sign } from "./agents.js";
 import { h, property, s } from "./dom.js";
 import { agentKey, arrange, edgeKey } from "./layered.js";
-import { clipped } from "./words.js";
+import { clipped, plural } from "./words.js";
 
 /** @typedef {import("./agents.js").Agent} Agent */
 /** @typedef {import("./layered.js").Edge} Edge */
@@ -163,7 +163,7 @@ export function graphText(agents, layers, edges) {
     const each = layer.map((agent) => (heard(agent).length ? `${agent} hears ${heard(agent).join(", ")}` : agent));
     return `layer ${place + 1}: ${each.join("; ")}`;
   });
-  return `${agents.length} agents, ${edges.length} edges. ${told.join(". ")}`;
+  return `${plural(agents.length, "agent")}, ${plural(edges.length, "edge")}. ${told.join(". ")}`;
 }
 
 /** What changed from one graph to the next. @param {Edge[]} before @param {Edge[]} after */

@@ -2,6 +2,7 @@
 
 import { heldOf } from "./data.js";
 import { h } from "./dom.js";
+import { plural } from "./words.js";
 
 /**
  * Nothing where it holds all, and with a server.
@@ -9,5 +10,5 @@ import { h } from "./dom.js";
  */
 export function heldNote(run, told) {
   const held = heldOf(run);
-  return held && h("p", { class: "note" }, `This report holds ${held.episodes} of ${held.of} episodes; ${told}.`);
+  return held && h("p", { class: "note" }, `This report holds ${held.episodes} of ${plural(held.of, "episode")}; ${told}.`);
 }

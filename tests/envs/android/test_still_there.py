@@ -276,3 +276,50 @@ def test_an_element_that_ticks_is_found_at_its_place():
     for label, found in (("00:09", True), ("Delete", False), ("1", False)):
         now = replace(before, elements=(replace(one, label=label),))
         assert (find_again(click, before, now) == click) is found, label
+
+
+# ------------------------------------------------------------------------------------------------- long texts
+
+
+def test_texts_of_a_device_are_bounded_and_say_what_is_cut(device):
+    """What a policy reads and what is recorded; a task is judged by the whole texts."""
+    rows = [view(f"{n} " + "x" * (20_000 if n == 0 else 9), (0, 10 + n, 900, 12 + n), "TextView") for n in range(700)]
+    field = view("v" * 20_000 + " the end", (0, 1000, 900, 1100), "EditText", key="k" * 20_000)
+    title = view("t" * 20_000, (0, 0, 900, 9), "TextView", key="android:id/title")
+    now = screen(title, field, view("Next", NEXT), *rows)
+    word, observation = step_on(device, now, now, on("Next"))
+    assert device.touches == [("click", 540, 2175)]
+    assert len(observation.elements) == 600
+    assert "Left out: everything after the first 600 elements" in observation.text
+    assert max(len(one.label) for one in observation.elements) <= 1000
+    assert "19086 characters left out" in observation.elements[3].label
+    assert len(observation.elements[1].value) <= 12_000
+    assert observation.elements[1].value.endswith("characters left out … " + "v" * 2992 + " the end")
+    assert len(observation.title) <= 250
+    assert "characters left out" in observation.title
+    assert len(word) < 300
+
+
+def test_what_a_device_says_is_bounded(device, monkeypatch):
+    monkeypatch.setattr(Driver, "toast", lambda driver: "said " * 4000)
+    word, observation = step_on(device, screen(), screen(), lambda _: MOBILE.make("navigate_back"))
+    assert len(observation.notice) < 450
+    assert "characters left out" in observation.notice
+    assert len(word) < 500
+    word, _ = step_on(device, screen(), screen(), lambda _: MOBILE.make("open_app", app_name="n" * 20_000))
+    assert len(word) < 200
+
+
+def test_a_task_is_judged_by_texts_that_are_cut(device):
+    device.xml = screen(view("x" * 3000 + "the middle" + "x" * 3000, (0, 10, 900, 90), "TextView"))
+    task = {"name": "anything", "goal": "Look.", "success": {"text": "the middle"}}
+
+    async def run(suite):
+        environment = await suite.open()
+        seen = await environment.reset(suite.instance("anything", 0))
+        return seen, await environment.step(MOBILE.make("status", goal_status="complete"))
+
+    with on_device(tasks=[task]) as suite:
+        seen, result = asyncio.run(run(suite))
+    assert "the middle" not in seen.text
+    assert result.outcome.success

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -6,13 +7,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from collab.envs.web import browser as module
 from collab.envs.web.browser import VARIABLE, Browser, find_browser
-from collab.errors import MissingExtra, UsageError
+from collab.errors import EnvironmentFailure, MissingExtra, UsageError
 
 
 def program(path: Path, says: str = "Chromium 1.2.3 built for a test") -> Path:
@@ -87,6 +89,88 @@ def test_without_playwright_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "playwright", None)
     with pytest.raises(MissingExtra, match=r"collab-marl\[web\]"):
         asyncio.run(Browser().start())
+
+
+# ------------------------------------------------------------------------------------- one that never comes up
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Path:
+    """A browser that starts and says nothing, not even its version, behind a wrapper as systems have them."""
+    path = tmp_path / "browser"
+    path.write_text(f"#!/bin/sh\nsleep 61.{time.time_ns()}\n")
+    path.chmod(0o755)
+    return path
+
+
+def processes_of(silent: Path) -> list[str]:
+    """What of a silent browser runs, whoever its parents are by now."""
+    line, found = silent.read_text().split("\n")[1], []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip())
+    return [command for command in found if command == line or str(silent) in command.split()]
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
+    return holds()
+
+
+def test_a_browser_that_is_starting_is_ended_with_all_its_processes(silent: Path) -> None:
+    async def main() -> tuple[float, set[int]]:
+        browser = Browser(executable_path=str(silent))
+        waiting = [asyncio.create_task(browser.start()) for _ in range(2)]
+        while not processes_of(silent):
+            await asyncio.sleep(0.05)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        assert not waiting[1].done(), "who leaves ends the start for nobody else"
+        below, began = children(os.getpid()), time.monotonic()
+        await browser.close()
+        took = time.monotonic() - began
+        with pytest.raises(EnvironmentFailure, match="closed while it was starting"):
+            await waiting[1]
+        return took, below
+
+    took, below = asyncio.run(main())
+    assert took < 5
+    assert below
+    assert wait_until(lambda: not processes_of(silent) and not below & children(os.getpid()), 5)
+
+
+def test_a_browser_that_tells_no_version_leaves_no_process(silent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = subprocess.Popen.communicate
+    monkeypatch.setattr(subprocess.Popen, "communicate", lambda one, timeout: waited(one, timeout=timeout / 50))
+    assert find_browser(str(silent)).version is None
+    monkeypatch.undo()
+    assert wait_until(lambda: not processes_of(silent), 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["web", "miniwob"])
+def test_one_sigterm_ends_a_run_whose_browser_is_starting(silent: Path, tmp_path: Path, kind: str) -> None:
+    tasks = "[{name: a, goal: Look., start: 'http://shop.test/', success: {answer: x}}]"
+    own = f"executable_path: {silent}, sites: {{shop.test: built-in}}, tasks: {tasks}"
+    options = own if kind == "web" else f"browser: {silent}"
+    file = tmp_path / "slow.yaml"
+    file.write_text(f"backend: pages\nbackends: {{pages: {{kind: {kind}, options: {{{options}}}}}}}\ntasks: all\n")
+    command = [sys.executable, "-c", "from collab.cli.main import run; run()", "rollout", "--env", str(file)]
+    choice = ["--tasks", "a" if kind == "web" else "click-test", "--episodes", "1", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*command, *choice, "--agents", "rehearsal", "--graph", "single"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as run:
+        assert wait_until(lambda: bool(processes_of(silent)), 60)
+        below, began = children(run.pid), time.monotonic()
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 1
+        assert time.monotonic() - began < 5
+    assert below
+    assert wait_until(lambda: not processes_of(silent) and not any(Path(f"/proc/{one}").exists() for one in below), 5)
 
 
 # ------------------------------------------------------------------------------------------ with a real browser

@@ -1,17 +1,54 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from collab.envs.web.browser import Browser
+from collab.envs.web.miniwob_page import Rules
+from collab.envs.web.miniwob_tabs import Tabs
 from collab.envs.web.pool import PagePool
-from collab.errors import UsageError
+from collab.errors import EnvironmentFailure, UsageError
 
 
 def test_a_pool_needs_a_page() -> None:
     with pytest.raises(UsageError, match="size 0"):
         PagePool(Browser(), size=0)
+
+
+def tabs_of(browser: Browser) -> Tabs:
+    tabs = Tabs(size=1, width=160, height=210, scale=1, browser=None, patience_s=0.05, rules=Rules())
+    tabs._pool._browser = browser
+    return tabs
+
+
+def test_patience_with_lent_tabs_begins_when_the_browser_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = object()
+
+    class Slow(Browser):
+        async def start(self) -> None:
+            await asyncio.sleep(0.2)
+
+        async def page(self, **options: Any) -> Any:
+            await asyncio.sleep(0.2)
+            return page
+
+    async def main() -> None:
+        pool = PagePool(Slow(), size=1)
+        assert await pool.acquire(0.05) is page
+        with pytest.raises(TimeoutError):
+            await pool.acquire(0.05)
+        message = r"all 1 tabs are in use, and none came free within 0.05 s; .* play fewer at once, or allow more"
+        tabs = tabs_of(Slow())
+        await tabs._pool._places.acquire()
+        with pytest.raises(EnvironmentFailure, match=message):
+            await tabs.acquire()
+        monkeypatch.setattr("collab.envs.web.pool._OPENING_S", 0.05)
+        with pytest.raises(EnvironmentFailure, match=r"no page within 0.05 s: the machine is overloaded"):
+            await PagePool(Slow(), size=1).acquire()
+
+    asyncio.run(main())
 
 
 @pytest.mark.browser

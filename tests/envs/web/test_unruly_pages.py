@@ -820,3 +820,82 @@ def test_what_a_page_learns_of_the_machine_is_part_of_the_environment(play: Play
         assert suite.version == "2 (800×600, scale 2, de-DE, UTC, dark)"
 
     play("<p>", script)
+
+
+def test_closed_shadow_roots_are_read_and_the_page_does_not_notice(play: Play) -> None:
+    html = """<div id=plain></div><p id=full>old text</p><x-box><b>slotted</b></x-box>
+        <section id=lit><i>unlit</i></section><iframe id=frame srcdoc="<div id=inner></div>"></iframe>
+        <x-late>Later</x-late><script>
+        const attach = (el, inside) => {
+          const root = el.attachShadow({ mode: "closed" });
+          root.innerHTML = inside;
+          for (const b of root.querySelectorAll("button")) b.onclick = () => (window.heard = b.textContent);
+          return root;
+        };
+        const root = attach(plain, "<button>In closed</button><input aria-label=Name><div id=more></div>");
+        attach(root.getElementById("more"), "<button>Deeper</button>");
+        attach(full, "<button>Instead</button>");
+        attach(document.querySelector("x-box"), "<button>Around</button><slot></slot>");
+        attach(lit, "<a href='#there'>Shadowed link</a>");
+        const late = document.querySelector("x-late"), told = [];
+        window.come = () => attach(late, "<button>Came late</button>");
+        for (const name of ["attachShadow", "getRootNode", "attachInternals"]) {
+          const own = Element.prototype[name] ?? HTMLElement.prototype[name];
+          Element.prototype[name] = function (...args) { told.push(name); return own.apply(this, args); };
+        }
+        const everything = { subtree: true, childList: true, attributes: true };
+        new MutationObserver(() => told.push("changed")).observe(root.firstChild, everything);
+        frame.onload = () => attach(frame.contentDocument.getElementById("inner"), "<button>In frame</button>");
+        window.noticed = () => told.join();
+        </script>"""
+
+    async def script(player: Player) -> None:
+        await player.start()
+        assert player.labels == [
+            "In closed", "Name", "Deeper", "Instead", "Around", "slotted", "Shadowed link", "In frame", "Later",
+        ]  # fmt: skip
+        for label in ("Deeper", "Around", "In frame"):
+            await player.do("click", label)
+            assert await player.heard() == label
+        await player.do("type_string", "Name", content="Ada")
+        assert player.find("Name").value == "Ada"
+        assert "focused" in player.find("Name").flags
+        await player.do("click", "Shadowed link")
+        assert str(player.seen.url).endswith("#there")
+        assert await player.run("noticed()") == ""
+        await player.run("come()")
+        await player.do("hover", "In closed")
+        assert "Came late" in player.labels
+
+    play(html, script)
+
+
+def test_what_a_bar_covers_comes_into_sight_by_scrolling(play: Play) -> None:
+    bar = "position: sticky; top: 0; height: 150px; background: red; z-index: 9"
+    rows = "".join(f"<button style='display: block; height: 50px'>Row {i}</button>" for i in range(40))
+
+    async def script(player: Player) -> None:
+        await player.start()
+        seen = set(player.labels)
+        for _ in range(8):
+            await player.do("scroll_page", direction="down")
+            seen |= set(player.labels)
+        assert seen >= {f"Row {i}" for i in range(40)}
+
+    play(f"<div style='{bar}'>Bar</div>{rows}", script)
+
+
+def test_links_of_image_maps_and_names_that_show_nothing(play: Play) -> None:
+    html = """<body style="margin:0"><map name=m><area shape=rect coords="0,0,50,50" href="#rect" alt=Rectangle>
+        <area shape=circle coords="80,80,10" href="#circle" alt=Circle></map>
+        <img usemap="#m" width=100 height=100 style="display:block" src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">
+        <button title=Delete>\u200b</button><p>\u200b\u2060</p>"""
+
+    async def script(player: Player) -> None:
+        await player.start()
+        assert [label for label in player.labels if label] == ["Rectangle", "Circle", "Delete"]
+        for name in ("Circle", "Rectangle"):
+            await player.do("click", name)
+            assert str(player.seen.url).endswith({"Circle": "#circle", "Rectangle": "#rect"}[name])
+
+    play(html, script)

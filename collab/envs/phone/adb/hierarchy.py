@@ -95,7 +95,7 @@ def hierarchy(phone: Phone) -> list[ViewNode]:
     scroller = root
     if frame.placed.room > 0:
         scroller = _scroller(frame, package)
-    for index, element in enumerate(frame.observation.elements):
+    for index, element in enumerate(frame.elements):
         inside = scroller is not root and _in_body(frame, index, element)
         if inside and scroller.parent is None:
             root.add(scroller)

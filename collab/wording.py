@@ -1,13 +1,17 @@
-"""Counts in words, for people."""
+"""Say how many: every count stands beside its noun, in the singular for one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 
-def amount(number: int, noun: str) -> str:
-    """Return a number with its noun, both in the singular for one: 1 episode, 2 episodes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def amount(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun, both in the singular for one: 1 episode, 2 episodes.
+
+    Args:
+        plural: where it is not the noun with an s.
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def cause_lines(word: str, causes: Mapping[str, int]) -> list[str]:
