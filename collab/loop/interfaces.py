@@ -187,7 +187,8 @@ class Algorithm:
     default_preset: ClassVar[str]
     ablations: ClassVar[Mapping[str, Ablation]] = {}
     toy: ClassVar[Sequence[str]] = ()
-    """Settings of its default preset with which a tiny training does all kinds of its work (`collab verify-resume`)."""
+    """Settings of its default preset, and of the run, with which a tiny training in the fake corridor does all kinds of
+    its work (`collab verify-resume`)."""
 
     curriculum: Curriculum
     labeller: Labeller = NoLabels()

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collab.config import override
+from collab.config import RUN, override
 from collab.envs.fake import CorridorSuite
 from collab.learn.finetune import begin, train
 from collab.learn.prepare import Task, prepare
@@ -81,8 +81,9 @@ async def small_training(
     known = algorithm_named(algorithm)
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
-    method = override(load_method(known), [*small, *known.toy])
-    return await configure(library, method=method, settings=settings, **asked)
+    method = override(load_method(known), [*small, *(one for one in known.toy if not one.startswith(RUN))])
+    own = [one for one in known.toy if one.startswith(RUN)]
+    return await configure(library, method=method, settings=[*own, *settings], **asked)
 
 
 def teach(base: Path, out: Path) -> Path:

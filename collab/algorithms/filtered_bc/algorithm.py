@@ -118,7 +118,7 @@ class FilteredBC(Algorithm):
     method = FilteredBCMethod
     presets = Path(__file__).parent / "presets"
     default_preset = "filtered-bc"
-    toy = ("episodes=12",)
+    toy = ("episodes=12", "run.environment.backends.fake.options.declared=false")  # easy enough to be solved at times
     curriculum, labeller, learner = DrawnTasks(), NoLabels(), ImitationLearner()
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
