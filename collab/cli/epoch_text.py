@@ -132,6 +132,7 @@ def _spending(one: Spending) -> str:
         *([f"{counted(one.calls, 'call')}"] if one.calls else []),
         *([f"{counted(tokens, 'token')}"] if tokens else []),
         *([f"{one.cost_usd:.2f} USD"] if one.cost_usd else []),
+        *([f"and {amount(one.lost, 'call')} of unknown cost"] if one.lost else []),
     ]
     return " ".join(parts)
 

@@ -59,6 +59,7 @@ def total(parts: Iterable[Spending]) -> Spending:
         prompt_tokens=sum(one.prompt_tokens for one in found),
         completion_tokens=sum(one.completion_tokens for one in found),
         cost_usd=sum(one.cost_usd for one in found),
+        lost=sum(one.lost for one in found),
     )
 
 

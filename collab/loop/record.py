@@ -67,6 +67,8 @@ class Spending(Definition):
     completion_tokens: int = 0
     """Of training: tokens trained, padding left out, are prompt tokens."""
     cost_usd: float = 0.0
+    lost: int = 0
+    """Calls that were sent and never answered whole: what they took is not known and in no other field."""
 
     @classmethod
     def of(cls, paid: Spent, seconds: float | None) -> Spending:
@@ -77,6 +79,7 @@ class Spending(Definition):
             prompt_tokens=paid.prompt_tokens,
             completion_tokens=paid.completion_tokens,
             cost_usd=paid.cost_usd,
+            lost=paid.lost,
         )
 
 

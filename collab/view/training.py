@@ -164,6 +164,7 @@ def _recorded(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochV
         pairs=count_pairs(found.pairs),
         unpaired=count_unpaired(found.pairs),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
+        metrics={short(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)},
         trained=[
             *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),

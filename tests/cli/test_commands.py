@@ -30,6 +30,7 @@ COMMANDS = {
         "rollout",
         "serve",
         "synth",
+        "train",
         "train-marl",
         "transfer",
         "verify-resume",

@@ -73,7 +73,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         moved = ("transfer", "--mode", "direct", *team, "--seeds", "30,31", "--split", "none")
         assert main([*moved, "--out", "runs/moved"]) == 0
         make_tiny_checkpoint(place / "tiny", hidden=32, layers=1)
-        train = ("train-marl", "--env", "corridor", "--graph", "single", "--agents", "scholar", "--device", "cpu")
+        train = ("train", "--env", "corridor", "--graph", "single", "--agents", "scholar", "--device", "cpu")
         small = ("--set", "epochs=1", "--set", "episodes=1", "--set", "held_out.episodes=1")
         assert main([*train, *small, "--out", "runs/trained", "--budget", "minutes=0.000001"]) == 1
     return place
@@ -107,7 +107,7 @@ def test_the_list_knows_trainings_and_transfers(collab: Command) -> None:
         name: (row["command"], row["done"], row["planned"], row["unit"], row["status"]) for name, row in rows.items()
     }
     assert told["runs/moved"] == ("transfer", 2, 2, "parts", "finished")
-    assert told["runs/trained"] == ("train-marl", 0, 1, "epochs", "stopped")
+    assert told["runs/trained"] == ("train", 0, 1, "epochs", "stopped")
     assert told["runs/seeds/seed-31"] == ("eval", 3, 3, "episodes", "finished")
     out = collab("runs", "list", "runs")[1]
     assert "0/1 epoch " in out
@@ -151,7 +151,7 @@ def test_a_transfer_and_a_training_are_shown(collab: Command) -> None:
     code, out, _ = collab("runs", "show", "runs/trained")
     assert code == 0
     assert out.startswith("training runs/trained (stopped)\n")
-    assert "go on with: collab train-marl --resume runs/trained\n" in out
+    assert "go on with: collab train --resume runs/trained\n" in out
     assert read(collab("runs", "show", "runs/trained", "--json"))["summary"] is None
 
 

@@ -69,7 +69,7 @@ class Tabs:
             with doing("waiting for a free browser tab"):
                 tab = await self._pool.acquire(self._patience_s)
         except TimeoutError:
-            problem = f"all {amount(self._size, 'tab')} are in use, and none came free within {self._patience_s:g} s"
+            problem = f"no browser tab came free within {self._patience_s:g} s, with {amount(self._size, 'tab')} in use"
             advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
             raise EnvironmentFailure(f"{problem}; {advice}") from None
         if tab not in self._prepared:

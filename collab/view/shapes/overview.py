@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collab.view.shapes.common import Edge, Rate
 from collab.view.shapes.runs import PartRow, RunRow
@@ -128,6 +128,8 @@ class EpochView:
     """None where no graph is recorded."""
     runs: Sequence[PartRow]
     """Of a training."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Of a training, what its algorithm tells of the epoch in single numbers, by its own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ def test_patience_with_lent_tabs_begins_when_the_browser_runs(monkeypatch: pytes
         assert await pool.acquire(0.05) is page
         with pytest.raises(TimeoutError):
             await pool.acquire(0.05)
-        message = r"all 1 tabs are in use, and none came free within 0.05 s; .* play fewer at once, or allow more"
+        message = r"no browser tab came free within 0.05 s, with 1 tab in use; .* play fewer at once, or allow more"
         tabs = tabs_of(Slow())
         await tabs._pool._places.acquire()
         with pytest.raises(EnvironmentFailure, match=message):
