@@ -178,7 +178,7 @@ class Progress:
             before = f", {tokens} tokens before that" if tokens else ""
             return f"{USED_UP}: {self.tokens} of {amount(budget.tokens, 'token')}{before}"
         if budget.minutes is not None and self.seconds >= budget.minutes * 60:
-            return f"{USED_UP}: {self.seconds / 60:.1f} of {budget.minutes:g} minutes"
+            return f"{USED_UP}: {round(self.seconds / 60, 2):g} of {budget.minutes:g} minutes"
         return None
 
 

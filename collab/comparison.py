@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from collab.errors import UsageError
-from collab.evaluation import FEW, Rate, Report, check_same_environment, describe_sampling
+from collab.evaluation import FEW, Rate, Report, check_same_environment, describe_longest, describe_sampling
 from collab.types import Sampling
 from collab.wording import amount
 
 TOLERATED_FAILURES = 0.02
 """Share of infrastructure failures above which runs are not compared."""
 
-FORCE = "play one of them again like the other (--set 'agents.*.sampling.temperature=…'), or use --force"
+FORCE = "play one of them again like the other (--set 'agents.*.sampling.KEY=…'), or use --force"
 
 Instance: TypeAlias = tuple[str, int, int]
 """Task, instance seed, step budget: another budget makes another instance."""
@@ -136,11 +136,13 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
         next_move: what to do instead, for the message.
 
     Raises:
-        UsageError: temperature or top-p of a slot differ.
+        UsageError: temperature, top-p or the longest reply of a slot differ.
     """
     if not first or not second:
         return
-    heats = [{slot: (one.temperature, one.top_p) for slot, one in team.items()} for team in (first, second)]
+    heats = [
+        {slot: (one.temperature, one.top_p, one.max_tokens) for slot, one in team.items()} for team in (first, second)
+    ]
     shared = first.keys() & second.keys()
     if shared:
         is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
@@ -148,8 +150,11 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
         fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
         is_same = fewer <= more
     if not is_same:
+        there, here = (describe_sampling(team) for team in (first, second))
+        if there == here:
+            there, here = (f"{there}, {describe_longest(team)}" for team in (first, second))
         raise UsageError(
-            f"the two are sampled differently: {describe_sampling(first)} against {describe_sampling(second)}; "
+            f"the two are sampled differently: {there} against {here}; "
             f"what differs may come from that alone: {next_move}"
         )
 

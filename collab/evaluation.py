@@ -342,6 +342,11 @@ def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
     return ", ".join(parts)
 
 
+def describe_longest(sampling: Mapping[str, Sampling]) -> str:
+    """Return the longest reply of each slot in words, e.g. "max_tokens 256"; one value where all slots share it."""
+    return f"max_tokens {', '.join(dict.fromkeys(str(one.max_tokens) for one in sampling.values()))}"
+
+
 def _values(name: str, values: Sequence[float]) -> str:
     different = dict.fromkeys(values)
     if not different:

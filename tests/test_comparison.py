@@ -61,6 +61,13 @@ def test_a_slot_that_was_sampled_hot_is_not_held_against_a_cold_one() -> None:
         assert compare(hot, team, force=True).differs_in_sampling
 
 
+def test_a_slot_that_was_cut_short_is_not_held_against_one_that_was_not() -> None:
+    found = report(solved("A", 3, 12))
+    short, long = (replace(found, sampling={"ada": Sampling(max_tokens=length)}) for length in (20, 40))
+    with pytest.raises(UsageError, match=r"differently: temperature .*, max_tokens 20 against .*, max_tokens 40"):
+        compare(short, long)
+
+
 def test_instances_that_were_won_and_lost_are_named() -> None:
     before = report({("A", 1): True, ("A", 2): False, ("B", 1): False, ("B", 2): True})
     after = report({("A", 1): False, ("A", 2): True, ("B", 1): True, ("B", 2): True})

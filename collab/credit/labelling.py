@@ -106,7 +106,7 @@ class Labelling:
         if budget.tokens is not None and tokens >= budget.tokens:
             return f"{USED_UP}: {tokens} of {amount(budget.tokens, 'token')}"
         if budget.minutes is not None and minutes >= budget.minutes:
-            return f"{USED_UP}: {minutes:.1f} of {budget.minutes:g} minutes"
+            return f"{USED_UP}: {round(minutes, 2):g} of {budget.minutes:g} minutes"
         return None
 
 

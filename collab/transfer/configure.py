@@ -62,7 +62,7 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
     check_same_sampling(
         untrained[0].sampling,
         transferred[0].sampling,
-        "sample both alike with --set 'run.agents.*.sampling.temperature=…'",
+        "sample both alike with --set 'run.agents.*.sampling.KEY=…'",
     )
     training, first = None, list[RunConfig]()
     if source is not None:
