@@ -171,7 +171,10 @@ def _servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
             yield asyncio.run(_ask(name, definition, timeout_s))
     if not asked:
         yield Check(
-            area="models", name="servers", status="ok", detail="no agents file names one (kind: openai); see the README"
+            area="models",
+            name="servers",
+            status="ok",
+            detail="no agents file names one (kind: openai); see docs/servers.md",
         )
 
 

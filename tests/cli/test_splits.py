@@ -55,7 +55,7 @@ def test_the_phones_splits_are_committed():
 
 def test_the_readme_shows_these_hashes(collab):
     _, out, _ = collab("env", "splits", "androidworld")
-    assert out.strip() in (COMMITTED.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert out.strip() in (COMMITTED.parent / "tour.md").read_text(encoding="utf-8")
 
 
 def test_splits_are_shown_as_a_table(collab):
