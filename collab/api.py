@@ -186,7 +186,7 @@ async def train(
     out: Path | str,
     env: str | os.PathLike[str] = "androidworld",
     graph: str | os.PathLike[str] = "team",
-    algorithm: str = training_options.COLLAB,
+    algo: str = training_options.COLLAB,
     preset: str | None = None,
     ablation: str | None = None,
     backend: str | None = None,
@@ -209,7 +209,7 @@ async def train(
     Args:
         agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
         out: directory to make.
-        algorithm: that trains: "collabuiagents", "filtered-bc" or one of an installed package.
+        algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
@@ -224,7 +224,7 @@ async def train(
     named = _listed("tasks", tasks)
     config = await configure_training(
         _library(library),
-        algorithm=algorithm,
+        algorithm=algo,
         preset=preset,
         ablation=ablation,
         env=os.fspath(env),
@@ -349,6 +349,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "env": _DEFINITION,
     "agents": (_is_agents, 'a name, "ada=x,ben=y", {"ada": "x", "ben": "y"} or "runs/marl@best"'),
     "graph": _DEFINITION,
+    "algo": _TEXT,
     "preset": _TEXT,
     "ablation": _TEXT,
     "backend": _TEXT,

@@ -1,7 +1,9 @@
 """Profiles for property tests: no deadline per example, because a busy machine is not a wrong program.
 
 Where a change is checked (`CI` is set) the examples are always the same, so that it fails for its own faults only;
-elsewhere they are drawn anew each time.
+elsewhere they are drawn anew each time. The fast suite tries a quarter of the examples.
+
+A test marked `variations` is fast with its first parameters and slow with all others.
 
 Where several processes share the tests (`make` runs two), torch computes with one thread in each: matrices are tiny,
 and threads of one process would only stand in the other's way.
@@ -22,7 +24,25 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
-settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+FAST = 25
+"""Examples of a property where slow tests are left out."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each property in the fast suite."""
+    profile = "repeat" if os.environ.get("CI") else "explore"
+    settings.load_profile(profile)
+    if "not slow" in config.option.markexpr:
+        settings.register_profile("fast", settings.get_profile(profile), max_examples=FAST)
+        settings.load_profile("fast")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all but the first parameters of `variations` slow."""
+    for item in items:
+        if item.get_closest_marker("variations") and any(item.callspec.indices.values()):  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -156,6 +156,7 @@ def test_kinds_of_environments_do_not_know_each_other() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_imports_are_absolute() -> None:
     wrong = [
         shown(path, node)

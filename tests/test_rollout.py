@@ -270,6 +270,7 @@ def test_a_slow_call_is_cut() -> None:
     assert "call of ada to follower (limit 0.1 s) timed out" in trajectory.error.message
 
 
+@pytest.mark.slow
 def test_waiting_in_line_is_no_part_of_a_call() -> None:
     class Narrow(Follower):
         line = asyncio.Semaphore(1)
@@ -348,6 +349,7 @@ def test_one_slow_episode_slows_nobody() -> None:
     assert log.ended[-1].task.name == "TypeWord"
 
 
+@pytest.mark.slow
 def test_an_episode_asks_before_each_step_and_its_limit_stands_still_meanwhile() -> None:
     asked: list[str] = []
 

@@ -238,6 +238,7 @@ def hidden(somewhere: Path):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packages", "arguments", "extra"),
     [
@@ -254,6 +255,7 @@ def test_a_missing_extra_is_named_with_its_command(hidden, somewhere, packages, 
     assert f"which is not installed; run: pip install 'collab-marl[{extra}]'" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_no_browser_is_told_with_what_installs_one(somewhere):
     command = ["rollout", "--env", "miniwob", "--agents", "parrot", "--tasks", "click-button"]
     done = start(*command, COLLAB_BROWSER=str(somewhere / "nowhere"), PATH="")
@@ -275,6 +277,7 @@ def test_an_unset_key_is_named(capsys, monkeypatch, somewhere):
 # --------------------------------------------------------------------------------------------------------------- output
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(somewhere):
     limited = ["import resource", "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"]
     script = "; ".join([*limited, "from collab.cli.main import run", "run()"])

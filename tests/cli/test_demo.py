@@ -32,6 +32,7 @@ def test_one_agent_a_team_and_web_pages(capsys, somewhere):
     assert {part.name for part in (somewhere / "seen").iterdir()} == {"single", "team", "web"}
 
 
+@pytest.mark.slow
 def test_a_rehearsal_is_marked_and_a_missing_browser_told(capsys, monkeypatch):
     monkeypatch.setenv("COLLAB_BROWSER", "/nowhere/chromium")
     assert main(["demo", "--agents", "rehearsal", "--quick"]) == 1

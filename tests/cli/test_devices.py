@@ -44,6 +44,7 @@ def on_phone(port):
 ALLOWED = ["--serial", SERIAL, "--allow-apps", "Settings,Simple SMS Messenger", "--allow-apps", "Camera,Clock,Contacts"]
 
 
+@pytest.mark.slow
 def test_a_device_gives_the_results_of_the_python_face(collab):
     command = ["eval", "--env", "androidworld", *SURE, *PLAYED]
     here, label = outcomes(collab(*command))

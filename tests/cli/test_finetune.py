@@ -120,6 +120,7 @@ def test_a_checkpoint_made_from_nothing_is_trained_and_played(
     assert asyncio.run(asked()) in ("length", "stop")
 
 
+@pytest.mark.slow
 def test_the_plan_counts_what_is_trained(finetune: Callable[..., tuple], tmp_path: Path) -> None:
     """Tokens and steps of the plan are those of the run, token by token."""
     code, said, _ = finetune("sft", "--plan", "--json")
@@ -138,6 +139,7 @@ def test_the_plan_counts_what_is_trained(finetune: Callable[..., tuple], tmp_pat
     assert 0 < plan["scored"] < plan["tokens"]
 
 
+@pytest.mark.slow
 def test_a_plan_can_be_read_by_people(finetune: Callable[..., tuple]) -> None:
     code, said, _ = finetune("dpo", "--plan", settings=("lora={rank: 4}",))
     assert code == 0

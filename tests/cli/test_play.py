@@ -119,6 +119,7 @@ def test_an_agents_file_lies_anywhere(collab, tmp_path):
         assert (code, f"no agents file called '{home}/absent.yaml'" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
     whole = read(collab("rollout", "--env", "corridor", "--agents", "parrot", "--episodes", "6", "--json"))
     options = ("--env", "corridor", "--agents", "parrot", "--episodes", "6", "--concurrency", "1", "--out", "short")

@@ -223,6 +223,7 @@ SAID: dict[str, tuple[int, str, Any, str]] = {
 }
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("kind", SAID)
 def test_what_a_server_says_reaches_the_user_in_one_bounded_line(collab, server, kind):
     server.status, server.kind, body, words = SAID[kind]

@@ -74,6 +74,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     return [found for inner in value for found in _dicts(inner)] if isinstance(value, list) else []
 
 
+@pytest.mark.slow
 def test_a_run_notes_the_date_that_its_template_tells_and_keeps_it(
     collab: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_training_notes_the_date_and_what_it_exports_plays_with_it(
     assert yaml.safe_load((tmp_path / "given/agents.yaml").read_text())["options"]["date"] == "2026-03-02"
 
 
+@pytest.mark.slow
 def test_a_template_that_opens_a_thought_is_warned_of_with_what_would_do(collab: Call, tmp_path: Path) -> None:
     base = checkpoint(tmp_path / "thinking", THINKING)
     (tmp_path / "rows").mkdir()

@@ -17,6 +17,7 @@ run()
 """
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(("given", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
 def test_idle_threads_sleep_unless_the_user_says_otherwise(given, policy):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}

@@ -76,6 +76,7 @@ def terminated_when(ready: Callable[[], bool]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("fault", FAULTS, ids=["retry-after", "hang", "drip"])
 def test_a_check_ends_in_time_with_the_servers_words(collab, fault: Fault) -> None:
     with FakeServer(refuses=lambda body: fault) as server:
@@ -121,6 +122,7 @@ def test_one_signal_ends_a_rollout_that_waits_in_the_middle(collab, fault: Fault
     assert "go on with: collab runs resume run" in err
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("fault", [TOMORROW, Fault(broken="hang")], ids=["retry-after", "hang"])
 @pytest.mark.parametrize("when", ["before", "in the middle"])
 def test_one_signal_ends_a_calibration(collab, fault: Fault, when: str) -> None:
@@ -141,6 +143,7 @@ def test_one_signal_ends_a_calibration(collab, fault: Fault, when: str) -> None:
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.slow
 def test_what_an_adversary_was_asked_in_vain_is_told_as_of_unknown_cost(collab, caplog) -> None:
     assert collab(*PLAY[:-1], "rehearsal")[0] == 0
 
@@ -182,6 +185,7 @@ def lines(folder: str) -> list[dict[str, object]]:
     return [json.loads(line) for file in sorted(Path(folder).glob("**/*.jsonl")) for line in file.open()]
 
 
+@pytest.mark.slow
 def test_what_a_critic_was_asked_in_vain_is_recorded_beside_the_run(collab) -> None:
     assert collab(*PLAY[:-1], "rehearsal")[0] == 0
     judge = ("pairs", "rebuild", "run", "--critic", "judge.yaml", "--labels", "odd", "--concurrency", "1")
@@ -197,6 +201,7 @@ def test_what_a_critic_was_asked_in_vain_is_recorded_beside_the_run(collab) -> N
     assert sum(one.lost for one in told.lost) == lost
 
 
+@pytest.mark.slow
 def test_what_a_calibration_asked_in_vain_is_part_of_what_it_spent(collab) -> None:
     calibrate = ("critic", "calibrate", "--env", "corridor", "--critic", "judge.yaml", "--cases", "1", "--out", "made")
     healed = threading.Event()

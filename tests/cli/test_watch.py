@@ -98,6 +98,7 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch, capsys):
     json.loads(shown.out)
 
 
+@pytest.mark.slow
 def test_on_a_terminal_progress_is_one_live_line():
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -247,6 +248,7 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     "body",
     [
@@ -304,6 +306,7 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
     assert err == "error: interrupted; go on with: collab runs resume run\n"
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_long_without_a_word(tmp_path: Path) -> None:
     """Neither for what says what it is, nor for what does not; what was said once is not said again."""
     code = """
@@ -332,6 +335,7 @@ say("done")
     assert "starting c …" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_that_loads_a_model_says_so_where_it_takes_long(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     slow = tmp_path / "sitecustomize.py"

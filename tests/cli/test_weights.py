@@ -200,6 +200,7 @@ def test_pieces_that_are_not_whole_are_named(
         assert re.search(message, said), said
 
 
+@pytest.mark.slow
 def test_sound_checkpoints_are_loaded_however_their_names_are_written(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,6 +287,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_says_which(
         assert f"4 tokens are beyond what the model reads: '<tap>' ({size}), '<swipe>' ({size + 1})" in said
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("config", "message"),
     [

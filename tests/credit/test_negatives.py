@@ -82,6 +82,7 @@ def paired(recorded: Any, adversary: Adversary) -> tuple[Pairing, Counter[str]]:
     return pair_all(steps, Sources(), SEED), refused
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("where", ["corridor", "phone"])
 def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
     where: str, request: pytest.FixtureRequest

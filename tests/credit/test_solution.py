@@ -33,6 +33,7 @@ async def left_after(case: Case, action) -> tuple[int | None, bool | None]:  # t
         return None if rest is None else len(rest), None
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("where", ["corridor", "phone"])
 def test_scores_say_what_is_left_of_the_solution(where: str, request: pytest.FixtureRequest) -> None:
     suite, _, episodes = request.getfixturevalue(where)

@@ -84,6 +84,7 @@ def innermost(observation: Observation, x: int, y: int) -> Element | None:
 # ------------------------------------------------------------------------------------------------ round trips
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=600)
 @given(any_action)
 def test_parse_reads_what_format_writes(drawn):
@@ -450,6 +451,7 @@ wild_calls = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500)
 @given(wild_objects.map(json.dumps) | wild_calls | st.text(st.characters()))
 def test_whatever_is_read_gives_an_action_or_a_failure(text):
@@ -464,6 +466,7 @@ def test_whatever_is_read_gives_an_action_or_a_failure(text):
             parsed.detail.encode()
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("depth", [*range(150, 1000, 50), *range(960, 1000), 100_000])
 def test_deep_nesting_is_refused(depth):
     nest = "[" * depth + "]" * depth

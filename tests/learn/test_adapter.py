@@ -55,6 +55,7 @@ def first(folder: RunFolder) -> dict[str, Any]:
     return line
 
 
+@pytest.mark.slow
 def test_going_on_with_an_adapter_is_going_on_with_its_sum(made, samples, base: Path, tmp_path: Path) -> None:
     """Against the base, the first step has the likelihoods and margins of the whole checkpoint that it stands for."""
     rows = samples.rows(4, ["preference"])

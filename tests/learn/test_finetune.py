@@ -54,6 +54,7 @@ def first_loss(prepared: Prepared, out: Path) -> float:
 # ---------------------------------------------------------------------------------------------------- what learns
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("temperature", [1.0, 1.5])
 def test_the_loss_is_the_mean_over_reply_tokens(temperature: float, samples, base: Path, tmp_path: Path) -> None:
     """By hand: −log p of each reply token after its prompt, over the tokens of a step, prompts not counted."""
@@ -71,6 +72,7 @@ def test_the_loss_is_the_mean_over_reply_tokens(temperature: float, samples, bas
     assert first_loss(prepared, tmp_path / "out") == pytest.approx(total / count, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_in_several_passes_learns_the_same(samples, base: Path, tmp_path: Path) -> None:
     """Accumulated passes are weighted by their tokens, so the division into passes changes nothing but rounding."""
     rows = samples.rows(4)
@@ -84,6 +86,7 @@ def test_a_step_in_several_passes_learns_the_same(samples, base: Path, tmp_path:
         torch.testing.assert_close(value, made[1][name], rtol=1e-3, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_the_replies(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(
         samples.task(base, "sft", "epochs=40", "learning_rate=2e-2", "schedule=constant"), samples.rows(4, ["basic"])
@@ -306,6 +309,7 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
     assert max(reference) - min(reference) < 0.02 * abs(reference[0]) + 1e-3  # every step holds all eight pairs
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("sharing", ["prefix", "none"])
 def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, samples, base: Path, tmp_path: Path) -> None:
     """They are equal at first, so the margin is exactly 0; a reference in full precision differs by its rounding."""
@@ -490,6 +494,7 @@ def test_a_checkpoint_that_lost_its_digests_is_not_gone_on_from(samples, base: P
         train(prepared, folder, device="cpu")
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_one_line_and_the_run_goes_on(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=2", "save_every=1"), samples.rows(8, ["basic"]))
     whole = weights(trained(prepared, tmp_path / "whole"))

@@ -118,6 +118,7 @@ def test_what_does_not_fit_is_estimated(samples, base: Path, monkeypatch: pytest
     assert "estimated" in told(found)
 
 
+@pytest.mark.slow
 def test_the_machine_has_a_speed() -> None:
     assert 1e8 < clock._speed("cpu") < 1e15
 

@@ -136,6 +136,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_compared_with_itself_is_held_by_the_anchor_alone(base: Path, tmp_path: Path) -> None:
     """The preference loss has no pair and no gradient; what is left is the anchor's."""
     data, states = pairs_of([3])
@@ -152,6 +153,7 @@ class Unshared(ByPairs, Tokenised, DPOTrainer):
     """The same weights without packed rows."""
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("kind", [Ours, Unshared])
 def test_rows_that_are_held_on_to_do_not_weaken_the_preference_term(kind, base: Path, tmp_path: Path) -> None:
     """Three pairs in two passes teach the same with and without five rows whose replies are the same."""

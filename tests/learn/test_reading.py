@@ -40,6 +40,7 @@ def first_line(samples, base: Path, out: Path, *settings: str) -> dict[str, Any]
     return RunFolder(out).read_metrics()[0]
 
 
+@pytest.mark.slow
 def test_a_training_step_adds_what_it_says(samples, base: Path, tmp_path: Path) -> None:
     alone = first_line(samples, base, tmp_path / "alone")
     both = first_line(samples, base, tmp_path / "both", "prompt_weight=0.25")

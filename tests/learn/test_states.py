@@ -134,6 +134,7 @@ def test_rows_of_one_screen_are_one_state(samples, base: Path) -> None:
     assert [len(part) for part in prepared.steps[0].parts] == [4, 3, 2]
 
 
+@pytest.mark.slow
 def test_a_step_has_the_gradient_of_its_pairs_however_it_is_divided(samples, base: Path, tmp_path: Path) -> None:
     """Passes of 4, 3 and 2 pairs, or one of nine: equal losses, gradients, metrics, and weights after three steps."""
     found = [

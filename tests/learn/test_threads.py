@@ -48,6 +48,7 @@ def test_a_head_that_does_not_tell_changes_nothing_and_a_damaged_one_is_refused(
                 pass
 
 
+@pytest.mark.slow
 def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Path, tmp_path: Path) -> None:
     prepared = samples.states(base, tmp_path / "data", 1)
     torch.set_num_threads(2)

@@ -86,6 +86,7 @@ async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, 
         loop.halt("enough" if halted else None)
 
 
+@pytest.mark.slow
 def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
     server: FakeServer, loop: LoopState, library: Library, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
     assert meanwhile == afterwards
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("dead", [True, False])
 def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
     server: FakeServer, loop: LoopState, library: Library, tmp_path: Path, dead: bool

@@ -70,6 +70,7 @@ def temperatures(run: str) -> list[float]:
     return [model["sampling"]["temperature"] for model in models.values()]
 
 
+@pytest.mark.slow
 def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str) -> None:
     code, out, err = collab("eval", *PLAY, "--agents", trained, "--out", "cold")
     assert (code, temperatures("cold")) == (0, [0.7, 0.7])
@@ -87,6 +88,7 @@ def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str
     }
 
 
+@pytest.mark.slow
 def test_hot_is_not_compared_with_cold_unless_forced(collab) -> None:
     collab("eval", *PLAY, "--agents", "scholar", "--out", "cold")
     collab("eval", *PLAY, "--agents", "scholar", "--set", "agents.*.sampling.temperature=1.5", "--out", "hot")

@@ -119,6 +119,7 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
             assert [one.id for one in counted_in(run)(reader)] == [one.id for one in those]
 
 
+@pytest.mark.slow
 def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     library: Library,
     configured: Callable[..., TrainingConfig],

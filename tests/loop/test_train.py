@@ -82,6 +82,7 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
         learned(process(config, tmp_path), preferences)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(("minutes", "why"), [(None, "stopped on request"), (10, "budget used up: minutes=10")])
 def test_who_stops_a_policy_amid_its_steps_is_told(
     configured,

@@ -146,6 +146,7 @@ def squeezed(encoding: str) -> bytes:
     return b"".join(compressor.compress(block) for _ in range(400)) + compressor.flush()
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_small_body_that_unfolds_into_a_huge_one_takes_no_memory(encoding: str, status: int) -> None:

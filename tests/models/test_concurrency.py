@@ -233,6 +233,7 @@ def test_a_crowd_before_a_small_server_is_served_without_a_failure() -> None:
     assert f"concurrency: {model.window.size} of at most 64" in notes
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("fault", "halved"),
     [

@@ -111,6 +111,7 @@ def best_tokens(model: Any, prompt: PromptIds, tokens: tuple[int, ...]) -> tuple
 # ------------------------------------------------------------------------------------------------------ same replies
 
 
+@pytest.mark.slow
 def test_hundreds_of_prompts_get_the_tokens_and_logprobs_of_the_model_itself(folder: Path) -> None:
     asked = jobs(prompts(300))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -230,6 +231,7 @@ def test_sampling_is_the_requests_own(folder: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- exactness
 
 
+@pytest.mark.slow
 def test_exact_replies_are_functions_of_their_requests(folder: Path) -> None:
     """Bit for bit: whatever was computed before, in whatever order, with however little memory for it."""
     asked = jobs(prompts(20, seed=4), Sampling(temperature=1.0, max_tokens=12))

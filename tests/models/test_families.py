@@ -147,6 +147,7 @@ def learn(folder: Path, out: Path) -> None:
     assert train(prepared, begin(prepared, out), device="cpu").final is not None
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("kind", [pytest.param(one, marks=() if one in FAST else slow) for one in FAMILIES])
 def test_a_family_plays_and_trains_a_step(kind: str, tiny: Path, tmp_path: Path) -> None:
     settings, note = FAMILIES[kind]

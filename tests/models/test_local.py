@@ -265,6 +265,7 @@ def test_an_abandoned_reply_is_not_written_to_its_end(checkpoint: Path, monkeypa
     assert 5 <= len(passes) < 200
 
 
+@pytest.mark.slow
 def test_going_back_to_the_line_is_no_call_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for one sequence only: the others wait longer than a call may take, and are answered."""
     model = LocalModel(path=str(checkpoint))

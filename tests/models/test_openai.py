@@ -216,6 +216,7 @@ def test_passing_faults_are_retried(server: FakeServer, fault: Fault) -> None:
     assert 0.25 <= waits[0] <= 0.5 <= waits[1] <= 1.0
 
 
+@pytest.mark.slow
 def test_a_hanging_server_times_out_and_is_retried(server: FakeServer) -> None:
     assert ask_with_faults(server, Fault(broken="hang"), timeout_s=1.0).text == "Task: greet. Go."
     with pytest.raises(ModelFailure, match=r"no answer within 1 s \(2 attempts\)"):

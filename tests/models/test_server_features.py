@@ -183,6 +183,7 @@ def test_a_server_that_dies_and_comes_back_loses_no_call_and_answers_none_twice(
     assert reading.failures == 0
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_in_one_batch_loses_no_call_and_answers_none_twice() -> None:
     faults = [
         Fault(status=429),

@@ -240,6 +240,7 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
         made(run, library, critic="clumsy")
 
 
+@pytest.mark.slow
 def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp_path: Path, library: Library) -> None:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=2, hidden=16, layers=1)
     scorer = tmp_path / "scorer.yaml"
@@ -272,6 +273,7 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     assert read_labels(run, "scorer-2").head.options["weights"] == weights_digest(weights)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_path: Path, whole: bool) -> None:
     (tmp_path / "own" / "agents").mkdir(parents=True)

@@ -26,6 +26,7 @@ def oracle_paths(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return oracle_paths
 
 
+@pytest.mark.slow
 def test_the_table_is_current(
     oracle_paths: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def phone_pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return phone_pictures
 
 
+@pytest.mark.slow
 def test_sheets_are_written_and_what_was_not_found_is_told(
     phone_pictures: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -39,6 +40,7 @@ def test_sheets_are_written_and_what_was_not_found_is_told(
     assert sum(Image.open(sheets[0]).size) > 2000
 
 
+@pytest.mark.slow
 def test_random_steps_find_what_solutions_do_not_pass(phone_pictures: ModuleType) -> None:
     suite = SimPhoneSuite()
     album = phone_pictures.Album(dark=False)

@@ -45,6 +45,7 @@ def die_at(directory: Path, number: int) -> None:
     sys.addaudithook(hear)
 
 
+@pytest.mark.slow
 def test_a_rollout_killed_before_its_head_is_there_can_be_begun_again(tmp_path: Path, capsys) -> None:
     killed_early = 0
     for number in range(1, 40):

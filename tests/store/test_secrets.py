@@ -51,6 +51,7 @@ def cut(run: Path, to: Path, lines: int) -> Path:
     return to
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("secret", [*SEEN, *STRUCTURE])
 def test_a_run_with_a_secret_is_whole_and_goes_on_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
@@ -70,6 +71,7 @@ def test_a_run_with_a_secret_is_whole_and_goes_on_to_the_same_end(
         assert sum(one.steps or 0 for one in reader.episodes()) == count
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("secret", SEEN)
 def test_no_file_that_is_written_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], secret: str

@@ -187,6 +187,7 @@ def test_nothing_is_played_before_somebody_says_which_apps_may_be_touched():
             asyncio.run(suite.open())
 
 
+@pytest.mark.slow
 def test_what_ascii_cannot_say_is_typed_too():
     with on_device() as (suite, handle):
         play(

@@ -103,6 +103,7 @@ def test_results_and_recorded_episodes_name_it() -> None:
     assert with_it.version == f"{without.version}+org.example.pantry-1"
 
 
+@pytest.mark.slow
 def test_it_is_named_in_a_definition() -> None:
     command = [sys.executable, "-c", "from collab.cli.main import run; run()", "env", "tasks", "kitchen", "--json"]
     for asked, count in (((), 1), (("--tasks", "all"), 89)):  # its file names one task

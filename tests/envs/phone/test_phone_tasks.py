@@ -58,6 +58,7 @@ def test_oracle_solves_within_the_budget(name: str) -> None:
         assert results[-1].terminated
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("name", NAMES)
 def test_oracle_shrinks_by_one_with_each_of_its_steps(name: str) -> None:
     phone = started(name, 11, max_steps=100)
@@ -182,6 +183,7 @@ def test_oracle_plays_androidworlds_own_instances() -> None:
     assert played == len(TASKS)
 
 
+@pytest.mark.slow
 def test_junk_never_raises_and_observations_stay_sound() -> None:
     steps = 0
     for place, name in enumerate(NAMES):

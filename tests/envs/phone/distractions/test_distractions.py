@@ -39,6 +39,7 @@ def started(name: str, seed: int, distractions: Distractions) -> SimPhone:
 # ------------------------------------------------------------------------------------------------------ solvable
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("distractions", "seed"),
     [(PRESETS["daily"], 0), (PRESETS["hostile"], 1), (STORM, 2)],
