@@ -87,6 +87,7 @@ def rollout(place: Place) -> tuple[int, str]:
     return place.run("rollout", *words, "--out", str(place.folder / "run"))
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [

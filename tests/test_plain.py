@@ -90,6 +90,7 @@ CASES += [
 COMMANDS = [["runs", "show"], ["runs", "resume"], ["pairs", "rebuild"]]
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(("what", "place"), CASES)
 def test_a_received_run_is_refused_by_the_name_of_what_is_no_file(
     recorded: Path, tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str], what: str, place: str

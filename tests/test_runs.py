@@ -258,6 +258,7 @@ def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Pa
         asyncio.run(resume(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_worlds_that_cannot_be_replayed_start_again_with_the_same_seed(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def _apps_by_class(name: str) -> Callable[[dict[str, Any]], None]:
 EDITS = {"agents": _agents, "environment": _place, "apps": _apps, "apps by class": _apps_by_class}
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize(
     "command",
@@ -118,6 +119,7 @@ def test_a_run_of_built_in_parts_needs_no_trust(tmp_path: Path, capsys: pytest.C
     assert main(["runs", "show", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Path, evil: tuple[str, Path]) -> None:
     name, marker = evil
     run = played(tmp_path / "run")

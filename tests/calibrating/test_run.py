@@ -108,6 +108,7 @@ def test_without_other_names_nothing_is_said_of_places(wanted: Wanted, tmp_path:
     assert labellings(tmp_path / "out") == ["again", "first", "longer"]
 
 
+@pytest.mark.slow
 def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
     voice.score = lambda place, one: (7.0, 0.5, None, 0.5)[place]
     numbers = asyncio.run(start(wanted(), tmp_path / "some")).record.numbers
@@ -122,6 +123,7 @@ def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path:
     assert (numbers.accuracy, numbers.auc, numbers.ece, numbers.retest) == (None, None, None, None)
 
 
+@pytest.mark.slow
 def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
     wanted: Wanted, tmp_path: Path, voice: Any, questions: Callable[[], int]
 ) -> None:
@@ -160,6 +162,7 @@ def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
     assert ((out / FILE).read_bytes(), questions()) == (again, finished)
 
 
+@pytest.mark.slow
 def test_a_question_that_failed_is_asked_again(wanted: Wanted, tmp_path: Path, server: FakeServer) -> None:
     async def gone() -> str | None:
         result = start(wanted_config, tmp_path / "out", watch=lambda progress: server.faults.append(Fault(status=500)))
@@ -172,6 +175,7 @@ def test_a_question_that_failed_is_asked_again(wanted: Wanted, tmp_path: Path, s
     assert asyncio.run(resume(tmp_path / "out")).stopped is None
 
 
+@pytest.mark.slow
 def test_a_budget_counts_all_passes(wanted: Wanted, tmp_path: Path) -> None:
     whole = asyncio.run(start(wanted(), tmp_path / "whole")).record.spent
     assert whole is not None

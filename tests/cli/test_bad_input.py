@@ -334,6 +334,7 @@ def test_a_reader_who_leaves_is_no_drama():
     assert process.wait(timeout=60) == 1
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_gets_question_marks():
     done = start("graph", "show", "cycle", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 2

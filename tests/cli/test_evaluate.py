@@ -210,6 +210,7 @@ def test_a_folder_of_several_evaluations_is_no_evaluation(arms):
     assert "first/seed-30 and still/seed-30 differ in agents" in err
 
 
+@pytest.mark.slow
 def test_the_same_instances_with_other_luck_are_another_evaluation_and_say_so(collab):
     play = (*PLAY, "--agents", "still", "--seeds", "30")
     plain = read(collab(*play, "--out", "plain", "--json"))

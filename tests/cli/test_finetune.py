@@ -286,6 +286,7 @@ def test_weights_that_changed_since_they_were_written_are_refused(
     assert "not the weights that this checkpoint was written with" in told
 
 
+@pytest.mark.slow
 def test_a_broken_row_is_named_or_counted(finetune: Callable[..., tuple], tmp_path: Path) -> None:
     import pyarrow.parquet
 

@@ -200,6 +200,7 @@ def test_several_seeds_are_gone_on_with_also_where_one_was_never_begun(collab: C
     assert finished["success"] == again["success"]
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_said_to_be_so_and_how_to_have_more(collab: Command, tmp_path: Path) -> None:
     made, asked = str(tmp_path / "made"), str(tmp_path / "asked")
     assert collab("synth", "--env", "corridor", "--screens", "2", "--episodes", "1", "--out", made)[0] == 0

@@ -159,6 +159,7 @@ def test_a_training_run_overlaps_with_nothing(collab):
     assert (code, out) == (0, "12 episodes, none overlaps with new-seeds, unseen-tasks, unseen-app\n")
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [

@@ -127,6 +127,7 @@ def rows(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_a_training_notes_the_date_and_what_it_exports_plays_with_it(
     collab: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

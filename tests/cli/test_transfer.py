@@ -82,6 +82,7 @@ def test_what_cannot_be_done_is_one_line(
     assert said in line
 
 
+@pytest.mark.slow
 def test_a_transfer_is_planned_played_and_told_again(
     capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_one_signal_ends_a_rollout_that_waits_before_it_begins(collab, fault: Fa
     assert not Path("run").exists()
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("fault", FAULTS, ids=["retry-after", "hang", "drip"])
 def test_one_signal_ends_a_rollout_that_waits_in_the_middle(collab, fault: Fault) -> None:
     def refuses(body: object) -> Fault | None:

@@ -166,6 +166,7 @@ def test_a_reward_model_over_such_weights_judges_nothing(tmp_path: Path, capsys:
     assert "whose head puts out no words" in refused(capsys, "agents", "check", agents_file(tmp_path, path=str(sound)))
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -188,6 +188,7 @@ def test_the_two_spaces():
 # --------------------------------------------------------------------------------------------- canonical form
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(any_action, screens())
 def test_canonical_is_idempotent_and_stays_in_the_grammar(drawn, screen):
@@ -198,6 +199,7 @@ def test_canonical_is_idempotent_and_stays_in_the_grammar(drawn, screen):
     assert not isinstance(once.target, Point) or (once.target.space == "pixel" and isinstance(once.target.x, int))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(screens(), st.data())
 def test_a_point_and_the_element_under_it_are_one_target(screen, data):
@@ -264,6 +266,7 @@ def test_which_fields_make_a_difference(space, one, other, equal):
 # ---------------------------------------------------------------------------------------------------- in words
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(any_action, screens())
 def test_describe_gives_one_line(drawn, screen):

@@ -100,6 +100,7 @@ def test_it_learns_the_replies(samples, base: Path, tmp_path: Path) -> None:
     assert json.loads((final / "card.json").read_text())["base"]["digest"] == prepared.base.digest
 
 
+@pytest.mark.slow
 def test_with_lora_the_base_stays_as_it_is(samples, base: Path, tmp_path: Path) -> None:
     """Every adapter gets a gradient; nothing else has one. The merged result differs where there are adapters alone."""
     task = samples.task(base, "sft", "epochs=2", "lora={rank: 4, alpha: 8, merge: true}")
@@ -276,6 +277,7 @@ def test_no_checkpoint_is_kept_of_weights_that_are_no_numbers(
 # ----------------------------------------------------------------------------------------------------- preferences
 
 
+@pytest.mark.slow
 def test_dpo_starts_at_the_loss_of_equal_policies(samples, base: Path, tmp_path: Path) -> None:
     """Policy and reference are equal at first: −log σ(0) = log 2, margin 0; the anchor adds mean −log p."""
     rows = samples.rows(4, ["preference"])
@@ -343,6 +345,7 @@ def test_shared_prefixes_train_the_same(settings, samples, base: Path, tmp_path:
         torch.testing.assert_close(ours[name], weight, rtol=1e-3, atol=5e-5)
 
 
+@pytest.mark.slow
 def test_the_policy_that_sampled_is_the_one_that_is_trained(samples, base: Path, tmp_path: Path) -> None:
     """At a temperature other probabilities are compared, those of the reference too; the result is as ever."""
     rows, found = samples.rows(6, ["preference"]), {}

@@ -89,6 +89,7 @@ def test_a_full_disk_before_the_first_step_is_one_line(samples, base: Path, tmp_
     assert folder.read_metrics() == [{"step": 1}]
 
 
+@pytest.mark.slow
 def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """Of all that a launcher says, the line of the process that failed."""
     said = (

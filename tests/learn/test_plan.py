@@ -19,6 +19,7 @@ def prepared_with(samples, base: Path, stage="sft", *settings: str) -> Prepared:
     return prepare(samples.task(base, stage, *settings), samples.rows(10, levels))
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_every_single_pass(samples, base: Path) -> None:
     prepared = prepared_with(samples, base, "sft", "epochs=2", "rows_at_once=3")
     found = plan(prepared, "cpu")

@@ -66,6 +66,7 @@ def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Pa
     assert weights_digest(result.final) == weights_digest(whole.final)
 
 
+@pytest.mark.slow
 def test_a_run_of_before_and_one_of_several_processes_have_no_number(samples, base: Path, tmp_path: Path) -> None:
     """A launcher gives each of several processes threads of its own."""
     assert "threads" not in begin(samples.states(base, tmp_path / "data", 2), tmp_path / "two").manifest()

@@ -528,6 +528,7 @@ def test_an_adapter_that_would_not_speak_as_it_should_is_refused(
         together(checkpoint, requests(1), adapter=str(folder))
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("options", [{"layers": 1}, {"layers": 3}, {"hidden": 32}], ids=str)
 def test_an_adapter_that_was_refused_changes_nothing(
     options: dict[str, int], adapters: list[str], tmp_path: Path

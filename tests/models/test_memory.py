@@ -155,6 +155,7 @@ def at_the_cache(patch: pytest.MonkeyPatch, engine: Engine) -> list[int]:
     return refused
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("adapters", [(None,), (None, "other")], ids=["one policy", "two policies"])
 @pytest.mark.parametrize("limit", [at_the_pass, after_the_pass, at_the_rows, at_the_cache])
 def test_wherever_memory_runs_out_replies_stay_what_they_are(

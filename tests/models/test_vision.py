@@ -246,6 +246,7 @@ def test_exact_replies_depend_on_their_request_alone(checkpoint: Path) -> None:
     assert (alone.tokens, alone.logprobs) == (all_at_once[3].tokens, all_at_once[3].logprobs)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("odd", [False, True])
 def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, odd: bool

@@ -152,6 +152,7 @@ LONG = [
 ]
 
 
+@pytest.mark.variations
 @BOTH
 @pytest.mark.parametrize("size", [99_999, MEGABYTE])
 @pytest.mark.parametrize("text", LONG, ids=[repr(text[:24]) for text in LONG])

@@ -40,6 +40,7 @@ def test_all_arms_say_the_same_and_every_shared_token_is_computed_once(bench, mo
     assert set(figures["steps_per_s"]) == {"serial", "1", "4", "16", "limit"}
 
 
+@pytest.mark.slow
 def test_one_different_reply_ends_it_badly(bench, monkeypatch, capsys):
     serial = bench.serial
 

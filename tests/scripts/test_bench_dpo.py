@@ -47,6 +47,7 @@ def run(bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     bench.main()
 
 
+@pytest.mark.slow
 def test_arms_agree_and_missing_cells_are_added(bench, monkeypatch, capsys, tmp_path) -> None:
     out = tmp_path / "dpo.json"
     run(bench, monkeypatch, "--pairs", "2", "--out", str(out))

@@ -23,6 +23,7 @@ def test_targets_name_figures_of_parts(bench_env):
     assert {part for part, *_ in bench_env.TARGETS} == set(bench_env.PARTS)
 
 
+@pytest.mark.slow
 def test_the_framework_is_measured_on_twelve_calls(bench_env, monkeypatch, capsys, tmp_path):
     out = tmp_path / "bench.json"
     monkeypatch.setattr(sys, "argv", ["bench_env.py", "--quick", "--only", "deliberation", "--out", str(out)])

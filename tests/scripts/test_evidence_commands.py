@@ -74,6 +74,7 @@ def test_processors_are_shared_out_unless_somebody_did(
     assert capfd.readouterr().out.splitlines()[-1].removeprefix("unit | ") == threads
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("how", ["INT", "TERM", "HUP"])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_programs_stop_in_good_order_when_the_queue_is_ended(

@@ -123,6 +123,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
     assert then(began.model_dump(mode="json"), "config") == today(plan, TRAIN)
 
 
+@pytest.mark.slow
 def test_committed_units_are_of_today_s_recipe() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results" / "units"
     check_records(PLAN, read_all(folder, PLAN), folder, WORK)

@@ -38,6 +38,7 @@ def segment_of(store: RunStore) -> Path:
     return sorted((store.path / "events").iterdir())[-1]
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("moment", [0, 1, 40, 400])
 def test_a_kill_loses_no_acknowledged_step(store: RunStore, made: SimpleNamespace, moment: int) -> None:
     command = [sys.executable, "-c", LOOP, str(store.path), str(Path(__file__).parent)]
@@ -319,6 +320,7 @@ except StoreFailure as error:
 """
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("pause_s", [0, 60], ids=["the index first", "the log first"])
 def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: SimpleNamespace, pause_s: int) -> None:
     """A real short write: the system takes a part of the line and refuses the rest."""

@@ -73,6 +73,7 @@ def record(event: Event) -> Record:
     return Record.of(event, seq=4, writer="0001-ab")
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES)
 def test_every_event_reads_back_equal(kind: type[Event]) -> None:
     @settings(max_examples=60, deadline=None)

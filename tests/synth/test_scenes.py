@@ -55,6 +55,7 @@ def test_a_walk_without_mistakes_is_the_solution(phones: SimPhoneSuite, task: st
     assert {scene.met for scene in scenes} == {"rollout"}
 
 
+@pytest.mark.slow
 def test_after_mistakes_the_solution_still_leads_to_success(phones: SimPhoneSuite) -> None:
     """Every scene met by a mistake is played to its end on a fork, by the oracle alone."""
 

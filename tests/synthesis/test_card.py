@@ -50,6 +50,7 @@ def test_every_number_is_that_of_the_files(config: SynthConfig, tmp_path: Path):
     assert f": {len(rows)} rows (" in card.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_what_was_left_out_is_told_by_level_and_cause(wanted: Wanted, tmp_path: Path, voice: Any):
     says = voice.says
     voice.says = lambda body: "{}" if '{"instructions": [' in str(body["messages"][-1]["content"]) else says(body)

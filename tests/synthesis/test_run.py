@@ -143,6 +143,7 @@ def test_a_budget_for_one_call_still_gets_on_by_one_call(wanted: Wanted, tmp_pat
     assert tables(tmp_path / "out") == tables(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_no_call_is_paid_for_twice(wanted: Wanted, tmp_path: Path, server: FakeServer):
     run(wanted(teacher="tutor", budget=Budget(tokens=40_000), concurrency=3), tmp_path / "out")
     go_on(tmp_path / "out", budget=Budget(minutes=5))
@@ -441,6 +442,7 @@ def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
 # ------------------------------------------------------------------------------------------------------- the plan
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_model_is_what_a_good_one_is_asked(wanted: Wanted, tmp_path: Path, server: FakeServer):
     config = wanted(teacher="tutor", episodes=9)
     planned = asyncio.run(estimate(config))

@@ -81,6 +81,7 @@ def test_continual_trains_from_the_team_and_measures_at_home(library: Library, w
     assert TransferConfig.model_validate_json(config.model_dump_json()) == config
 
 
+@pytest.mark.slow
 def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(library: Library, wish: Wish) -> None:
     whole, changed = put(library, wish), put(library, wish, ablation="rft")
     assert whole.training is not None
@@ -97,6 +98,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
     assert [run.episodes for run in config.first] == [1, 1]
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -44,6 +44,7 @@ def test_a_training_counts_all_that_cannot_be_read_of_it(training: TrainingDir, 
     assert [inspector.row(part.id).problems for part in inspector.run(row.id).parts] == [1], "the other is unreadable"
 
 
+@pytest.mark.slow
 def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
     training: TrainingDir, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

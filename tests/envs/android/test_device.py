@@ -326,6 +326,7 @@ def test_apps_that_were_not_allowed_are_not_touched():
         assert "com.google.android.contacts" not in handle.phone.stacks
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     ("said", "opened"),
     [
@@ -441,6 +442,7 @@ def test_what_is_done_before_the_first_step_is_logged_too(caplog):
     ]
 
 
+@pytest.mark.slow
 def test_permissions_are_granted_only_when_allowed():
     way = [MOBILE.make("open_app", app_name="Camera"), on("While using the app")]
     with on_device() as (suite, handle):

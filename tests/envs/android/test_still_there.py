@@ -91,6 +91,7 @@ def on(label, type="click", place=0, **fields):
 NEXT = (100, 2100, 980, 2250)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize(
     "act",
     [

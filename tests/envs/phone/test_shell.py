@@ -182,6 +182,7 @@ def test_expressions_that_could_take_for_ever_are_refused(pattern):
     assert result.stderr.startswith("grep: bad REGEX: ")
 
 
+@pytest.mark.slow
 def test_an_expression_is_given_up_when_there_is_too_much_text_for_it():
     path = "/storage/emulated/0/text"
     one, many = (write(FACTORY, path, f"{'a' * 300}\n" * count) for count in (1, 9))

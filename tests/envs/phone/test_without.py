@@ -54,6 +54,7 @@ def test_its_tasks_are_left_out_also_where_another_app_takes_part() -> None:
         WITHOUT.instance("ExpenseAddSingle", 0)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("app", [app for app in INSTALLED if app.package not in ESSENTIAL], ids=lambda app: app.name)
 def test_all_other_tasks_can_still_be_solved(app) -> None:
     suite = SimPhoneSuite(without=[app.name])

@@ -159,6 +159,7 @@ def script(*args):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_bad_options_end_with_one_line(tmp_path):
     for args, said in [
         (["--package", str(tmp_path)], "no android_world/registry.py in"),
