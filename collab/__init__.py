@@ -1,6 +1,6 @@
 """Teams of language-model agents that operate phones and web pages.
 
-An epoch is rewire → play → judge → pair → train; every room of this package serves one of these verbs.
+A training is collect → label → learn → evaluate; every room of this package serves one of these verbs.
 
     import asyncio, collab
 
@@ -13,6 +13,7 @@ Nothing heavy is imported before it is used.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collab.runs import RunResult
 
 __version__ = "0.1.0"
+
+# Idle threads of torch's OpenMP sleep instead of spinning: beside other programs spinning costs most of the time. Read
+# when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
     "CollabError": "collab.errors",

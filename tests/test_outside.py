@@ -56,14 +56,14 @@ library = write_library(Path(sys.argv[1]), Path("none"))
 config = asyncio.run(small_training(library, algorithm="voters"))
 from collab.loop.interfaces import algorithm_named, load_config
 again = load_config(config.model_dump(mode="json"), "there")
-print(again.algorithm, again.preset, type(algorithm_named("voters").learner).__name__)
+print(again.algorithm, again.preset, again.method.confidence, type(algorithm_named("voters").curriculum).__name__)
 """
 
 
 def test_an_algorithm_from_outside_is_configured_by_its_name(installed: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", PLANNED, str(tmp_path)]
     done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["voters", "filtered-bc", "VotersLearner"], done.stderr
+    assert done.stdout.split() == ["voters", "voters", "0.5", "DrawnTasks"], done.stderr
 
 
 @pytest.mark.slow

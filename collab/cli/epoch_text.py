@@ -101,9 +101,11 @@ def _heat(record: EpochRecord) -> list[str]:
 def _examples(name: str, found: ExampleCounts) -> list[str]:
     lines = [f"left out {name}: {amount(count, 'example')}: {why}" for why, count in found.refused.items()]
     if found.older:
-        lines.append(f"older    {name}: {amount(found.older, 'row')} of older epochs mixed in")
+        lines.append(f"older    {name}: {amount(found.older, 'example')} of older epochs mixed in")
     if found.repeated:
-        lines.append(f"repeated {name}: {amount(found.repeated, 'row')} with the words of another one, learned once")
+        lines.append(
+            f"repeated {name}: {amount(found.repeated, 'example')} with the words of another one, learned once"
+        )
     if found.retokenised:
         lines.append(
             f"tokens   {name}: {amount(found.retokenised, 'example')} with a sampled reply whose tokens are not known"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collab.view.shapes.runs import RunRow
 
 Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
 ]
 Labels = Annotated[
     str | None,

@@ -38,7 +38,7 @@ app = typer.Typer(help="Preference pairs: what a run prefers to what, and why.",
 app.command("rebuild")(rebuild)
 
 Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
 ]
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Of the pair: its first letters, as many as tell it from others.")

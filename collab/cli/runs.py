@@ -41,7 +41,7 @@ RUNS = Path("runs")
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 Recorded = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train-marl or transfer made with --out.")
+    Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
 ]
 
 
@@ -160,7 +160,7 @@ def resume_run(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="A run, or what eval --seeds, train-marl, transfer, finetune, synth or calibrate made with --out.",
+            help="A run, or what eval --seeds, train, transfer, finetune, synth or calibrate made with --out.",
         ),
     ],
     *,
@@ -197,7 +197,7 @@ def export_run(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run, what eval --seeds, train-marl or transfer made with --out, or data of synth."
+            metavar="RUN", help="A run, what eval --seeds, train or transfer made with --out, or data of synth."
         ),
     ],
     *,

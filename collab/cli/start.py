@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 
 def run() -> None:
     """Entry point of the console script."""
-    # Idle threads of torch's OpenMP sleep instead of spinning: beside other programs spinning costs most of the time.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from collab.cli.herald import begin
 

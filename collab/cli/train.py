@@ -91,6 +91,7 @@ def train(
     limit = None if budget is None else Budget.parse(budget)
     reports = None if report_to is None else options.listed("--report-to", report_to)
     if resume is not None:
+        _check_resumed(context, resume)
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
         go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
@@ -179,6 +180,17 @@ def _check_algorithm(context: typer.Context, algo: str) -> None:
 
     if context.info_name == "train-marl" and algo != training.COLLAB:
         raise UsageError(f"--algo {algo}: train-marl trains by {training.COLLAB}; use collab train --algo {algo}")
+
+
+def _check_resumed(context: typer.Context, path: Path) -> None:
+    """UsageError where `train-marl` is to resume a training by another algorithm than its own."""
+    from collab.errors import UsageError
+    from collab.loop.layout import TrainingDir
+
+    config = TrainingDir(path).read().get("config")
+    algo = config.get("algorithm") if isinstance(config, dict) else None
+    if context.info_name == "train-marl" and algo not in (None, training.COLLAB):
+        raise UsageError(f"{path}: is a training by {algo}; use {TrainingDir(path).resume}")
 
 
 def _refuse_graph(context: typer.Context, algo: str, ablation: str | None, graph: str) -> None:

@@ -27,6 +27,15 @@ Algo = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+ContinualAlgo = Annotated[
+    str | None,
+    typer.Option(
+        "--algo",
+        metavar="NAME",
+        help="The algorithm that trains on there; default: the one that trained the team.",
+        rich_help_panel=HOW,
+    ),
+]
 Preset = Annotated[
     str | None,
     typer.Option(

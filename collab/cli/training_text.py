@@ -15,7 +15,6 @@ from collab.wording import amount
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult
-    from collab.loop.record import Summary
     from collab.loop.state import Progress
 
 _SHOWN = 6
@@ -79,7 +78,12 @@ def result_data(result: TrainingResult) -> dict[str, Any]:
 
 def show_result(result: TrainingResult) -> None:
     """Print the epochs side by side, all that is known of each, and the best."""
+    from collab.evaluation import FEW, FEW_TOLD
+    from collab.loop.loop import describe_best
+
     table(*epoch_table(result.records, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    if any(one.success is not None and one.success.episodes < FEW for one in result.records):
+        say(f"held-out episodes are {FEW_TOLD}")
     say()
     for line in told_epochs(result.records):
         say(line)
@@ -87,17 +91,8 @@ def show_result(result: TrainingResult) -> None:
         summary = result.summary
         why = ", patience is over" if summary.stopped_early else ""
         named = "" if summary.best is None else f": --agents {result.path}@best"
-        say(f"\nbest  {_best(summary)}{why}{named}")
+        say(f"\nbest  {describe_best(summary).removeprefix('best ')}{why}{named}")
         say(f"hash  {summary.hash}")
-
-
-def _best(summary: Summary) -> str:
-    """Which epoch is the best; where it is the untrained team, that no epoch was better."""
-    if summary.best is None:
-        return "not known, for no epoch was measured"
-    if summary.best == 0:
-        return f"epoch 0, the untrained team: none of {amount(summary.epochs, 'epoch')} was better"
-    return f"epoch {summary.best} of {summary.epochs}"
 
 
 def _inner(progress: Progress) -> str:

@@ -110,7 +110,7 @@ def transfer(
     split: Split = "new-seeds",
     seeds: Seeds = None,
     episodes: Episodes = None,
-    algo: training.Algo = training.COLLAB,
+    algo: training.ContinualAlgo = None,
     preset: training.Preset = None,
     ablation: training.ContinualAblationName = None,
     settings: training.Settings = None,

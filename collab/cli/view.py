@@ -27,7 +27,7 @@ def view(
         list[Path] | None,
         typer.Argument(
             metavar="RUN",
-            help="Runs, trainings (of train-marl), or folders with some; default: all in ./runs.",
+            help="Runs, trainings (of train), or folders with some; default: all in ./runs.",
             show_default=False,
         ),
     ] = None,

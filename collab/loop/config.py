@@ -94,7 +94,7 @@ class Method(Definition):
     """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
     processes: int = Field(default=1, ge=1)
     """Processes that train a policy together, each with a GPU of its own where there are any. Playing and labelling
-    stay in one. Fewer train where an epoch has fewer rows."""
+    stay in one. Fewer train where an epoch has fewer examples."""
     parallelism: Parallelism = "ddp"
     """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.learn.sharded`)."""
 

@@ -97,7 +97,7 @@ async def configure(
     first_policy(run, method)
     config = known.config(
         algorithm=algorithm,
-        preset=preset or known.default_preset,
+        preset=preset or known.default_preset or known.name,
         ablation=ablation,
         method=method,
         run=run,

@@ -122,13 +122,22 @@ def stored(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:
 
 
 def draw_older(
-    config: TrainingConfig, folder: TrainingDir, number: int, group: str, *, file: str, share: float, own: int
+    config: TrainingConfig,
+    folder: TrainingDir,
+    number: int,
+    group: str,
+    *,
+    file: str,
+    share: float,
+    own: int,
+    purpose: str,
 ) -> list[Row]:
     """Draw examples of older epochs for this one, in their order; those of the training that the team comes from, too.
 
     Args:
         share: of older ones among all that are learned, as far as there are enough.
         own: examples of this epoch.
+        purpose: of the draw, for its seed.
 
     Raises:
         RunFormatError: examples of older epochs, or the training that the team comes from, are gone.
@@ -138,7 +147,7 @@ def draw_older(
         return []
     epochs = [*_rehearsed(config), *((folder, one) for one in range(1, number))]
     there = [row for training, one in epochs for row in _known(training, one, group, file)]
-    rng = generator(derive(config.run.seed, "older examples", number, group))
+    rng = generator(derive(config.run.seed, purpose, number, group))
     return [there[place] for place in sorted(rng.sample(range(len(there)), min(wanted, len(there))))]
 
 

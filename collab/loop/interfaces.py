@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from collab.config import Budget, Part, RunConfig, validate
-from collab.errors import ConfigError, UnknownName
+from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, presets_in, read_preset
 from collab.loop.amounts import Estimate, Range
 from collab.loop.config import Ablation, Method, TrainingConfig
@@ -38,6 +38,9 @@ from collab.loop.record import EpochRecord, ExampleCounts, Trained
 from collab.loop.state import LoopState
 from collab.resolve import class_of, kinds
 from collab.types import Prompt, Spent, Trajectory, Utterance
+
+PARTS = frozenset({"rollout", "examples", "weights", "training", "evaluation"})
+"""Parts of an epoch that the loop names itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,12 @@ class Labels:
     spent: Mapping[str, Spent] = field(default_factory=dict)
     """Part of the labelling → what its calls took, those of earlier processes included."""
     hashes: Mapping[str, str] = field(default_factory=dict)
-    """Part → SHA-256 of what it said."""
+    """Part → SHA-256 of what it said; what has no hash here is in no proof that a resumed training ends alike."""
+
+    def __post_init__(self) -> None:
+        taken = PARTS & (self.spent.keys() | self.hashes.keys())
+        if taken:
+            raise ValueError(f"labels: {', '.join(sorted(taken))} are parts of the loop; give these another name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +177,14 @@ class Checked:
     notes: Sequence[str] = ()
     """What the user may not have meant, a line each."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """Facts for `training.json`, by name."""
+    """Facts for `training.json`, by name; none of the loop's own."""
 
 
 class Algorithm:
-    """One algorithm; subclasses say what is theirs, all else has a default."""
+    """One algorithm.
+
+    A subclass gives `name`, `description`, `method`, `presets` and `learner`; all else has a default.
+    """
 
     name: ClassVar[str]
     """As `--algo` takes it."""
@@ -184,13 +195,17 @@ class Algorithm:
     config: ClassVar[type[TrainingConfig]] = TrainingConfig
     presets: ClassVar[Path]
     """Folder of YAML files."""
-    default_preset: ClassVar[str]
+    default_preset: ClassVar[str] = ""
+    """Empty for the preset that is called like the algorithm."""
     ablations: ClassVar[Mapping[str, Ablation]] = {}
+    options: ClassVar[Mapping[str, Any]] = {}
+    """What a command may give it beside the configuration (see `check`), by name, with defaults."""
     toy: ClassVar[Sequence[str]] = ()
     """Settings of its default preset, and of the run, with which a tiny training in the fake corridor does all kinds of
     its work (`collab verify-resume`)."""
 
     curriculum: Curriculum
+    """Without one tasks, graph and seed are drawn for each epoch (`collab.loop.phases.DrawnTasks`)."""
     labeller: Labeller = NoLabels()
     learner: Learner
 
@@ -216,7 +231,7 @@ class Algorithm:
         """Check all that the algorithm asks beside the team, before anything is written, played or paid.
 
         Args:
-            options: what a command may give this algorithm beside the configuration, by name.
+            options: all of `options`, with what a command gave.
 
         Raises:
             ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
@@ -232,7 +247,7 @@ class Algorithm:
         Args:
             rolled: environment steps of all rollouts.
         """
-        raise NotImplementedError
+        raise UsageError(f"--plan: {self.name} does not tell what it takes; train without a plan")
 
     def describe(self, config: TrainingConfig) -> str:
         """Return how policies are trained, in a clause, for model cards."""
@@ -269,7 +284,25 @@ def _made(name: str, target: str) -> Algorithm:
     found = class_of("algorithms", Part(kind=name), f"algorithm {name}")()
     if not isinstance(found, Algorithm):
         raise ConfigError(f"algorithm {name}: {target} is no subclass of collab.loop.interfaces.Algorithm")
+    lacking = [one for one in ("name", "description", "method", "presets", "learner") if not hasattr(found, one)]
+    if not lacking and not hasattr(found.method, "RECIPE"):
+        lacking = ["method.RECIPE"]
+    if lacking:
+        raise ConfigError(
+            f"algorithm {name}: {target} has no {', '.join(lacking)}; docs/algorithms.md says what they are"
+        )
+    if not hasattr(found, "curriculum"):
+        from collab.loop.phases import DrawnTasks
+
+        found.curriculum = DrawnTasks()
     return found
+
+
+def options_of(algorithm: Algorithm, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of an algorithm, with what was given; UsageError for one that it has not."""
+    for name in given.keys() - algorithm.options.keys():
+        raise UsageError(f"--{name}: {algorithm.name} has no such option; leave it out")
+    return {**algorithm.options, **given}
 
 
 def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
@@ -279,7 +312,9 @@ def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
         UnknownName: no preset has that name.
         ConfigError: the file cannot be read or does not fit.
     """
-    return read_preset(name or algorithm.default_preset, presets_in(algorithm.presets), algorithm.method)
+    return read_preset(
+        name or algorithm.default_preset or algorithm.name, presets_in(algorithm.presets), algorithm.method
+    )
 
 
 def load_config(content: Any, where: str) -> TrainingConfig:
@@ -287,8 +322,11 @@ def load_config(content: Any, where: str) -> TrainingConfig:
     algorithm = content.get("algorithm") if isinstance(content, Mapping) else None
     if not isinstance(algorithm, str):
         raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(kinds('algorithms')))}")
-    known = algorithm_named(algorithm)
-    if "method" in content and known.config.model_fields["method"].annotation is Method:
+    try:
+        known = algorithm_named(algorithm)
+    except UnknownName as error:
+        raise UnknownName(f"{where}: {error}; install the package that declares it") from None
+    if "method" in content and known.config.model_fields["method"].annotation is not known.method:
         content = {**content, "method": validate(known.method, content["method"], f"{where}: method")}
     return validate(known.config, content, where)
 

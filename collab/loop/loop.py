@@ -26,7 +26,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.epoch import close_epoch, count_earlier, measure_start, read_closed, updated_policy
 from collab.loop.grant import Grant, granted
 from collab.loop.hashing import run_hash
-from collab.loop.interfaces import Algorithm, Checked, algorithm_named, load_config
+from collab.loop.interfaces import Algorithm, Checked, algorithm_named, load_config, options_of
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import collect, measure
 from collab.loop.policy import Policy, first_policy, policy_after
@@ -60,8 +60,17 @@ class TrainingResult:
 
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
-        end = f"stopped: {self.stopped}" if self.summary is None else f"best epoch {self.summary.best}"
+        end = f"stopped: {self.stopped}" if self.summary is None else describe_best(self.summary)
         return f"<TrainingResult {self.path}: {amount(last, 'epoch')}, {end}>"
+
+
+def describe_best(summary: Summary) -> str:
+    """Return which epoch is the best; where it is the untrained team, that no epoch was better."""
+    if summary.best is None:
+        return "best not known, for no epoch was measured"
+    if summary.best == 0:
+        return f"best epoch 0, the untrained team: none of {amount(summary.epochs, 'epoch')} was better"
+    return f"best epoch {summary.best} of {summary.epochs}"
 
 
 async def start(
@@ -105,10 +114,10 @@ async def start(
         tell(line)
     folder.create(
         {
+            **checked.head,
             "created": now(),
             "versions": versions(),
             "base": base,
-            **checked.head,
             **(threads_head() if config.method.determinism == "exact" else {}),
             **grant.head,
             "config": config.model_dump(mode="json"),
@@ -120,7 +129,7 @@ async def start(
 async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
     """Check all that a training will ask, before anything is written, played or paid; raises as `start`."""
     algorithm = algorithm_named(config.algorithm)
-    checked = await algorithm.check(config, budget, options)
+    checked = await algorithm.check(config, budget, options_of(algorithm, options))
     team = await check_team(config, budget)
     algorithm.learner.check(config)
     return Checked(notes=(*checked.notes, *team), head=checked.head)

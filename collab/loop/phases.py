@@ -216,9 +216,10 @@ def require_measured(state: LoopState, report: Report, place: Path) -> Report:
 
 def _unplayed(state: LoopState, report: Report, what: str) -> RunError:
     epoch, first = state.progress.epoch, next(one.error for one in report.results if one.error is not None)
+    earlier, rate = shlex.quote(f"{state.folder.path}@epoch{epoch - 1}"), f"{state.config.method.RECIPE}.learning_rate"
     trained = (
         "; where the policy itself is lost, begin another training with the policy of an earlier epoch (--agents "
-        f"{shlex.quote(f'{state.folder.path}@epoch{epoch - 1}')}) and a lower learning_rate"
+        f"{earlier}) and a lower {rate}"
     )
     return RunError(
         f"{what}, the first broke with {first}; mend that, and play them again with: {state.folder.resume}"

@@ -177,7 +177,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
             f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to go on from"
         )
     if agent.modality != "text":
-        raise ConfigError(f"agents/{name}: modality {agent.modality}; rows hold no pictures, so train with text")
+        raise ConfigError(f"agents/{name}: modality {agent.modality}; examples hold no pictures, so train with text")
 
 
 def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:

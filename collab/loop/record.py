@@ -214,7 +214,7 @@ def records_until(folder: TrainingDir, epoch: int) -> list[EpochRecord]:
 def best_of(records: Iterable[EpochRecord]) -> int | None:
     """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
 
-    One of which too many episodes broke, as older versions recorded, counts as not measured.
+    One of which too many episodes broke counts as not measured.
     """
     measured = [
         one for one in records if one.success is not None and not is_spoilt(one.success.broken, one.success.episodes)

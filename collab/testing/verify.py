@@ -3,9 +3,9 @@
     proof = verify(Path("verified"), kills=7, seed=0)
     proof.same, proof.points, proof.first_difference
 
-What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, a pair per optimizer
-step (`STEPS`) or a few (`SPLIT`), and each pair three times, so that optimizers have a state to lose. Processes are
-killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
+What is trained is a tiny team in a corridor (`school`), with `determinism: exact`, on a processor, an example per
+optimizer step (`STEPS`) or a few (`SPLIT`), and each three times, so that optimizers have a state to lose. Processes
+are killed as functions of this package are called, and nowhere else (`lives`). Those that go on start with one thread,
 however many the training began with, and find that number where it was written down. The directory keeps both
 trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
 """

@@ -24,7 +24,7 @@ ordinary training. What is there is read, what was begun is gone on with, what i
                continued/       … continual only, as all that follows
     DIR/first/transferred/      evaluations on held-out instances of the first environment, before …
               continued/        … and after
-    DIR/training/               `collab train-marl` in the second environment
+    DIR/training/               `collab train` in the second environment
     DIR/result.json, result.md  written last
 
 Nothing is measured on what a team was trained or chosen on. Training keeps to the training split; evaluations have

@@ -51,8 +51,8 @@ class Wish:
     """Per seed and evaluation; None plays every task once."""
     concurrency: int = 4
     """Episodes at once."""
-    algorithm: str = "collabuiagents"
-    """Continual: that trains, by its name."""
+    algorithm: str | None = None
+    """Continual: that trains, by its name; None for the one that trained the team."""
     preset: str | None = None
     """Continual: the method; None for the algorithm's own."""
     ablation: str | None = None

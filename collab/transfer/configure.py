@@ -10,7 +10,7 @@ from collab.comparison import check_same_sampling
 from collab.config import RUN, RunConfig, bare, run_config
 from collab.errors import RunFormatError, UsageError
 from collab.library import Library
-from collab.loop.config import TrainingConfig
+from collab.loop.config import Method, TrainingConfig
 from collab.loop.configure import configure as configure_training
 from collab.loop.configure import refuse_run_settings, told_apart
 from collab.loop.interfaces import algorithm_named, read_training
@@ -50,8 +50,11 @@ async def configure(library: Library, wish: Wish) -> TransferConfig:
         UsageError: something does not fit, or would be measured where it was trained or chosen.
     """
     _check_wish(wish)
-    wish = replace(wish, settings=tuple(told_apart(wish.settings, algorithm_named(wish.algorithm).method)))
     source = _source(wish)
+    if wish.algorithm is None and source is not None:
+        wish = replace(wish, algorithm=source.config.algorithm)
+    _check_settings(wish)
+    wish = replace(wish, settings=tuple(told_apart(wish.settings, _method_of(wish))))
     base = _base(wish, source)
     transferred, untrained = [await _second(library, wish, agents) for agents in (wish.agents, base)]
     if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
@@ -208,24 +211,33 @@ def _check_wish(wish: Wish) -> None:
         )
     if wish.split == TRAIN:
         raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
-    algorithm = algorithm_named(wish.algorithm)
-    ablation = algorithm.ablations.get(wish.ablation or "")
-    if ablation is not None and ablation.graph is not None:
-        raise UsageError(
-            f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
-            f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
-        )
-    refuse_run_settings(wish.settings, _ELSEWHERE, algorithm.method)
-    told = {one.partition("=")[0] for one in wish.settings}
-    method = sorted(name for name in told_apart(sorted(told), algorithm.method) if not name.startswith(RUN))
-    if wish.mode == "direct" and method:
-        instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
-        raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
     if wish.mode == "continual" and parse_policy(wish.agents) is None:
         raise UsageError(
             f"--agents {wish.agents}: continual goes on from a training, in whose environment forgetting is measured: "
             "name RUN@best, RUN@last or RUN@epoch3"
         )
+
+
+def _method_of(wish: Wish) -> type[Method]:
+    """The class of what may be set of a method; where nothing is trained, what all have in common."""
+    return Method if wish.algorithm is None else algorithm_named(wish.algorithm).method
+
+
+def _check_settings(wish: Wish) -> None:
+    """What can be told once it is known which algorithm trains."""
+    known = {} if wish.algorithm is None else algorithm_named(wish.algorithm).ablations
+    ablation = known.get(wish.ablation or "")
+    if ablation is not None and ablation.graph is not None:
+        raise UsageError(
+            f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
+            f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
+        )
+    refuse_run_settings(wish.settings, _ELSEWHERE, _method_of(wish))
+    told = {one.partition("=")[0] for one in wish.settings}
+    method = sorted(name for name in told_apart(sorted(told), _method_of(wish)) if not name.startswith(RUN))
+    if wish.mode == "direct" and method:
+        instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
+        raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
 
 
 def _check_elsewhere(source: Source, runs: Sequence[RunConfig]) -> None:

@@ -16,6 +16,7 @@ from collab.learn.prepare import check_device, check_installed, check_reports
 from collab.learn.threads import as_begun, threads_head
 from collab.library import checkpoint
 from collab.loop.grant import Grant, granted
+from collab.loop.interfaces import algorithm_named, options_of
 from collab.loop.loop import changed_prompt, check_training
 from collab.loop.policy import WHERE
 from collab.models.layout import played_digest
@@ -69,16 +70,15 @@ async def start(
         check_installed()
     folder, grant = TransferFolder(out), Grant(budget=budget or Budget(), device=device, reports=tuple(report_to))
     folder.head.check_free()
-    for line in await _check(config, grant.budget, options or {}):
+    taken = {} if config.training is None else options_of(algorithm_named(config.training.algorithm), options or {})
+    for line in await _check(config, grant.budget, taken):
         tell(line)
     folder.head.create(
         {
             "created": now(),
             "version": collab.__version__,
             "weights": weights_of(config),
-            "options": {
-                name: str(one.resolve()) if isinstance(one, Path) else one for name, one in (options or {}).items()
-            },
+            "options": {name: str(one.resolve()) if isinstance(one, Path) else one for name, one in taken.items()},
             **(threads_head() if config.training and config.training.method.determinism == "exact" else {}),
             **grant.head,
             "config": config.model_dump(mode="json"),

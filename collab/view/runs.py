@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
+from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
 from collab.evaluation import describe_sampling
-from collab.loop.interfaces import load_config
+from collab.loop.interfaces import algorithm_named, load_config
 from collab.loop.layout import FILE, TrainingDir
 from collab.loop.record import EpochRecord, Success, best_of, read_record
 from collab.seeds import Seeds
@@ -192,10 +194,20 @@ def records_of(training: Path) -> tuple[list[EpochRecord], list[Problem]]:
             record = read_record(path)
             if not _is_told(record.model_dump()) or str(record.epoch) != path.parent.name:
                 raise RunFormatError(f"{path}: cannot be read: a number in it is none that an epoch can have")
+            if rewards_cells(record):
+                metrics_of(record)
             records.append(record)
         except CollabError as error:
             problems.append(Problem(file=str(path.relative_to(training)), line=None, reason=str(error)))
     return sorted(records, key=lambda one: one.epoch), problems
+
+
+def rewards_cells(record: EpochRecord) -> bool:
+    """Whether the algorithm of a record tells rewards and pairs as credit re-assignment does."""
+    try:
+        return isinstance(algorithm_named(record.algorithm), CollabUIAgents)
+    except CollabError:
+        return False
 
 
 def links_of(training: Path) -> list[Problem]:

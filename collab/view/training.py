@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from collab.algorithms.collabuiagents.metrics import metrics_of
+from collab.algorithms.collabuiagents.metrics import CollabMetrics, metrics_of
 from collab.errors import RunFormatError, UnknownName
 from collab.loop.layout import EpochDir, TrainingDir
 from collab.loop.record import EpochRecord, best_of
@@ -21,7 +21,7 @@ from collab.view.learned import policies_in_training, recorded_policy, untrained
 from collab.view.links import trouble
 from collab.view.overview import count_pairs, count_unpaired, epochs_of, graph_view, heat, tasks_of, with_differences
 from collab.view.roots import Root
-from collab.view.runs import rate_of, records_of
+from collab.view.runs import rate_of, records_of, rewards_cells
 from collab.view.shapes.overview import EpochView, GraphView, Overview, Spending, TaskRate
 from collab.view.shapes.runs import PartRow, RunRow
 from collab.view.spent import asked, paid, seconds_of, spending, unrecorded
@@ -151,7 +151,8 @@ def _epoch(
 
 def _recorded(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
     """What the record of an epoch says counts; what it does not say is left as it was seen."""
-    critic, found = epoch.rewards.critic if epoch.rewards else None, metrics_of(record)
+    critic = epoch.rewards.critic if epoch.rewards else None
+    found = metrics_of(record) if rewards_cells(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
     return replace(
         epoch,
@@ -164,12 +165,17 @@ def _recorded(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochV
         pairs=count_pairs(found.pairs),
         unpaired=count_unpaired(found.pairs),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
-        metrics={short(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)},
+        metrics={} if rewards_cells(record) else numbers_of(record),
         trained=[
             *(recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
         ],
     )
+
+
+def numbers_of(record: EpochRecord) -> dict[str, str]:
+    """Return what an algorithm tells of an epoch in single numbers."""
+    return {short(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
 
 
 def _measured(desk: Desk, root: Root) -> dict[int, list[RunRow]]:

@@ -61,7 +61,7 @@ class Measured(Definition):
 
 
 class EpochNumbers(Definition):
-    """One epoch of a training; see `collab.loop.record.Record`, of which these are parts."""
+    """One epoch of a training; see `collab.loop.record.EpochRecord`, of which these are parts."""
 
     epoch: int
     steps: int = 0

@@ -27,6 +27,13 @@ def test_idle_threads_sleep_unless_the_user_says_otherwise(given, policy):
     assert done.stdout.splitlines()[-1] == f"{policy} None"
 
 
+def test_idle_threads_sleep_in_a_program_that_imports_collab():
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    code = "import collab, os; print(os.environ['OMP_WAIT_POLICY'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=inherited)
+    assert done.stdout == "PASSIVE\n"
+
+
 def test_the_number_of_threads_can_be_chosen(monkeypatch, tmp_path, capsys):
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()

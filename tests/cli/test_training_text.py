@@ -268,5 +268,8 @@ def test_a_terminal_shows_a_screen_in_its_place(progress: Progress, monkeypatch:
 )
 def test_the_best_epoch_is_called_what_it_is(best: int | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary(best=best, epochs=1, stopped_early=False, hash="0")
-    show_result(TrainingResult(path=Path("runs/x"), records=(START, FIRST), summary=summary, stopped=None))
+    result = TrainingResult(path=Path("runs/x"), records=(START, FIRST), summary=summary, stopped=None)
+    show_result(result)
     assert said in capsys.readouterr().out.splitlines()
+    told = said.replace("best  ", "best ", 1).partition(": --agents")[0]
+    assert repr(result) == f"<TrainingResult runs/x: 1 epoch, {told}>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from collab.algorithms.collabuiagents.ablations import ABLATIONS
 from collab.algorithms.collabuiagents.checks import admitted, check_asked, doubts
@@ -43,6 +43,7 @@ class CollabUIAgents(Algorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "collab"
     ablations = ABLATIONS
+    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "anyway": False}
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
@@ -96,9 +97,8 @@ class CollabUIAgents(Algorithm):
             options: `calibrations`, the folder where those of the critic are looked for, and `anyway`: let the critic
                 judge, whatever is known of it.
         """
-        mine, anyway = _mine(config), bool(options.get("anyway", False))
-        calibrations = Path(options.get("calibrations") or CALIBRATIONS)
-        known = await admitted(mine, calibrations=calibrations, anyway=anyway)
+        mine, anyway = _mine(config), bool(options["anyway"])
+        known = await admitted(mine, calibrations=Path(options["calibrations"]), anyway=anyway)
         found = await doubts(mine)
         await check_asked(mine, budget)
         notes = (f"critic {mine.method.critic}: {known}", *found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from collab.config import Definition
 from collab.credit.pairing import Recipe
@@ -134,7 +134,7 @@ class CollabMethod(Method):
 class CollabConfig(TrainingConfig):
     """A training by credit re-assignment: beside the team, whom it asks."""
 
-    method: CollabMethod
+    method: SerializeAsAny[CollabMethod]
     critic: CriticDefinition
     """Who judges."""
     critic_texts: dict[str, str] = Field(default_factory=dict)

@@ -54,10 +54,12 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     """
     method = config.method
     judge_s, pair_s = await _label(config, tried)
-    asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
+    asked = NONE_ASKED
+    if method.is_judged:
+        asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
     doubted = await adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
     labels = (
-        LabelEstimate(name="critic", doing="judging", asked=asked if method.is_judged else NONE_ASKED, seconds=judge_s),
+        LabelEstimate(name="critic", doing="judging", asked=asked, seconds=judge_s),
         LabelEstimate(name="adversary", doing="pairing", asked=doubted, seconds=pair_s),
     )
     return count_examples(config, rolled, labels, _trained(config, tried))

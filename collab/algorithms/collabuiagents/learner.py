@@ -70,7 +70,7 @@ def store_examples(
     """Write the examples of an epoch, with those of older epochs that are drawn for it, and return their counts."""
     file, share = FILES[config.method.objective], config.method.older
     older = {
-        group: draw_older(config, folder, number, group, file=file, share=share, own=len(rows))
+        group: draw_older(config, folder, number, group, file=file, share=share, own=len(rows), purpose="older pairs")
         for group, rows in made.rows.items()
     }
     store(made, folder, number, file=file, older=older)

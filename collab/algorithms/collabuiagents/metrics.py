@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import Field
 
-from collab.config import Definition, RunConfig
+from collab.config import Definition, RunConfig, validate
 from collab.credit.critic import Judgement, spent_on
 from collab.credit.labels import Failed, Labels
 from collab.credit.pair_store import PairHead, StoredPairs
+from collab.errors import ConfigError, RunFormatError
 from collab.learn.curve import chosen_gain, over_pairs
 from collab.loop.hashing import hash_json
 from collab.loop.record import EpochRecord, ExampleCounts
@@ -60,9 +61,16 @@ class CollabMetrics(Definition):
 
 
 def metrics_of(record: EpochRecord) -> CollabMetrics:
-    """Return what a record tells of credit re-assignment; of another algorithm's record, what both tell alike."""
+    """Return what a record tells of credit re-assignment.
+
+    Raises:
+        RunFormatError: it tells something else under these names.
+    """
     known = {name: value for name, value in record.metrics.items() if name in CollabMetrics.model_fields}
-    return CollabMetrics.model_validate(known)
+    try:
+        return validate(CollabMetrics, known, f"epoch {record.epoch}: metrics of its epoch.json")
+    except ConfigError as error:
+        raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
 def label_metrics(labels: Labels | None, pairs: StoredPairs | None, run: RunConfig, threshold: float) -> CollabMetrics:

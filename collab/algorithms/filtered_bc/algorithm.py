@@ -44,7 +44,7 @@ class FilteredBCMethod(Method):
     RECIPE: ClassVar[str] = "sft"
     sft: SftRecipe
     most_per_task: int | None = Field(default=None, ge=1)
-    """Solved episodes of a task that are imitated, at most, in the order of the plan; None imitates all."""
+    """Solved episodes of a task that are imitated, at most, by number; None imitates all."""
 
     @model_validator(mode="after")
     def _learns_demonstrations(self) -> FilteredBCMethod:
@@ -77,7 +77,7 @@ class ImitationLearner:
             return prepare(task, rows, processes=method.processes, fits=True)
 
         how = Finetuning(
-            nothing="no solved episode in this epoch",
+            nothing="no reply of a solved episode in this epoch",
             has_examples=lambda group: examples_file(folder, number, group, FILE).exists(),
             prepare=prepared,
         )

@@ -34,7 +34,7 @@ class Finds:
     kind: Literal["first-wrong", "overruled", "disagrees"]
     labels: str | None
     judged: int
-    """Steps with a score; 0: nothing can be found until critics have judged (`collab critic`, `collab train-marl`)."""
+    """Steps with a score; 0: nothing can be found until critics have judged (`collab critic`, `collab train`)."""
     rows: Sequence[Find]
 
 

@@ -80,7 +80,7 @@ function epochFacts(epoch) {
     ["agreement", percent(epoch.agreement)],
     ["entropy", `${decimal(epoch.entropy)} nats`],
     ["ties", epoch.ties !== null && amount(epoch.ties)],
-    ["rows of older epochs", epoch.older !== null && amount(epoch.older)],
+    ["examples of older epochs", epoch.older !== null && amount(epoch.older)],
     ...Object.entries(epoch.metrics),
   ].filter(([, value]) => value);
   return told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));
