@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
 from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.errors import CollabError, RunFormatError
 from collab.evaluation import Rate as Counted
@@ -204,6 +203,8 @@ def records_of(training: Path) -> tuple[list[EpochRecord], list[Problem]]:
 
 def rewards_cells(record: EpochRecord) -> bool:
     """Whether the algorithm of a record tells rewards and pairs as credit re-assignment does."""
+    from collab.algorithms.collabuiagents.algorithm import CollabUIAgents  # which loads what trains
+
     try:
         return isinstance(algorithm_named(record.algorithm), CollabUIAgents)
     except CollabError:

@@ -198,7 +198,7 @@ def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(schooled, tiny: P
     assert [record.untrained for record in result.records] == [{}, {"shared": NO_PAIR}, {"shared": NO_PAIR}]
     assert result.records[2].version == 0
     assert set(result.records[2].weights.values()) == {str(tiny.resolve())}
-    assert result.records[1].missing["its reply did not parse"] == 24
+    assert metrics_of(result.records[1]).missing["its reply did not parse"] == 24
     assert result.summary is not None
     assert result.summary.best == 0
 
@@ -214,7 +214,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
     for record in whole.records[1:]:
         assert record.untrained["shared"].startswith(f"{NO_NUMBER} (step ")
         assert (record.trained, record.version, record.weights) == ({}, 0, begun)
-        assert record.rows["shared"].pairs > 0
+        assert record.examples["shared"].examples > 0
     place = tmp_path / "whole/epochs/1/training"
     assert RunFolder(place).read_metrics()
     assert not (place / "checkpoints").exists()
@@ -257,14 +257,15 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(schooled, tmp_path:
     assert seen["rollout"] is None
     told = {
         "critic": ("epoch", "played", "steps", "agreement"),
-        "adversary": ("rewarded", "rewards", "missing", "unasked"),
-        "rows": ("pairs",),
-        "training": ("rows",),
+        "training": ("examples",),
         "evaluation": ("trained", "untrained"),
     }
     for part, names in told.items():
         assert [getattr(seen[part], name) for name in names] == [getattr(record, name) for name in names], part
-    assert (seen["critic"].rewards, seen["rows"].rows) == ({}, {})
+    judged, paired, whole = (metrics_of(one) for one in (seen["adversary"], seen["examples"], record))
+    assert (judged.rewards, judged.missing, judged.unasked) == (whole.rewards, whole.missing, whole.unasked)
+    assert paired.pairs == whole.pairs
+    assert (seen["critic"].metrics, seen["examples"].examples) == ({}, {})
 
 
 def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
