@@ -95,7 +95,7 @@ def test_a_team_is_trained_as_published_by_models_behind_a_server(
         told = shown(capsys, "train-marl", *where, *team, "--device", "cpu", "--out", "run")
     assert not voice.bad
     (record,) = [one for one in told["epochs"] if one["epoch"] == 1]
-    missing = record["missing"]
+    missing = record["metrics"]["missing"]
     assert missing["the critic: the reply is not JSON"] > 0
     assert missing["the critic: the reply is empty"] > 0
     assert missing[ABSENT] > 0

@@ -43,7 +43,7 @@ def test_two_processes_train_a_team(schooled, tmp_path: Path, monkeypatch) -> No
     result = asyncio.run(start(schooled("epochs=1", "episodes=8", "processes=2"), tmp_path / "run", device="cpu"))
     assert result.summary is not None
     record = result.records[1]
-    assert record.rows["shared"].pairs > 1
+    assert record.examples["shared"].examples > 1
     assert record.trained["shared"].steps > 0
     folder = RunFolder(tmp_path / "run/epochs/1/training")
     assert folder.manifest()["processes"] == 2
