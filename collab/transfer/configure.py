@@ -171,6 +171,7 @@ async def _first(wish: Wish, source: Source) -> list[RunConfig]:
 
 async def _training(library: Library, wish: Wish) -> TrainingConfig:
     """Training in the second environment, from the team as it is."""
+    assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
         library,
         algorithm=wish.algorithm,

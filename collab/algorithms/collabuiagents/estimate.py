@@ -54,7 +54,7 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     """
     method = config.method
     judge_s, pair_s = await _label(config, tried)
-    asked = NONE_ASKED
+    asked: Questions | None = NONE_ASKED
     if method.is_judged:
         asked = await critic_questions(config.judging("plan", tried.run.seed), method.critic, await _case(tried))
     doubted = await adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
