@@ -47,6 +47,11 @@ def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
     assert done.stdout.split() == ["lighthouse.suite:LighthouseSuite", "lighthouse.keeper:KeeperModel"]
 
 
+def test_the_page_about_algorithms_shows_the_one_that_is_tested() -> None:
+    page = (OUTSIDE.parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    assert f"```python\n{(OUTSIDE / 'lighthouse' / 'voters.py').read_text(encoding='utf-8')}```" in page
+
+
 PLANNED = """
 import asyncio, sys
 from collab.library import Library

@@ -14,7 +14,7 @@
 
 Each may be killed anywhere: what is there is read, what was begun is resumed, what is missing is made. An algorithm is
 found by its name: a built-in one (`collab.resolve.BUILT_IN`), or an entry point of the group `collab.algorithms` that
-names its class. docs/algorithms.md shows one from beginning to end.
+names its class. docs/algorithms.md shows one.
 """
 
 from __future__ import annotations
