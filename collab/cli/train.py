@@ -83,7 +83,8 @@ def train(
 ) -> None:
     """Train a team, epoch by epoch: collect episodes, label them, learn from them, evaluate.
 
-    Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed.
+    Every part is on the disk before the next begins; --resume goes on wherever it was stopped or killed. train-marl is
+    the same command for the algorithm collabuiagents.
     """
     from collab.config import Budget
 
