@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,10 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return name, marker
 
 
-def played(out: Path) -> Path:
+def played(out: Path, *options: str, code: int = 0) -> Path:
     command = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", str(out)]
     library = Path(__file__).parent / "cli" / "library"
-    assert main([*command, "--library", str(library)]) == 0
+    assert main([*command, "--library", str(library), *options]) == code
     return out
 
 
@@ -128,6 +129,37 @@ def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Pat
         for command in (["runs", "list", str(tmp_path)], ["runs", "show", str(run)], ["report", str(run)]):
             assert main(command) == 0, command
     assert not marker.exists()
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{{ cycler.__init__.__globals__.os.system('touch marker') }}", "SecurityError"),
+        ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "TooMuch"),
+    ],
+    ids=["code", "one long loop", "nested loops"],
+)
+def test_a_prompt_of_a_received_run_neither_runs_code_nor_goes_on_for_ever(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    template: str,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = played(tmp_path / "run", "--budget", "minutes=0.000001", code=1)
+    change(run, lambda config: config["prompts"]["default"].update(shared=template + "{{ goal }}{{ screen }}"))
+    capsys.readouterr()
+    began = time.monotonic()
+    assert main(["runs", "resume", str(run), "--budget", "minutes=9"]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: prompts/default/shared.jinja: cannot be filled in: ")
+    assert told in line
+    assert time.monotonic() - began < 60
+    assert not (tmp_path / "marker").exists()
+    assert main(["runs", "show", str(run)]) == 0, "what was played is still there"
 
 
 HEADS = {

@@ -25,7 +25,7 @@ from collab.errors import ConfigError
 from collab.learn.head import Context, is_plain
 from collab.learn.packed_attention import IMPLEMENTATION, Passed, Plan, install, plan_of
 from collab.learn.prefix import SHORTEST, pack, scored
-from collab.models.chat import first_line
+from collab.models.chat import first_line, quiet_transformers
 from collab.models.checkpoint import tolerance_of
 from collab.models.weights import setting
 
@@ -182,6 +182,7 @@ def obstacle(model: Any) -> str | None:
     return None
 
 
+@quiet_transformers()
 @torch.no_grad()
 def structural_obstacle(model: Any) -> str | None:
     """Return why its attention cannot be replaced, as far as a model without weights tells.
@@ -206,6 +207,7 @@ def structural_obstacle(model: Any) -> str | None:
     return None if len(passed.layers) == _depth(model) else _OWN
 
 
+@quiet_transformers()
 @torch.no_grad()
 def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""

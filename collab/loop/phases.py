@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -228,13 +228,18 @@ def _unplayed(state: LoopState, report: Report, what: str) -> RunError:
 
 
 def trajectories_of(path: Path, steps: int | None = None) -> list[Trajectory]:
-    """All finished episodes of a run, by task and number.
+    """All finished episodes of a run, by task and number; `steps` as of `each_trajectory`."""
+    return list(each_trajectory(path, steps))
+
+
+def each_trajectory(path: Path, steps: int | None = None) -> Iterator[Trajectory]:
+    """The same, read one at a time: an epoch of long episodes need not fit into memory.
 
     Args:
         steps: of a rollout that has so many, only those that belong to it; see `step_budget`.
     """
     with RunStore.open(path).reader() as reader:
-        return list(counted(reader, steps))
+        yield from counted(reader, steps)
 
 
 def rollout_report(path: Path, steps: int | None) -> Report:
@@ -257,10 +262,10 @@ def settled(runs: Sequence[Path]) -> set[Path]:
     return {path for path, report in found.items() if not (spoilt and report.broken)}
 
 
-def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, list[Trajectory]]:
-    """Held-out seed → its episodes; empty where nothing was measured."""
+def measured_episodes(config: TrainingConfig, folder: Path) -> dict[int, Iterator[Trajectory]]:
+    """Held-out seed → its episodes, read one at a time; empty where nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
-    return {seed: trajectories_of(place) for seed, place in places.items() if not is_free(place, FILE)}
+    return {seed: each_trajectory(place) for seed, place in places.items() if not is_free(place, FILE)}
 
 
 def paid_for(runs: Iterable[Path]) -> Spent:

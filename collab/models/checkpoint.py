@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collab.errors import ConfigError
 from collab.models.attention import IMPLEMENTATION, Pass, Segment, Shared, install
-from collab.models.chat import ChatTokenizer, first_line
+from collab.models.chat import ChatTokenizer, first_line, quiet_transformers
 from collab.models.kv_cache import Shape
 from collab.models.lora import Adapters
 from collab.models.vision import FAMILIES
@@ -80,6 +80,7 @@ class Checkpoint:
         """Compute with this adapter from now on; None for the base weights alone."""
         self._adapters.use(adapter)
 
+    @quiet_transformers()
     @torch.inference_mode()
     def share_prefixes(self) -> str | None:
         """Switch to attention over shared prefixes.

@@ -25,7 +25,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.hashing import measured_hash, played_hash
 from collab.loop.interfaces import algorithm_named, load_config, read_training
 from collab.loop.layout import TrainingDir
-from collab.loop.phases import measured_episodes, trajectories_of
+from collab.loop.phases import each_trajectory, measured_episodes
 from collab.loop.record import read_record
 from collab.store.files import writing
 from collab.testing.lives import Point, draw, in_full, live, whole_life
@@ -198,7 +198,7 @@ def _hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str], str]]
     for number in range(head["summary"]["epochs"] + 1):
         epoch = folder.epoch(number)
         if number:
-            yield (number, "rollout"), played_hash(trajectories_of(epoch.rollout, config.method.steps))
+            yield (number, "rollout"), played_hash(each_trajectory(epoch.rollout, config.method.steps))
             for part, digest in read_record(epoch.record).hashes.items():
                 if part not in ("rollout", "evaluation"):  # these are hashed anew, from what lies there
                     yield (number, part), digest

@@ -14,6 +14,7 @@ from collab.library import presets_in
 from collab.loop.interfaces import algorithm_named
 from collab.models.fake_server import FakeServer
 from collab.models.tiny import make_tiny_checkpoint
+from collab.testing.school import found_school
 
 FILES = {
     "envs/corridor.yaml": (
@@ -232,3 +233,68 @@ def test_a_team_is_planned_trained_and_played(
     capsys.readouterr()
     assert main([*play, "--graph", "others", "--out", str(tmp_path / "other")]) == 2
     assert "was trained as ada, ben" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_a_training_learned_from_is_listed_exported_and_reported(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    library = found_school(tmp_path / "school").own
+    settings = ["epochs=1", "episodes=6", "held_out.episodes=2", "dpo.context=2048", "dpo.log_every=1"]
+    settings += ["pairs={adversary: 1, contrast: 1, correction: 0.5}"]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    out = str(tmp_path / "run")
+    train = ["train", *asked, *(word for one in settings for word in ("--set", one)), "--device", "cpu"]
+    assert main([*train, "--report-to", "tensorboard", "--out", out, "--json"]) == 0
+    learned = json.loads(capsys.readouterr().out)["epochs"][1]
+    assert learned["examples"]["shared"]["examples"] > 0
+    assert main(["pairs", "list", out, "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["runs"]
+    assert len(listed["pairs"]) > 0
+    tables = tmp_path / "tables"
+    assert main(["runs", "export", out, "--parquet", str(tables), "--json"]) == 0
+    rows = {file.stem: parquet.read_table(file).to_pylist() for file in tables.glob("*.parquet")}
+    assert len(rows["episodes"]) == 6 + 2 * 2, "the epoch, and both evaluations"
+    assert len(rows["pairs"]) == len(rows["preferences"]) > 0
+    (events,) = Path(out).glob("epochs/1/training/tensorboard/events.out.tfevents.*")
+    found = event_accumulator.EventAccumulator(str(events.parent))
+    found.Reload()
+    steps = [scalar.step for scalar in found.Scalars("train/loss")]
+    assert steps
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "reason", "sizes"),
+    [
+        (
+            "gemma2",
+            "its layers are not all full attention",
+            {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+            | {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 16},
+        ),
+        ("gptj", "some of its layers", {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "n_positions": 4096}),
+    ],
+)
+def test_a_family_that_this_method_cannot_train_leaves_no_training_behind(
+    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path, kind: str, reason: str, sizes: dict[str, int]
+) -> None:
+    """It plays; what cannot be is said before anything does."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(make_tiny_checkpoint(tmp_path / "tokens"))
+    special = {"vocab_size": len(tokenizer), "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
+    config = transformers.CONFIG_MAPPING[kind](**sizes, **special)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "tiny")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    capsys.readouterr()
+    asked = ["train-marl", "--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    train = [*asked, "--set", "dpo.final_norm_learning_rate=null", "--device", "cpu", "--out", str(tmp_path / "run")]
+    assert main(train) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"prefixes cannot be shared while it is trained: {reason}" in line
+    assert line.endswith("; set dpo.sharing=none")
+    assert not (tmp_path / "run").exists()

@@ -103,6 +103,12 @@ def test_a_plan_by_hand(configured) -> None:
     assert found.disk == Range(low=3000 * 40, high=3000 * 120 + 2 * 4000 + 3 * 12000)
 
 
+def test_the_text_names_one_likely_time_beside_the_range(configured) -> None:
+    """The sum above, 30 + 0.6 + 1.2 + 3 seconds, beside the least and the most that it can be."""
+    (line,) = [line for line in format_plan(made(configured)).splitlines() if line.startswith("time ")]
+    assert line.startswith("time      likely 0:00:35, "), line
+
+
 def test_caps_older_pairs_and_passes_count(configured) -> None:
     found = made(configured, "pairs.cap=2", "older=0.5", "dpo.epochs=3")
     assert found.examples.high == 12 * 2
