@@ -92,8 +92,8 @@ def train(
     limit = None if budget is None else Budget.parse(budget)
     reports = None if report_to is None else options.listed("--report-to", report_to)
     if resume is not None:
-        _check_resumed(context, resume)
         options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
+        _check_resumed(context, resume)
         go_on(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
     _refuse_graph(context, algo, ablation, graph)
