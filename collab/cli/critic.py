@@ -152,7 +152,7 @@ def _start(config: CalibrationConfig, out: Path | None) -> CalibrationResult:
         lambda watch, stop: start(config, path, watch=watch, stop=stop),
         path,
         opening=f"{config.critic_name} judges {amount(config.cases, 'step')} of {config.environment_name}, "
-        f"recorded in {path}",
+        f"tasks drawn by seed {config.seed}, recorded in {path}",
         tell=describe,
         resume=resume_command(path),
     )

@@ -63,6 +63,18 @@ def test_rollout_as_json_is_one_document_that_counts_what_was_spent(collab):
     assert [found["spent"][name] for name in ("computed_tokens", "prefix_hit_rate", "mean_width")] == [None] * 3
 
 
+def test_a_number_without_quotes_is_done_and_recorded_as_it_was_written(collab, tmp_path: Path):
+    agents = tmp_path / "library/agents/prices.yaml"
+    agents.parent.mkdir(parents=True)
+    reply = 'Reason: it says so. Action: {"action_type": "answer", "text": 21.00}'
+    agents.write_text(f"kind: scripted\noptions:\n  replies:\n    - '{reply}'\n")
+    found = ("--env", "corridor", "--graph", "single", "--tasks", "PressButton", "--library", str(agents.parents[1]))
+    shutil.copytree(LIBRARY, agents.parents[1], dirs_exist_ok=True)
+    assert collab("rollout", *found, "--agents", "prices", "--out", "run")[0] == 0
+    step = read(collab("runs", "show", "run", "--episode", "PressButton/0", "--step", "0", "--json"))
+    assert step["step"]["action"] == 'answer "21.00"'
+
+
 def test_the_same_seed_gives_the_same_episodes(collab):
     command = ("rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "6", "--json", "--seed")
     first, again, other = (outcomes(read(collab(*command, seed))) for seed in ("5", "5", "6"))
