@@ -99,3 +99,22 @@ def test_a_server_that_is_not_there_is_said_in_one_line(collab):
     assert "androidworld[http]: GET /health at http://127.0.0.1:1" in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.slow
+def test_a_secret_that_a_reply_repeats_is_in_no_file_of_the_run(collab, monkeypatch, tmp_path):
+    """Neither in what is recorded nor in the log of what was done on the device."""
+    secret = "correct-horse-battery"
+    monkeypatch.setenv("MY_SERVICE_KEY", secret)
+    agents = tmp_path / "library" / "agents" / "parrot.yaml"
+    agents.parent.mkdir(parents=True)
+    action = json.dumps({"action_type": "open_app", "app_name": secret})
+    agents.write_text(f"kind: scripted\noptions:\n  replies: ['Reason: told to. Action: {action}']\n")
+    command = ["rollout", "--env", "androidworld", "--agents", "parrot", "--graph", "single", "--out", "run"]
+    command += ["--tasks", "SystemWifiTurnOff", "--library", str(agents.parents[1])]
+    with serving({SERIAL: PhoneHandle()}) as port:
+        code, _, err = collab(*command, *on_phone(port), *ALLOWED, "--allow-effects")
+    assert code == 0, err
+    assert "[redacted]" in Path("run/devices.log").read_text()
+    written = [path for path in Path("run").rglob("*") if path.is_file()]
+    assert [path for path in written if secret.encode() in path.read_bytes()] == []
