@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from collab.view.shapes.episodes import EpisodeFilter
+
 pytestmark = pytest.mark.browser
 
 
@@ -47,6 +49,26 @@ def test_web_pages_are_shown_as_they_were_pictured(serving, opened, turn, comman
     assert page.locator(".overlay .mark.executed").count() == 1
 
 
+def test_a_reply_without_an_action_says_why(serving, opened, turn, command, step_place, tmp_path):
+    agents = tmp_path / "library" / "agents" / "mute.yaml"
+    agents.parent.mkdir(parents=True)
+    agents.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
+    asked = ["rollout", "--env", "androidworld", "--agents", "mute", "--graph", "single", "--library"]
+    asked += [str(agents.parents[1]), "--tasks", "SystemWifiTurnOff", "--set", "environment.limits.max_steps=1"]
+    assert command(*asked, "--out", str(tmp_path / "run")).wait() == 0
+    address, inspector = serving(tmp_path / "run")
+    run, episode = inspector.runs().runs[0].id, "SystemWifiTurnOff/0"
+    (cell,) = inspector.step(run, episode, 0).cells
+    assert cell.failure is not None
+    page = opened(address)
+    turn(page, step_place(run, episode, 0))
+    (words,) = page.locator("button.cell .words").all_inner_texts()
+    assert words == f"no action: {cell.failure.kind.replace('_', ' ')}"
+    turn(page, step_place(run, episode, 0, f"/{cell.agent}/1"))
+    assert cell.failure.detail
+    page.get_by_text(cell.failure.detail, exact=False).first.wait_for()
+
+
 @pytest.mark.slow
 def test_a_training_is_shown_epoch_by_epoch(serving, opened, turn, command, faults, tmp_path):
     pytest.importorskip("torch")
@@ -67,3 +89,9 @@ def test_a_training_is_shown_epoch_by_epoch(serving, opened, turn, command, faul
         table = page.locator(".epoch-body").get_by_role("table", name=name)
         assert table.locator("tbody tr").count() == len(counts)
     assert faults(page) == []
+    turn(page, f"#/run/{run.id}/episodes")
+    headings = page.locator("main table thead th").all_inner_texts()
+    column = next(number for number, name in enumerate(headings) if name.startswith("Epoch"))
+    rows = page.locator("main table tbody tr").all()
+    told = [row.locator("th, td").nth(column).inner_text() for row in rows]
+    assert told == [str(row.epoch) for row in inspector.episodes(run.id, EpisodeFilter()).rows]
