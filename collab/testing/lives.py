@@ -35,6 +35,7 @@ from collab.loop.layout import TrainingDir
 from collab.loop.loop import resume, start
 from collab.loop.state import Progress
 from collab.seeds import derive, generator
+from collab.testing.school import lenient_options
 
 _ROOT = Path(__file__).parents[1]
 
@@ -246,7 +247,8 @@ def _train(config: TrainingConfig, out: Path, seen: Callable[[Progress | None, s
         result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
         torch.set_num_threads(threads)
-        result = asyncio.run(start(config, out, options={"anyway": True}, device="cpu", watch=watch))
+        options = lenient_options(config.algorithm)
+        result = asyncio.run(start(config, out, options=options, device="cpu", watch=watch))
     sys.settrace(None)
     if result.stopped is not None:
         raise TrainingFailure(result.stopped)

@@ -13,10 +13,10 @@ from collab.cli.main import main
 from collab.errors import ConfigError
 from collab.learn.folder import write_json
 from collab.loop import interfaces
-from collab.loop.interfaces import Algorithm, Labels, algorithm_named
+from collab.loop.interfaces import Algorithm, Labels, algorithm_named, options_of
 from collab.loop.layout import TrainingDir
 from collab.loop.record import EpochRecord
-from collab.testing.school import small_training, write_library
+from collab.testing.school import lenient_options, small_training, write_library
 
 
 @pytest.fixture
@@ -53,6 +53,11 @@ def test_an_algorithm_that_is_not_installed_is_named_with_its_file(
     told = capsys.readouterr().err
     assert f"{training.file}: no algorithm called 'voters'" in told
     assert "install the package that declares it" in told
+
+
+@pytest.mark.parametrize("name", ["collabuiagents", "filtered-bc"])
+def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
+    options_of(algorithm_named(name), lenient_options(name))
 
 
 def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
