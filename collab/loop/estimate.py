@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -328,13 +328,21 @@ def prompts_of(out: Path, step: Step) -> list[Prompt]:
 
 def likely_replies(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Example]:
     """Return an example for each cell, its own reply under its own prompt."""
+    return [
+        Example(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read))
+        for read, said in encode_cells(cells, prompts, chat)
+    ]
+
+
+def encode_cells(
+    cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer
+) -> Iterator[tuple[Ids, Ids]]:
+    """Yield the tokens of each cell's prompt, (read,), and of its reply with the end of its turn, (said,)."""
     end = turn_end(chat)
-    found = []
     for cell, prompt in zip(cells, prompts, strict=True):
-        said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
         read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
-        found.append(Example(group="demonstration", ids=np.concatenate((read, said)), scored_from=len(read)))
-    return found
+        said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
+        yield read, said
 
 
 # ------------------------------------------------------------------------------------------------------ inside

@@ -243,7 +243,7 @@ def each_trajectory(path: Path, steps: int | None = None) -> Iterator[Trajectory
 
 
 def rollout_report(path: Path, steps: int | None) -> Report:
-    """How a rollout went, broken episodes included; `steps` as of `trajectories_of`."""
+    """How a rollout went, broken episodes included; `steps` as of `each_trajectory`."""
     with RunStore.open(path).reader() as reader:
         return report_of_counted(reader, steps)
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.judge import judge
 from collab.algorithms.collabuiagents.labeller import pair
@@ -18,10 +16,10 @@ from collab.config import Budget, Part
 from collab.credit.case import Case, cases
 from collab.critics import MODEL, Bench, unasked
 from collab.errors import RunError
-from collab.learn.examples import Ids, Pair, turn_end
+from collab.learn.examples import Pair
 from collab.learn.prepare import Task
 from collab.loop.amounts import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
-from collab.loop.estimate import likely_replies
+from collab.loop.estimate import encode_cells, likely_replies
 from collab.loop.interfaces import TriedStep
 from collab.loop.layout import TrainingDir
 from collab.loop.policy import chat_of, template_of
@@ -83,15 +81,10 @@ def count_examples(
 
 def likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[Pair]:
     """A pair for each cell, with its own prompt and reply; the worse side is as long, and differs from its start."""
-    end = turn_end(chat)
-    pairs = []
-    for cell, prompt in zip(cells, prompts, strict=True):
-        said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
-        read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
-        pairs.append(
-            Pair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
-        )
-    return pairs
+    return [
+        Pair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
+        for cell, (read, said) in zip(cells, encode_cells(cells, prompts, chat), strict=True)
+    ]
 
 
 def prices(engine: Part) -> tuple[float, float] | None:
