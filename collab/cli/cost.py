@@ -44,7 +44,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     rows += [("no layer" if number is None else f"layer {number + 1}", cost) for number, cost in costs.by_layer.items()]
     rows += [(f"agent {agent}", cost) for agent, cost in costs.by_agent.items()]
     rows += [(f"model {model}", cost) for model, cost in costs.by_model.items()]
-    table(_COLUMNS, [(name, *_row(cost)) for name, cost in rows])
+    table(_COLUMNS, [(name, *_cost_row(cost)) for name, cost in rows])
     say()
     table(_WON, [_proposals(one, costs.steps) for one in costs.proposals])
     say()
@@ -75,7 +75,7 @@ def _spent(costs: Costs) -> str:
     )
 
 
-def _row(cost: Cost) -> tuple[float | None, ...]:
+def _cost_row(cost: Cost) -> tuple[float | None, ...]:
     return (
         cost.calls,
         _whole(cost.prompt_tokens.known),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run, or what eval --seeds, train or transfer made with --out.")
 ]
-Labels = Annotated[
+CountedLabels = Annotated[
     str | None,
     typer.Option(
         "--labels", metavar="NAME", help="Whose rewards to count; those learned from, else the first ones, if left out."
@@ -31,7 +31,7 @@ Labels = Annotated[
 def report(
     run: Run,
     *,
-    labels: Labels = None,
+    labels: CountedLabels = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", metavar="DIR", help="Also write every plot there, as SVG and as PNG.")
     ] = None,

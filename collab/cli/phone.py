@@ -14,13 +14,13 @@ from collab.wording import amount
 if TYPE_CHECKING:
     from collab.envs.phone.adb.handle import PhoneHandle
 
-app = typer.Typer(help="Simulated phones for adb and uiautomator2.", no_args_is_help=True)
+phone_app = typer.Typer(help="Simulated phones for adb and uiautomator2.", no_args_is_help=True)
 
 FIRST_PORT = 5554
 """Console port of the first emulator; serials count on in twos, as the emulator's do."""
 
 
-@app.command("serve")
+@phone_app.command("serve")
 def serve(
     *,
     phones: Annotated[int, typer.Option("--phones", metavar="N", min=1, max=64, help="How many.")] = 1,

@@ -215,12 +215,12 @@ def show_groups(report: Report) -> None:
     for title, groups in (("difficulty", by_difficulty), ("task", report.by_task)):
         say()
         columns = [title, "success", "95 % interval", "episodes", *(() if whole else ("of completed", "broken"))]
-        table(columns, [_row(group)[: len(columns)] for group in groups])
+        table(columns, [_group_row(group)[: len(columns)] for group in groups])
     if any(group.planned.is_few for group in report.by_task):
         say(f"\nwhere episodes are {FEW_TOLD}")
 
 
-def _row(group: Group) -> tuple[str | int | None, ...]:
+def _group_row(group: Group) -> tuple[str | int | None, ...]:
     """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
     completed = group.completed
     return (

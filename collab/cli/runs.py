@@ -22,9 +22,9 @@ from collab.cli.report import (
     sampling_data,
     seeds_data,
     show_cause,
-    show_tables,
+    compare_runss,
 )
-from collab.cli.table import table as show_table
+from collab.cli.table import compare_runs
 from collab.wording import amount
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Runs: what was recorded.", no_args_is_help=True)
 
 app.command("overlap")(overlap)
-app.command("table")(show_table)
+app.command("table")(compare_runs)
 
 RUNS = Path("runs")
 """Where runs are made unless another place is named."""
@@ -375,7 +375,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         say(f"         its training learns from {learned}; {amount(beyond, 'episode')} beyond them not counted")
     elif counted.steps is not None:
         say(f"         its training ends it with {amount(counted.steps, 'step')}; this is what is over so far")
-    show_tables(report)
+    compare_runss(report)
     show_cause(path, report)
     for line in unknown:
         note(line)

@@ -19,7 +19,7 @@ EVALUATION = "eval"
 """What a manifest calls an evaluation."""
 
 
-def table(
+def compare_runs(
     arms: Annotated[
         list[str],
         typer.Argument(

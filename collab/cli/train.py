@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collab.cli import options
-from collab.cli import training_options as training
+from collab.cli import training_options
 from collab.cli.output import data, emit, note, say
 from collab.cli.training_text import below, describe, news, result_data, show_result
 from collab.cli.watch import end_early, tell_finished, work
@@ -38,7 +38,7 @@ OnlyPlan = Annotated[
     typer.Option(
         "--plan",
         help="Print calls, tokens, memory, disk, time and money with ranges; train nothing.",
-        rich_help_panel=training.HOW,
+        rich_help_panel=training_options.HOW,
     ),
 ]
 Agents = Annotated[
@@ -56,24 +56,24 @@ Agents = Annotated[
 def train(
     context: typer.Context,
     *,
-    algo: training.Algo = training.COLLAB,
+    algo: training_options.Algo = training_options.COLLAB,
     env: options.Environment = "androidworld",
     graph: options.Graph = "team",
     agents: Agents = None,
-    preset: training.Preset = None,
-    ablation: training.AblationName = None,
-    settings: training.Settings = None,
+    preset: training_options.Preset = None,
+    ablation: training_options.AblationName = None,
+    settings: training_options.TrainingSettings = None,
     tasks: options.Tasks = None,
     split: Split = "train",
     seed: options.Seed = 0,
     backend: options.Backend = None,
-    out: training.Out = None,
-    resume: training.Resume = None,
+    out: training_options.TrainingOut = None,
+    resume: training_options.Resume = None,
     plan: OnlyPlan = False,
-    calibrations: training.Calibrations = None,
-    anyway: training.Anyway = False,
-    device: training.Device = None,
-    report_to: training.ReportTo = None,
+    calibrations: training_options.Calibrations = None,
+    anyway: training_options.Anyway = False,
+    device: training_options.Device = None,
+    report_to: training_options.ReportTo = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -118,10 +118,10 @@ def train(
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
     if plan:
-        _show_plan(config, definitions, device or training.AUTO, as_json)
+        _show_plan(config, definitions, device or training_options.AUTO, as_json)
     else:
-        where = {"device": device or training.AUTO, "report_to": reports or ()}
-        _finish(_begin(config, out, limit, options=training.given(calibrations, anyway), **where), as_json)
+        where = {"device": device or training_options.AUTO, "report_to": reports or ()}
+        _finish(_begin(config, out, limit, options=training_options.given(calibrations, anyway), **where), as_json)
 
 
 def go_on(
@@ -179,8 +179,8 @@ def _check_algorithm(context: typer.Context, algo: str) -> None:
     """UsageError where `train-marl` is asked for another algorithm than its own."""
     from collab.errors import UsageError
 
-    if context.info_name == "train-marl" and algo != training.COLLAB:
-        raise UsageError(f"--algo {algo}: train-marl trains by {training.COLLAB}; use collab train --algo {algo}")
+    if context.info_name == "train-marl" and algo != training_options.COLLAB:
+        raise UsageError(f"--algo {algo}: train-marl trains by {training_options.COLLAB}; use collab train --algo {algo}")
 
 
 def _check_resumed(context: typer.Context, path: Path) -> None:
@@ -190,7 +190,7 @@ def _check_resumed(context: typer.Context, path: Path) -> None:
 
     config = TrainingDir(path).read().get("config")
     algo = config.get("algorithm") if isinstance(config, dict) else None
-    if context.info_name == "train-marl" and algo not in (None, training.COLLAB):
+    if context.info_name == "train-marl" and algo not in (None, training_options.COLLAB):
         raise UsageError(f"{path}: is a training by {algo}; use {TrainingDir(path).resume}")
 
 

@@ -67,8 +67,8 @@ ContinualAblationName = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)]
-Settings = Annotated[
+TrainingOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)]
+TrainingSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",

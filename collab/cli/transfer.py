@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from collab.cli import options
-from collab.cli import training_options as training
+from collab.cli import training_options
 from collab.cli.output import data, emit, note
 from collab.cli.transfer_text import below, describe, news, result_data, show_plan, show_result
 from collab.cli.watch import end_early, tell_finished, work
@@ -90,7 +90,7 @@ Episodes = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training.HOW)]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training_options.HOW)]
 OnlyPlan = Annotated[
     bool,
     typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),
@@ -110,17 +110,17 @@ def transfer(
     split: Split = "new-seeds",
     seeds: Seeds = None,
     episodes: Episodes = None,
-    algo: training.ContinualAlgo = None,
-    preset: training.Preset = None,
-    ablation: training.ContinualAblationName = None,
-    settings: training.Settings = None,
+    algo: training_options.ContinualAlgo = None,
+    preset: training_options.Preset = None,
+    ablation: training_options.ContinualAblationName = None,
+    settings: training_options.TrainingSettings = None,
     seed: Seed = 0,
-    calibrations: training.Calibrations = None,
-    anyway: training.Anyway = False,
-    device: training.Device = None,
-    report_to: training.ReportTo = None,
-    out: training.Out = None,
-    resume: training.Resume = None,
+    calibrations: training_options.Calibrations = None,
+    anyway: training_options.Anyway = False,
+    device: training_options.Device = None,
+    report_to: training_options.ReportTo = None,
+    out: training_options.TrainingOut = None,
+    resume: training_options.Resume = None,
     plan: OnlyPlan = False,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
@@ -164,8 +164,8 @@ def transfer(
     if plan:
         _show_plan(config, None, device, as_json=as_json)
         return
-    where = {"device": device or training.AUTO, "report_to": reports or ()}
-    result = _begin(config, out, limit, options=training.given(calibrations, anyway), **where)
+    where = {"device": device or training_options.AUTO, "report_to": reports or ()}
+    result = _begin(config, out, limit, options=training_options.given(calibrations, anyway), **where)
     _finish(result, as_json=as_json)
 
 

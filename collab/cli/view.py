@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli.output import note, say
-from collab.cli.view_export import Episode, Export, Labels, Most, write_report
+from collab.cli.view_export import Episode, Export, Most, ShownLabels, write_report
 
 if TYPE_CHECKING:
     from collab.view.guard import Gate
@@ -53,7 +53,7 @@ def view(
     export: Export = None,
     episode: Episode = None,
     most: Most = None,
-    labels: Labels = None,
+    labels: ShownLabels = None,
 ) -> None:
     """Look into runs in a browser: who proposed what, who changed whose mind, the vote, the critic, the pairs.
 

@@ -30,7 +30,7 @@ Most = Annotated[
     int | None,
     typer.Option("--most", metavar="N", min=1, help="With --export: take the first N episodes; default: 50."),
 ]
-Labels = Annotated[
+ShownLabels = Annotated[
     str | None,
     typer.Option(
         "--labels", metavar="NAME", help="With --export: show these scores, not those learned from or the first ones."

@@ -79,7 +79,7 @@ class OracleCritic:
             self._before = (await self._left(),)
         fork = await self._environment.fork()
         try:
-            result, after = await done(fork, action)
+            result, after = await execute_action(fork, action)
         finally:
             await fork.close()
         return verdict(*self._before, result, after)
@@ -94,7 +94,7 @@ class OracleCritic:
             await fork.close()
 
 
-async def done(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
+async def execute_action(environment: Environment, action: Action | None) -> tuple[StepResult, int | None]:
     """Do an action, and count what is left behind it; None where no way is known, or the episode is over."""
     result = await environment.step(action)
     return result, None if result.done else await left(environment)

@@ -43,7 +43,7 @@ async def reaching(state: State) -> AsyncIterator[Reach]:
         async def reach(action: Action) -> Seen:
             if action not in known:
                 with boundary(EnvironmentFailure, f"trying {action.type}"):
-                    known[action] = await _tried(environment, state, action)
+                    known[action] = await _try_on_fork(environment, state, action)
             return known[action]
 
         yield reach
@@ -53,12 +53,12 @@ async def reached(environment: Forkable, action: Action) -> Seen:
     """What an action leads to on a copy of an environment."""
     fork = await environment.fork()
     try:
-        return await done(fork, action)
+        return await _see_result(fork, action)
     finally:
         await fork.close()
 
 
-async def done(environment: Environment, action: Action) -> Seen:
+async def _see_result(environment: Environment, action: Action) -> Seen:
     """Do an action, and tell what can be seen then."""
     result = await environment.step(action)
     left = environment.oracle() if isinstance(environment, HasOracle) and not result.done else None
@@ -66,8 +66,8 @@ async def done(environment: Environment, action: Action) -> Seen:
     return screen.title, screen.url, screen.elements, screen.tabs, result.terminated, result.outcome, left
 
 
-async def _tried(environment: Environment, state: State, action: Action) -> Seen:
+async def _try_on_fork(environment: Environment, state: State, action: Action) -> Seen:
     if isinstance(environment, Forkable):
         return await reached(environment, action)
     async with state.opened() as fresh:
-        return await done(fresh, action)
+        return await _see_result(fresh, action)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collab.credit.case import Case, State
 from collab.credit.critic import Judgement, Word, judgement_of, to_all_equal
-from collab.credit.oracle import Knowing, OracleCritic, Verdict, done, named, verdict
+from collab.credit.oracle import Knowing, OracleCritic, Verdict, execute_action, named, verdict
 from collab.envs.base import HasOracle
 from collab.errors import EnvironmentFailure, boundary
 from collab.types import Action
@@ -39,12 +39,12 @@ class SolutionCritic:
             words = dict.fromkeys(actions, Word.none(NO_STATE))
         else:
             with boundary(EnvironmentFailure, f"{case.trajectory}: judging step {case.step}"):
-                tried = await _tried(case.state, actions)
+                tried = await _try_actions(case.state, actions)
             words = {action: _word(found) for action, found in tried.items()}
         return judgement_of(case, self, to_all_equal(case, words))
 
 
-async def _tried(state: State, actions: list[Action]) -> dict[Action, Verdict | None]:
+async def _try_actions(state: State, actions: list[Action]) -> dict[Action, Verdict | None]:
     """What comes of each action: on forks of one state where it can be copied, else in one state each."""
     found: dict[Action, Verdict | None] = {}
     for action in actions:
@@ -55,7 +55,7 @@ async def _tried(state: State, actions: list[Action]) -> dict[Action, Verdict | 
             if not isinstance(environment, HasOracle):
                 return dict.fromkeys(actions)
             before = named(environment)
-            found[action] = verdict(before, *await done(environment, action))
+            found[action] = verdict(before, *await execute_action(environment, action))
     return found
 
 

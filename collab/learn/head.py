@@ -35,7 +35,7 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
         context: what its passes are computed within. A model that mixed precision was prepared for before (TRL's
             reference) would lose it here, and one that is sharded never had it; autocast gives it back.
     """
-    model.forward = MethodType(_forward_over(model.forward, is_plain(model), context), model)
+    model.forward = MethodType(_scored_forward(model.forward, is_plain(model), context), model)
 
 
 def temper(model: Any, temperature: float) -> None:
@@ -70,7 +70,7 @@ def is_plain(model: Any) -> bool:
     return not any(getattr(config, name, None) for name in _SCALED)
 
 
-def _forward_over(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
+def _scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
         if not fused_lm_head or labels is None:
             return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
@@ -79,12 +79,12 @@ def _forward_over(theirs: Callable[..., Any], plain: bool, context: Context) -> 
             if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
                 return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
             hidden = self.base_model(*args, **kwargs).last_hidden_state
-            return _score(hidden, labels, self.get_output_embeddings())
+            return _score_positions(hidden, labels, self.get_output_embeddings())
 
     return forward
 
 
-def _score(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
+def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
     """Log-probabilities of labels and what TRL's metrics want.
 
     Args:

@@ -67,9 +67,9 @@ def curriculum(
     """
     steps: list[Step] = []
     for name, times in passes.items():
-        for number, chunk in enumerate(_passes(groups[name], times, seed, name)):
+        for number, chunk in enumerate(_shuffled_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
-            steps += _steps(name, chunk, lengths, batch, rng)
+            steps += _row_steps(name, chunk, lengths, batch, rng)
     return steps
 
 
@@ -84,7 +84,7 @@ def mixed(
 ) -> list[Step]:
     """All levels in every epoch, each with its share of its passes; arguments as `curriculum`."""
     streams = {
-        name: [row for chunk in _passes(groups[name], times, seed, name) for row in chunk]
+        name: [row for chunk in _shuffled_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
     }
     steps: list[Step] = []
@@ -92,7 +92,7 @@ def mixed(
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
         rng.shuffle(chunk)
-        steps += _steps("mixed", chunk, lengths, batch, rng)
+        steps += _row_steps("mixed", chunk, lengths, batch, rng)
     return steps
 
 
@@ -106,7 +106,7 @@ def padded(lengths: Sequence[int], part: Sequence[int]) -> int:
     return len(part) * max(lengths[row] for row in part)
 
 
-def _passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
+def _shuffled_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
     """Shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
     left = round(times * len(rows))
     number = 0
@@ -123,7 +123,7 @@ def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
-def _steps(name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random) -> list[Step]:
+def _row_steps(name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random) -> list[Step]:
     """The steps of one pass, rows of a window sorted by length."""
     if not chunk:
         return []
@@ -139,13 +139,13 @@ def _steps(name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch
         del bounds[-2]  # the rest alone would be too few rows for a step
     for start, stop in pairwise(bounds):
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
-        made = [Step(group=name, parts=_parts(rows, batch.parts)) for rows in _cut(window, lengths, batch)]
+        made = [Step(group=name, parts=_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)]
         rng.shuffle(made)
         steps += made
     return steps
 
 
-def _cut(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[list[int]]:
+def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[list[int]]:
     """Rows sorted by length as steps within the limits, the last one filled up to a row per part."""
     cut: list[list[int]] = [[]]
     for row in window:  # the row at hand is the longest so far

@@ -100,10 +100,10 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
         raise ConfigError(
             f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
         )
-    model.forward = MethodType(_forward_over(model.forward, context), model)
+    model.forward = MethodType(_packed_forward(model.forward, context), model)
 
 
-def _forward_over(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
+def _packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
         if not fused_lm_head:
             return theirs(*args, **kwargs)
@@ -133,10 +133,10 @@ def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
     inputs, wanted = hidden[packed.predictors], packed.wanted
     at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])
     if len(wanted) <= at_once:
-        parts = [_score(inputs, wanted, head)]
+        parts = [_score_packed(inputs, wanted, head)]
     else:
         pieces = zip(torch.split(inputs, at_once), torch.split(wanted, at_once), strict=True)
-        parts = [checkpoint(_score, one, ids, head, use_reentrant=False) for one, ids in pieces]
+        parts = [checkpoint(_score_packed, one, ids, head, use_reentrant=False) for one, ids in pieces]
     values = [torch.cat(part)[packed.which] for part in zip(*parts, strict=True)]
     rows, width = packed.shape
     logps, entropy, mean, top, mask = (
@@ -153,7 +153,7 @@ def _output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
     )
 
 
-def _score(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Log-probability of what is wanted, entropy, mean logit, and whether it is the likeliest; (M,) each."""
     logits = head(inputs).float()
     logps = logits.log_softmax(-1)

@@ -64,7 +64,7 @@ def by_state(
         for number in range(times):
             chunk = list(units)
             generator(derive(seed, "pass", name, number)).shuffle(chunk)
-            steps += _steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
+            steps += _unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
     return steps
 
 
@@ -81,12 +81,12 @@ def _pieces(unit: Unit, count: int) -> list[Unit]:
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
-def _steps(name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random) -> list[Step]:
+def _unit_steps(name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random) -> list[Step]:
     """The steps of one pass over a level."""
     steps: list[Step] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
-        cut = _cut(sorted(window, key=work), work, batch)
-        made = [Step(group=name, parts=_passes(units, work, most, batch.parts)) for units in cut]
+        cut = _cut_units(sorted(window, key=work), work, batch)
+        made = [Step(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
         rng.shuffle(made)
         steps += made
     return steps
@@ -102,7 +102,7 @@ def _windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
     return _joined(windows, least)
 
 
-def _cut(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
+def _cut_units(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
     """Units as steps within the limits, a rest that is too little for all processes with the step before it."""
     cut: list[list[Unit]] = [[]]
     for unit in window:
@@ -125,7 +125,7 @@ def _rows(units: Sequence[Unit]) -> int:
     return sum(map(len, units))
 
 
-def _passes(units: Sequence[Unit], work: Work, most: int, processes: int) -> tuple[Unit, ...]:
+def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int) -> tuple[Unit, ...]:
     """The forward passes of a step, the one with most work first: as few as hold its units whole.
 
     They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.

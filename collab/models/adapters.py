@@ -33,7 +33,7 @@ _TRAINED = re.compile(r"(?P<run>[^/]+)/epochs/(?P<epoch>\d+)/training(/(?P<agent
 """Where a training leaves what an epoch has trained."""
 _UNLOAD_S = 5.0
 """How long a server may take to forget an adapter: whoever closes does not wait for one that hangs."""
-_HOW = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
+_LORA_HINT = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
 def check_adapter(adapter: str) -> Path | None:
@@ -175,13 +175,13 @@ def _explained(refusal: ServerRefusal, folder: Path) -> str:
     """What the server said about an adapter that it did not load, and what to do."""
     said = str(refusal)
     if refusal.status in (404, 405) and "No adapter found" not in said:
-        hint = f"the server loads no adapters while it runs; {_HOW}"
+        hint = f"the server loads no adapters while it runs; {_LORA_HINT}"
     elif "No adapter found" in said:
         hint = "the server must be able to read the same directory"
     elif "max_lora_rank" in said:
         hint = "start the server with a larger --max-lora-rank (collab serve: --lora-rank)"
     elif "not enabled" in said:
-        hint = f"the server was started without LoRA; {_HOW}"
+        hint = f"the server was started without LoRA; {_LORA_HINT}"
     else:
         hint = f"check that {CONFIG} fits the base model"
     return f"adapter {folder} was not loaded: {said}; {hint}"

@@ -33,7 +33,7 @@ LEAST_ADAPTERS = 4
 CONCURRENCY = 64
 """Calls at once that an agents file for vLLM allows; it batches what is in flight."""
 
-_HOW = (
+_VLLM_HINT = (
     "make an environment of its own for it, since its pins clash with ours: "
     "python3 -m venv vllm-env && vllm-env/bin/pip install vllm; "
     f"then give --vllm vllm-env/bin/vllm or set {VARIABLE} (vLLM's manual tells how on other hardware than NVIDIA's)"
@@ -128,12 +128,12 @@ def find_vllm(given: Path | None) -> Path:
     if named is None:
         found = shutil.which("vllm")
         if found is None:
-            raise UsageError(f"no vLLM: neither --vllm nor {VARIABLE} names it and none is on the PATH; {_HOW}")
+            raise UsageError(f"no vLLM: neither --vllm nor {VARIABLE} names it and none is on the PATH; {_VLLM_HINT}")
         return Path(found)
     program = named.expanduser()
     if not program.is_file() or not os.access(program, os.X_OK):
         source = "--vllm" if given is not None else VARIABLE
-        raise UsageError(f"{source} {str(named)!r}: no such program; {_HOW}")
+        raise UsageError(f"{source} {str(named)!r}: no such program; {_VLLM_HINT}")
     return program.absolute()
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.background import doing
-from collab.store import log, tables, trust
+from collab.store import log, tables
+from collab.store.trust import fits, is_plain
 from collab.store.events import BadLine, Record, decode
 from collab.store.log import Place
 
@@ -215,7 +216,7 @@ def _consumed(connection: sqlite3.Connection) -> int:
 
 def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
     """Copy an index; False when there is none that fits the log of the run."""
-    if not trust.is_plain(directory, path):
+    if not is_plain(directory, path):
         return False
     try:
         with contextlib.closing(_connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
@@ -223,6 +224,6 @@ def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
             # Takes the lock or fails, where backup would wait for ever; any other table could be a view without end.
             source.execute("SELECT 1 FROM sqlite_schema").fetchone()
             source.backup(into)
-        return trust.fits(directory, into)
+        return fits(directory, into)
     except (sqlite3.Error, UnicodeDecodeError):  # sqlite quotes a spoilt schema in its own message
         return False

@@ -14,7 +14,9 @@ from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.layout import FILE as TRAINING_FILE
 from collab.loop.layout import clear_unbegun
-from collab.loop.loop import TrainingResult, resume, start
+from collab.loop.loop import TrainingResult
+from collab.loop.loop import resume as resume_training
+from collab.loop.loop import start as start_training
 from collab.loop.policy import playing, policy_after
 from collab.loop.record import records_until
 from collab.report import recorded_evaluation
@@ -135,7 +137,7 @@ async def train(work: Work) -> str | None:
 async def _trained(work: Work, budget: Budget) -> TrainingResult:
     folder, config = work.folder.training, work.config.training
     if folder.file.exists() or config is None:
-        return await resume(
+        return await resume_training(
             folder.path,
             budget=budget,
             device=work.device,
@@ -144,7 +146,7 @@ async def _trained(work: Work, budget: Budget) -> TrainingResult:
             stop=work.stop,
         )
     head = work.folder.head.read()
-    return await start(
+    return await start_training(
         config,
         folder.path,
         options=head["options"],

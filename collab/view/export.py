@@ -108,7 +108,7 @@ def export(
     for done, one in enumerate(packing.chosen, start=1):
         packing.add(one)
         watch(done, len(packing.chosen))
-    content = page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
+    content = html_page(packing.data(), packing.parts, title=f"{Path(row.path).name} · Collab").encode("utf-8")
     try:
         write_atomic(out, content)
     except OSError as error:
@@ -124,7 +124,7 @@ def export(
     )
 
 
-def page(data: object, parts: Sequence[bytes], *, title: str) -> str:
+def html_page(data: object, parts: Sequence[bytes], *, title: str) -> str:
     """The whole document.
 
     Args:

@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from collab.credit.critic import Judgement
-from collab.credit.labels import FILE, FOLDER
+from collab.credit.labels import FILE as LABELS_HEAD
+from collab.credit.labels import FOLDER as LABELS
 from collab.errors import RunFormatError
 from collab.store import log
 from collab.store.files import read_json
@@ -81,13 +82,13 @@ class Labelling:
     @property
     def folder(self) -> Path:
         """Where it is."""
-        return self.run / FOLDER / self.name
+        return self.run / LABELS / self.name
 
     @property
     def critic(self) -> str | None:
         """Who judges; None where that cannot be read."""
         try:
-            return str(read_json(self.folder / FILE, self.name)["critic"])
+            return str(read_json(self.folder / LABELS_HEAD, self.name)["critic"])
         except (RunFormatError, LookupError, TypeError):
             return None
 
@@ -108,9 +109,9 @@ class Labelling:
                 if why is None:
                     self._take(segment)
                 else:
-                    self._trouble(Problem(file=f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why))
+                    self._trouble(Problem(file=f"{LABELS}/{self.name}/{log.FOLDER}/{segment}", line=None, reason=why))
         except OSError as error:
-            self._trouble(Problem(file=f"{FOLDER}/{self.name}", line=None, reason=str(error)))
+            self._trouble(Problem(file=f"{LABELS}/{self.name}", line=None, reason=str(error)))
         return before != (sum(consumed for consumed, _ in self._read.values()), len(self.problems))
 
     def judgement(self, said: Said) -> Judgement:
@@ -135,7 +136,7 @@ class Labelling:
             self._read[segment] = (line.place.offset + line.place.length, line.number)
             why = self._add(line.content, line.place)
             if why is not None:
-                file = f"{FOLDER}/{self.name}/{log.FOLDER}/{segment}"
+                file = f"{LABELS}/{self.name}/{log.FOLDER}/{segment}"
                 self._trouble(Problem(file=file, line=line.number, reason=why))
 
     def _trouble(self, problem: Problem) -> None:

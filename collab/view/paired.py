@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from collab.credit.pair_store import FILE, FOLDER, HEAD, read_head
+from collab.credit import pair_store
 from collab.errors import CollabError
 from collab.store.summary import Problem
 from collab.types import PreferencePair
@@ -33,7 +33,7 @@ class PairSet:
     def __init__(self, run: Path, name: str, *, about: str | None = None) -> None:
         self.name = name
         self.problems: list[Problem] = []
-        self._path = run / FOLDER / name / FILE
+        self._path = run / pair_store.FOLDER / name / pair_store.FILE
         self._ids: list[str] = []
         self._sources: list[str] = []
         self._places: list[tuple[int, int]] = []
@@ -114,14 +114,14 @@ class PairSet:
         self._places.append((offset, len(line)))
 
     def _trouble(self, line: int | None, error: Exception) -> None:
-        file = f"{FOLDER}/{self.name}/{FILE}"
+        file = f"{pair_store.FOLDER}/{self.name}/{pair_store.FILE}"
         self.problems.append(Problem(file=file, line=line, reason=first_line(error)))
 
 
 def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
     """Says which files a set is in, and as they are now; None where one of them is not there."""
     try:
-        stats = [(run / FOLDER / name / file).stat() for file in (FILE, HEAD)]
+        stats = [(run / pair_store.FOLDER / name / file).stat() for file in (pair_store.FILE, pair_store.HEAD)]
     except OSError:
         return None
     return tuple(told for stat in stats for told in (stat.st_ino, stat.st_mtime_ns, stat.st_size))
@@ -130,7 +130,7 @@ def stored_state(run: Path, name: str) -> tuple[int, ...] | None:
 def adversary_of(run: Path, name: str) -> Sums:
     """What the adversary behind a set took; nothing where its head cannot be read."""
     try:
-        spent = read_head(run, name).spent
+        spent = pair_store.read_head(run, name).spent
     except (CollabError, OSError):
         return NOTHING
     # A head has 0 also where nothing was told.

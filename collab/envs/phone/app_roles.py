@@ -32,7 +32,7 @@ _DIGITS = re.compile(r":id/(digital_clock|timer_setup_time|stopwatch_time|timer_
 _KINDS = {"mp3": "music", "wav": "music", "ogg": "music", "jpg": "picture", "jpeg": "picture", "png": "picture"}
 
 
-def _list_item(brush: Brush) -> None:
+def _app_list_item(brush: Brush) -> None:
     people, file = _PEOPLE.search(brush.element.key), _FILE.search(brush.element.key)
     left, top, right, bottom = brush.box
     if not (people or file) or right - left < 500:
@@ -84,7 +84,7 @@ def _bubble(brush: Brush) -> None:
     brush.canvas.paragraph(label, (start, top + 20, start + room, bottom), BODY, 55, ink)
 
 
-def _chip(brush: Brush) -> None:
+def _app_chip(brush: Brush) -> None:
     PAINTERS["chip"](brush)
     if _DAY.search(brush.element.key) and brush.element.value:
         x, y = (brush.box.left + brush.box.right) // 2, brush.middle + 80
@@ -92,5 +92,5 @@ def _chip(brush: Brush) -> None:
             brush.canvas.rounded((x - _DOT, y - _DOT, x + _DOT, y + _DOT), _DOT, brush.theme.accent)
 
 
-APPS: Mapping[str, Painter] = {"chip": _chip, "list item": _list_item, "text": _text}
+APP_PAINTERS: Mapping[str, Painter] = {"chip": _app_chip, "list item": _app_list_item, "text": _text}
 """Painters that take the place of the usual ones in apps."""

@@ -36,7 +36,7 @@ from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import APP_BAR, KEYBOARD_TOP, MARGIN, NAVIGATION_BAR, STATUS_BAR
 from collab.envs.phone.paint import Canvas, text_width
 from collab.envs.phone.roles import SMALL, Brush, Painter, plain
-from collab.envs.phone.system_roles import APPS, OVERVIEW, PANEL
+from collab.envs.phone.system_roles import SURFACE_PAINTERS, OVERVIEW, PANEL
 from collab.envs.phone.theme import DARK, LIGHT, WALLPAPER, Theme, accented
 from collab.errors import UsageError
 from collab.types import Element, Observation
@@ -92,7 +92,7 @@ def render_png(observation: Observation, marks: bool = False) -> bytes:
 
 
 def _elements(canvas: Canvas, elements: Sequence[Element], drawing: Mapping[str, Any], theme: Theme) -> None:
-    painters, pictures = _SURFACES.get(drawing.get("surface"), APPS), drawing.get("pictures", _NOTHING)
+    painters, pictures = _SURFACES.get(drawing.get("surface"), SURFACE_PAINTERS), drawing.get("pictures", _NOTHING)
     for element in elements:
         if element.box is not None:
             picture = pictures.get(str(element.index), element.label)

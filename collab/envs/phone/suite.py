@@ -15,7 +15,8 @@ from collab.envs.phone.core import SimPhone
 from collab.envs.phone.distractions.presets import Noise, Preset, Tongue, chosen, told
 from collab.envs.phone.fresh import factory
 from collab.envs.phone.outside import bring
-from collab.envs.phone.tasks import BY_NAME, TASKS, TaskSpec
+from collab.envs.phone.tasks import BY_NAME, TASKS
+from collab.envs.phone.tasks.spec import TaskSpec
 from collab.errors import ConfigError, UnknownName
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task

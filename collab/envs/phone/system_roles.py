@@ -77,7 +77,7 @@ def _progress(brush: Brush) -> None:
     brush.canvas.centred(brush.element.label, (x, y + 170), BODY, brush.theme.faint, width=right - left - 84)
 
 
-APPS: Mapping[str, Painter] = {**PAINTERS, **app_roles.APPS, "progress": _progress}
+SURFACE_PAINTERS: Mapping[str, Painter] = {**PAINTERS, **app_roles.APP_PAINTERS, "progress": _progress}
 """Everything else."""
 PANEL: Mapping[str, Painter] = {**PAINTERS, "switch": _tile, "list item": _notification}
 """The shade and quick settings."""

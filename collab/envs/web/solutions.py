@@ -15,7 +15,7 @@ from collab.envs.web import solutions_click, solutions_text
 from collab.envs.web.scene import Deed, Lost, Move, Scene
 from collab.types import Action, Observation
 
-_SOLUTIONS = solutions_click.SOLUTIONS | solutions_text.SOLUTIONS
+_SOLUTIONS = solutions_click.CLICK_SOLUTIONS | solutions_text.TEXT_SOLUTIONS
 
 SOLVED = frozenset(_SOLUTIONS)
 """Pages with a solution."""

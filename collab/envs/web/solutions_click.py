@@ -173,7 +173,7 @@ def _generate(scene: Scene) -> Iterator[Move]:
     yield submit(scene) if fits else submit(scene, "Generate")
 
 
-SOLUTIONS: dict[str, Solution] = {
+CLICK_SOLUTIONS: dict[str, Solution] = {
     "click-button": _quoted_button,
     "click-button-sequence": _button_sequence,
     "click-checkboxes": _select_and_submit("checkbox"),

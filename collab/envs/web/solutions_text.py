@@ -154,7 +154,7 @@ def _movie(scene: Scene) -> Iterator[Move]:
 _MOVIE_WORDS = re.compile(r"\b(genre|director|year|date)\b", re.IGNORECASE)
 
 
-SOLUTIONS: dict[str, Solution] = {
+TEXT_SOLUTIONS: dict[str, Solution] = {
     "enter-date": _enter_date,
     "enter-password": _enter_twice,
     "enter-text": _enter_quoted,

@@ -59,7 +59,7 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     if found.good and unanswered:
         refused["a question without an answer"] += unanswered
     asked = prompt_hash(prompt)
-    rows = [_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
+    rows = [_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
     return Lesson(rows=tuple(rows), refused=refused)
 
 
@@ -71,7 +71,7 @@ def _refusal(answer: Answer, questions: int, before: dict[int, Answer], scene: S
     return FOREIGN if is_foreign(answer.answer, "", scene.observation.text) else None
 
 
-def _row(desk: Desk, scene: Scene, question: Question, answer: Answer, asked: str) -> Row:
+def _basic_row(desk: Desk, scene: Scene, question: Question, answer: Answer, asked: str) -> Row:
     return Row(
         level="basic",
         kind=question.kind,

@@ -34,7 +34,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     rows: list[Row] = []
     for item in found.good:
         decided = _checked(item, scene, taken)
-        row = _row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
+        row = _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
         if isinstance(row, Row):
             rows.append(row)
         else:
@@ -77,7 +77,7 @@ def _checked(item: Instruction, scene: Scene, taken: _Taken) -> Decided | str:
     return why or taken.refuses(item.instruction, decided.action, space) or decided
 
 
-def _row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Row | str:
+def _instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Row | str:
     prompt = desk.decision(scene, instruction)
     if prompt is None:
         return TOO_LONG

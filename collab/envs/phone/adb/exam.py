@@ -57,7 +57,7 @@ def begin(handle: PhoneHandle, *, name: str, seed: int) -> dict[str, Any]:
     return {}
 
 
-def _answer(handle: PhoneHandle, *, text: str) -> dict[str, Any]:
+def _read_answer(handle: PhoneHandle, *, text: str) -> dict[str, Any]:
     handle.put(act(look(handle.phone), MOBILE.make("answer", text=text)))
     return {}
 
@@ -79,7 +79,7 @@ _ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
     "tasks": _tasks,
     "instance": _instance,
     "begin": begin,
-    "answer": _answer,
+    "answer": _read_answer,
     "oracle": _oracle,
     "score": _score,
 }

@@ -10,7 +10,7 @@ from collab.envs.phone.state import Page, Phone, focus_on, pop, put_field, toast
 from collab.envs.phone.widgets import Item, View, item
 
 TEXT_MENU = "system.text_menu"
-_ID = "android:id/"
+_MENU_ID = "android:id/"
 
 
 def text_menu(phone: Phone, page: Page) -> View:
@@ -18,19 +18,19 @@ def text_menu(phone: Phone, page: Page) -> View:
     text = str(page.data["text"])
     body: list[Item] = []
     if text:
-        body += [item("Cut", _ID + "cut", partial(_cut, page)), item("Copy", _ID + "copy", partial(_copy, page))]
+        body += [item("Cut", _MENU_ID + "cut", partial(_cut, page)), item("Copy", _MENU_ID + "copy", partial(_copy, page))]
     if phone.clipboard:
-        body.append(item("Paste", _ID + "paste", partial(_paste, page)))
-    body.append(item("Done", _ID + "done", partial(_close, page)))
+        body.append(item("Paste", _MENU_ID + "paste", partial(_paste, page)))
+    body.append(item("Done", _MENU_ID + "done", partial(_close_menu, page)))
     return View(title="Text selection", body=body, style="menu")
 
 
-def _close(page: Page, phone: Phone) -> Phone:
+def _close_menu(page: Page, phone: Phone) -> Phone:
     return focus_on(pop(phone), str(page.data["field"]))
 
 
 def _copy(page: Page, phone: Phone) -> Phone:
-    return toast(replace(_close(page, phone), clipboard=str(page.data["text"])), "Copied")
+    return toast(replace(_close_menu(page, phone), clipboard=str(page.data["text"])), "Copied")
 
 
 def _cut(page: Page, phone: Phone) -> Phone:
@@ -38,9 +38,9 @@ def _cut(page: Page, phone: Phone) -> Phone:
 
 
 def _paste(page: Page, phone: Phone) -> Phone:
-    phone = _close(page, phone)
+    phone = _close_menu(page, phone)
     field = str(page.data["field"])
     return put_field(phone, field, phone.page.fields.get(field, "") + phone.clipboard)
 
 
-SCREENS = {TEXT_MENU: text_menu, **system_shade.SCREENS, **system_recents.SCREENS}
+SCREENS = {TEXT_MENU: text_menu, **system_shade.SHADE_SCREENS, **system_recents.RECENTS_SCREENS}

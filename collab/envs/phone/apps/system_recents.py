@@ -10,8 +10,8 @@ from collab.envs.phone.state import LAUNCHER, Page, Phone, close_app, go_home, k
 from collab.envs.phone.widgets import Node, View, button, grid, line, text
 
 RECENTS = "system.recents"
-_ID = LAUNCHER + ":id/"
-_COLUMNS, _CARDS = 2, 4
+_LAUNCHER_ID = LAUNCHER + ":id/"
+_CARD_COLUMNS, _CARDS = 2, 4
 """Cards side by side, and on the screen at once."""
 _CARD_HEIGHT = 1000
 
@@ -30,19 +30,19 @@ def recents(phone: Phone, page: Page) -> View:
     """Four cards at a time; a finger to the right brings older ones, one upwards closes a card's app."""
     running, first = recent_apps(phone), int(page.data["first"])
     if not running:
-        return View(title="Recent apps", style="overview", body=[text("No recent items", _ID + "empty")], back=_back)
+        return View(title="Recent apps", style="overview", body=[text("No recent items", _LAUNCHER_ID + "empty")], back=_back)
     last = min(first + _CARDS, len(running))
     swipes = {}
     if last < len(running):
         swipes["right"] = partial(keep, first=first + _CARDS)
     if first:
         swipes["left"] = partial(keep, first=max(0, first - _CARDS))
-    count = text(f"{first + 1} to {last} of {len(running)}", _ID + "count")
+    count = text(f"{first + 1} to {last} of {len(running)}", _LAUNCHER_ID + "count")
     return View(
         title="Recent apps",
         style="overview",
-        body=grid([_card(phone, package) for package in running[first:last]], _COLUMNS),
-        footer=line(count, button("Clear all", _ID + "clear_all", _close_all)),
+        body=grid([_card(phone, package) for package in running[first:last]], _CARD_COLUMNS),
+        footer=line(count, button("Clear all", _LAUNCHER_ID + "clear_all", _close_all_apps)),
         back=_back,
         swipes=swipes,
     )
@@ -53,11 +53,11 @@ def _card(phone: Phone, package: str) -> Node:
     return Node(
         "app",
         name,
-        f"{_ID}task/{package}",
+        f"{_LAUNCHER_ID}task/{package}",
         value=title if title not in ("", name) else None,
         tap=partial(_resume, package=package),
         height=_CARD_HEIGHT,
-        swipes={"up": partial(_close, package=package)},
+        swipes={"up": partial(_close_app, package=package)},
     )
 
 
@@ -71,7 +71,7 @@ def _back(phone: Phone) -> Phone:
     return _resume(phone, came_from) if came_from in phone.stacks else pop(phone)
 
 
-def _close(phone: Phone, package: str) -> Phone:
+def _close_app(phone: Phone, package: str) -> Phone:
     phone = close_app(phone, package)
     left = len(recent_apps(phone))
     if not left:
@@ -79,10 +79,10 @@ def _close(phone: Phone, package: str) -> Phone:
     return keep(phone, first=min(int(phone.page.data["first"]), (left - 1) // _CARDS * _CARDS))
 
 
-def _close_all(phone: Phone) -> Phone:
+def _close_all_apps(phone: Phone) -> Phone:
     for package in recent_apps(phone):
         phone = close_app(phone, package)
     return go_home(phone)
 
 
-SCREENS = {RECENTS: recents}
+RECENTS_SCREENS = {RECENTS: recents}

@@ -37,7 +37,7 @@ from collab.envs.phone.widgets import (
 )
 
 PACKAGE = "com.android.systemui"
-_ID = PACKAGE + ":id/"
+_SHADE_ID = PACKAGE + ":id/"
 _SHADE, _QUICK_SETTINGS, _INTERNET = "system.shade", "system.quick_settings", "system.internet"
 
 
@@ -60,7 +60,7 @@ TILES = (
     Tile("Battery Saver", "global/low_power", "battery"),
     Tile("Dark theme", "secure/dark_theme", "display"),
 )
-_COLUMNS = 2
+_TILE_COLUMNS = 2
 _CHARACTERS = 42
 """About as many fit on one line of a notification."""
 _FIRST = 4
@@ -93,15 +93,15 @@ def pull_down(phone: Phone) -> Phone:
 def shade(phone: Phone, page: Page) -> View:
     """The notifications, the newest first, below the first tiles."""
     entries: list[Item] = [_entry(phone, one) for one in phone.notifications]
-    manage = button("Manage", _ID + "manage_text", partial(_open_settings, name="notifications"))
+    manage = button("Manage", _SHADE_ID + "manage_text", partial(_open_settings, name="notifications"))
     return View(
         title="Notification shade",
         style="shade",
         body=[
-            text(_date(phone), _ID + "date"),
-            *grid([_tile(phone, tile) for tile in TILES[:_FIRST]], _COLUMNS),
-            *(entries or [text("No notifications", _ID + "no_notifications")]),
-            line(manage, button("Clear all", _ID + "dismiss_text", _clear_all)) if entries else line(manage),
+            text(_date(phone), _SHADE_ID + "date"),
+            *grid([_tile(phone, tile) for tile in TILES[:_FIRST]], _TILE_COLUMNS),
+            *(entries or [text("No notifications", _SHADE_ID + "no_notifications")]),
+            line(manage, button("Clear all", _SHADE_ID + "dismiss_text", _clear_all)) if entries else line(manage),
         ],
         back=close_panel,
         swipes={"down": open_quick_settings, "up": close_panel},
@@ -111,14 +111,14 @@ def shade(phone: Phone, page: Page) -> View:
 
 def quick_settings(phone: Phone, page: Page) -> View:
     """Brightness and all tiles."""
-    gear = icon("Open settings", _ID + "settings_button_container", partial(_open_settings, name="main"))
+    gear = icon("Open settings", _SHADE_ID + "settings_button_container", partial(_open_settings, name="main"))
     return View(
         title="Quick settings",
         style="shade",
         body=[
-            settings.brightness_slider(phone, _ID + "slider"),
-            *grid([_tile(phone, tile) for tile in TILES], _COLUMNS),
-            row(text(_date(phone), _ID + "date"), gear),
+            settings.brightness_slider(phone, _SHADE_ID + "slider"),
+            *grid([_tile(phone, tile) for tile in TILES], _TILE_COLUMNS),
+            row(text(_date(phone), _SHADE_ID + "date"), gear),
         ],
         back=open_shade,
         swipes={"up": open_shade},
@@ -132,7 +132,7 @@ def internet(phone: Phone, page: Page) -> View:
         title="Internet",
         style="dialog",
         body=settings.networks(phone),
-        actions=(button("Done", _ID + "done_button", close_panel),),
+        actions=(button("Done", _SHADE_ID + "done_button", close_panel),),
         back=close_panel,
         package=PACKAGE,
     )
@@ -149,7 +149,7 @@ def _tile(phone: Phone, tile: Tile) -> Node:
         tap, state = partial(open_panel, screen=_INTERNET), "AndroidWifi" if on else "T-Mobile"
     else:
         tap, state = partial(settings.flip, name=tile.setting), "On" if on else "Off"
-    node = switch(tile.label, f"{_ID}tile/{tile.setting}", on, tap, value=state)
+    node = switch(tile.label, f"{_SHADE_ID}tile/{tile.setting}", on, tap, value=state)
     return node._replace(hold=partial(_open_settings, name=tile.page))
 
 
@@ -158,7 +158,7 @@ def _entry(phone: Phone, one: Notification) -> Node:
     label = f"{app.name if app else 'Android System'}: {one.title}"
     away = partial(dismiss, key=one.key)
     open_it = partial(open_notification, key=one.key)
-    node = item(label, f"{_ID}notification/{one.key}", open_it, value=one.text or None)
+    node = item(label, f"{_SHADE_ID}notification/{one.key}", open_it, value=one.text or None)
     return node._replace(height=_height(one.text), swipes={"left": away, "right": away})
 
 
@@ -195,4 +195,4 @@ def _open_settings(phone: Phone, name: str) -> Phone:
     return phone if phone.page.data.get("page") == name else settings.open_page(phone, name)
 
 
-SCREENS = {_SHADE: shade, _QUICK_SETTINGS: quick_settings, _INTERNET: internet}
+SHADE_SCREENS = {_SHADE: shade, _QUICK_SETTINGS: quick_settings, _INTERNET: internet}

@@ -141,7 +141,7 @@ def _edit_goal(params: Params, rng: random.Random) -> str:
 
 _task = partial(TaskSpec, apps=("markor",))
 
-TASKS: tuple[TaskSpec, ...] = (
+EDITING_TASKS: tuple[TaskSpec, ...] = (
     _task(
         name="MarkorEditNote",
         complexity=1.2,

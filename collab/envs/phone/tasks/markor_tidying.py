@@ -158,7 +158,7 @@ def _draw_move(rng: random.Random) -> dict[str, object]:
 
 _task = partial(TaskSpec, apps=("markor",))
 
-TASKS: tuple[TaskSpec, ...] = (
+TIDYING_TASKS: tuple[TaskSpec, ...] = (
     _task(
         name="MarkorCreateFolder",
         complexity=1,
