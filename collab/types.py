@@ -512,6 +512,10 @@ class Spent:
     """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
 
 
+FREE = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
+"""No model was asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeError:
     """Why an episode broke, when the policy is not to blame."""

@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 
 import collab
-from collab.credit.adversary import FREE
 from collab.credit.case import Case, cases
 from collab.credit.critic import Judgement
 from collab.credit.judged_step import JudgedStep
@@ -39,6 +38,7 @@ from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.store.writer import RunWriter
 from collab.types import (
+    FREE,
     CellReward,
     EpisodeError,
     Outcome,

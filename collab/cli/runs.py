@@ -16,13 +16,13 @@ from collab.cli.episode import show_episode, show_step
 from collab.cli.output import REHEARSAL, data, emit, note, say, table
 from collab.cli.overlap import overlap
 from collab.cli.report import (
+    compare_runss,
     headline,
     replies_data,
     report_data,
     sampling_data,
     seeds_data,
     show_cause,
-    compare_runss,
 )
 from collab.cli.table import compare_runs
 from collab.wording import amount

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collab.cli import options
-from collab.cli import training_options
+from collab.cli import options, training_options
 from collab.cli.output import data, emit, note, say
 from collab.cli.training_text import below, describe, news, result_data, show_result
 from collab.cli.watch import end_early, tell_finished, work
@@ -180,7 +179,9 @@ def _check_algorithm(context: typer.Context, algo: str) -> None:
     from collab.errors import UsageError
 
     if context.info_name == "train-marl" and algo != training_options.COLLAB:
-        raise UsageError(f"--algo {algo}: train-marl trains by {training_options.COLLAB}; use collab train --algo {algo}")
+        raise UsageError(
+            f"--algo {algo}: train-marl trains by {training_options.COLLAB}; use collab train --algo {algo}"
+        )
 
 
 def _check_resumed(context: typer.Context, path: Path) -> None:

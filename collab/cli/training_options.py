@@ -67,7 +67,9 @@ ContinualAblationName = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-TrainingOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)]
+TrainingOut = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=LIMITS)
+]
 TrainingSettings = Annotated[
     list[str] | None,
     typer.Option(

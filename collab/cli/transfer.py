@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from collab.cli import options
-from collab.cli import training_options
+from collab.cli import options, training_options
 from collab.cli.output import data, emit, note
 from collab.cli.transfer_text import below, describe, news, result_data, show_plan, show_result
 from collab.cli.watch import end_early, tell_finished, work
@@ -90,7 +89,9 @@ Episodes = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training_options.HOW)]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=training_options.HOW)
+]
 OnlyPlan = Annotated[
     bool,
     typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),

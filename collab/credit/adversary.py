@@ -18,10 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collab.credit.case import Case
-from collab.types import Action, Prompt, Spent, Utterance
-
-FREE = Spent(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
-"""Nobody was asked."""
+from collab.types import FREE, Action, Prompt, Spent, Utterance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

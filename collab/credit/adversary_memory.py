@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, label_of, reads_rewarded
+from collab.credit.adversary import Adversary, Occasion, Proposal, label_of, reads_rewarded
 from collab.credit.asking import prompt_hash, text_hash
 from collab.errors import CollabError, RunFormatError, UsageError
 from collab.models.meter import lost_by
@@ -31,7 +31,7 @@ from collab.store import log
 from collab.store.files import writing
 from collab.store.lock import RunLock
 from collab.store.manifest import find_manifest
-from collab.types import Spent
+from collab.types import FREE, Spent
 
 FOLDER = "proposals"
 _NEXT_MOVE = "make the pairs again: what was answered is not asked again"

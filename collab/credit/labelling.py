@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from collab.background import GRACE_S, Stopped, unless_stopped
 from collab.collector import USED_UP
 from collab.config import Budget
-from collab.credit.adversary import FREE
 from collab.credit.asking import PartlyAnswered
 from collab.credit.case import Case
 from collab.credit.critic import UNREAD, Critic, Judgement, sound, spent_on
@@ -29,7 +28,7 @@ from collab.credit.labels import LabelWriter
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.meter import lost_by
 from collab.redact import redact
-from collab.types import Spent
+from collab.types import FREE, Spent
 from collab.wording import amount
 
 PATIENCE = 10

@@ -27,7 +27,6 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from collab.credit.adversary import FREE
 from collab.credit.case import Case
 from collab.credit.critic import Judgement
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
@@ -37,7 +36,7 @@ from collab.store.files import write_atomic, writing
 from collab.store.lock import RunLock, owner
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.versioned import read_versioned
-from collab.types import Spent
+from collab.types import FREE, Spent
 
 FOLDER = "labels"
 FILE = "label.json"

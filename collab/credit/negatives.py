@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collab.credit.adversary import FREE, Adversary, Occasion, Proposal, Refusal
+from collab.credit.adversary import Adversary, Occasion, Proposal, Refusal
 from collab.credit.asking import first_failure
 from collab.credit.case import Case
 from collab.credit.judged_step import JudgedStep, Negative, rewarded_actions
@@ -24,7 +24,7 @@ from collab.credit.reached import Reach, reaching
 from collab.errors import ConfigError, ModelFailure, boundary
 from collab.prompts.render import rebuild
 from collab.store.cost import total
-from collab.types import CellRef, Spent
+from collab.types import FREE, CellRef, Spent
 
 NOTHING_WORSE = "the adversary knew nothing worse"
 

@@ -25,7 +25,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from collab.credit.adversary import FREE
 from collab.credit.labels import NAME, LabelHead, Labels, check_called
 from collab.credit.pairing import Paired, Recipe
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
@@ -35,7 +34,7 @@ from collab.store.files import sync_directory, write_atomic, writing
 from collab.store.lock import RunLock
 from collab.store.manifest import find_manifest, now, versions
 from collab.store.versioned import read_versioned
-from collab.types import PreferencePair, Spent
+from collab.types import FREE, PreferencePair, Spent
 
 FOLDER = "pairs"
 HEAD = "pairs.json"

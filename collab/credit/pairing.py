@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from collab.credit.adversary import FREE, Adversary
+from collab.credit.adversary import Adversary
 from collab.credit.case import Case, States, cases
 from collab.credit.judged_step import BEHIND_ERROR, JudgedStep, behind_errors
 from collab.credit.labelling import PATIENCE
@@ -30,7 +30,7 @@ from collab.errors import ConfigError, EnvironmentFailure, ModelFailure, RunErro
 from collab.models.meter import lost_by
 from collab.redact import redact
 from collab.store.cost import total
-from collab.types import Spent, Trajectory
+from collab.types import FREE, Spent, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

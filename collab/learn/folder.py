@@ -15,8 +15,7 @@ from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure
 from collab.models.layout import sha256
-from collab.redact import hide_values
-from collab.store.files import read_json, sync_directory, write_atomic, writing
+from collab.store.files import read_json, sync_directory, sync_files, write_atomic, write_json, writing
 from collab.store.lock import FILE as LOCK
 from collab.store.lock import RunLock
 from collab.store.run_dir import check_free, new_directory
@@ -199,11 +198,6 @@ def saving(what: Path, next_move: str) -> Iterator[None]:
         ) from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file at once, secrets hidden."""
-    write_atomic(path, (json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
-
-
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -211,10 +205,3 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError:
             continue  # written when the run was killed; the step is trained again
         yield line
-
-
-def sync_files(folder: Path) -> None:
-    """Make the files of a directory, and their names, survive a power cut."""
-    for path in folder.rglob("*"):
-        sync_directory(path)  # a descriptor is a descriptor
-    sync_directory(folder)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collab.learn.adapter import drop_reference
-from collab.learn.folder import RunFolder, saving, sync_files, write_json
+from collab.learn.folder import RunFolder, saving
 from collab.learn.sharded import whole_model
 from collab.models.chat import quiet_transformers
 from collab.models.layout import CARD, weights_digest, write_layout
-from collab.store.files import sync_directory
+from collab.store.files import sync_directory, sync_files, write_json
 
 if TYPE_CHECKING:
     from collab.learn.prepare import Prepared

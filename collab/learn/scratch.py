@@ -21,11 +21,12 @@ from typing import Any
 
 from collab.errors import ConfigError, MissingExtra, UsageError
 from collab.learn.examples import rows_digest
-from collab.learn.folder import saving, sync_files, write_json
+from collab.learn.folder import saving
 from collab.learn.preset import Architecture
 from collab.models.chat import quiet_transformers
 from collab.models.layout import CARD, write_layout
 from collab.seeds import derive
+from collab.store.files import sync_files, write_json
 from collab.synth.rows import Row
 
 PADDING, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"

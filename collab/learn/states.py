@@ -81,7 +81,9 @@ def _pieces(unit: Unit, count: int) -> list[Unit]:
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
-def _unit_steps(name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random) -> list[Step]:
+def _unit_steps(
+    name: str, chunk: Sequence[Unit], work: Work, batch: Batch, most: int, rng: random.Random
+) -> list[Step]:
     """The steps of one pass over a level."""
     steps: list[Step] = []
     for window in _windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):

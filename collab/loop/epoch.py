@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from collab.evaluation import Report
-from collab.learn.folder import write_json
 from collab.loop.finetuning import clear_checkpoints
 from collab.loop.hashing import hash_json, measured_hash, named_hash, played_hash
 from collab.loop.interfaces import Algorithm, EpochPlan, Labels, Rollout, Update
@@ -18,7 +17,7 @@ from collab.loop.record import EpochRecord, Spending, Success, Trained, read_rec
 from collab.loop.state import LoopState
 from collab.report import runs_in
 from collab.store.cost import total
-from collab.store.files import writing
+from collab.store.files import write_json, writing
 
 
 async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:

@@ -18,14 +18,13 @@ from typing import Self, TypeVar
 from collab.config import validate
 from collab.errors import RunFormatError, StoreFailure
 from collab.learn.examples import rows_digest
-from collab.learn.folder import write_json
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import ExampleBuilder, Target
 from collab.loop.layout import TrainingDir
 from collab.loop.record import ExampleCounts
 from collab.plain import read_plain
 from collab.seeds import derive, generator
-from collab.store.files import writing
+from collab.store.files import write_json, writing
 from collab.synth.rows import Row
 from collab.synth.table import RowWriter, read_rows
 

@@ -17,7 +17,7 @@ import yaml
 from collab.config import AgentDefinition
 from collab.errors import UsageError
 from collab.learn.export import Precision, Source, Weights, load, open_source, reads, write
-from collab.learn.folder import RunFolder, saving, sync_files
+from collab.learn.folder import RunFolder, saving
 from collab.library import BUILT_IN, Library
 from collab.loop.interfaces import read_training
 from collab.loop.layout import FILE, TrainingDir, training_around
@@ -25,7 +25,7 @@ from collab.loop.model_card import Facts, checkpoint_facts, model_card, team_car
 from collab.loop.policy import Policy, policy_after
 from collab.loop.trained import PolicyName, epoch_of, parse_policy
 from collab.models.layout import weights_digest
-from collab.store.files import sync_directory
+from collab.store.files import sync_directory, sync_files
 
 AGENTS = "agents.yaml"
 CARD = "README.md"

@@ -16,7 +16,7 @@ from collab.background import in_background
 from collab.errors import Diverged, RunFormatError
 from collab.learn.examples import NothingFits
 from collab.learn.finetune import LOWER, Result, begin, check_same, train
-from collab.learn.folder import RunFolder, write_json
+from collab.learn.folder import RunFolder
 from collab.learn.launch import launch
 from collab.learn.prepare import Prepared, Task, task_of
 from collab.learn.preset import Recipe, Stage
@@ -26,7 +26,7 @@ from collab.loop.record import Trained
 from collab.loop.state import Halted, LoopState
 from collab.models.layout import weights_digest
 from collab.seeds import derive
-from collab.store.files import read_json, writing
+from collab.store.files import read_json, write_json, writing
 
 NO_NUMBER = "what it learned was no number any more"
 _LOST = "untrained.json"

@@ -16,8 +16,7 @@ from collab.errors import (
     StoreFailure,
     TrainingFailure,
 )
-from collab.learn.folder import write_json
-from collab.store.files import check_plain, read_json, writing
+from collab.store.files import check_plain, read_json, write_json, writing
 from collab.store.lock import RunLock
 from collab.store.run_dir import check_free, new_directory
 

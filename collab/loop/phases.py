@@ -18,7 +18,6 @@ from collab.errors import OverlapError, RunError, RunFormatError
 from collab.evaluation import Report, pooled
 from collab.graphs.dag import Dag
 from collab.graphs.edges import dag_of, sample
-from collab.learn.folder import write_json
 from collab.loop.config import TrainingConfig
 from collab.loop.exploration import heat_of, heated
 from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
@@ -37,7 +36,7 @@ from collab.splits.choose import check_plan
 from collab.splits.overlap import Instance
 from collab.splits.split import EVALUATION_SEEDS
 from collab.store.cost import paid, total
-from collab.store.files import writing
+from collab.store.files import write_json, writing
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.run_dir import is_free

@@ -5,10 +5,16 @@ meter.retried(), meter.answered(…), meter.failed(…)  →  meter.snapshot().c
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
+
+from collab.background import unless_stopped
+from collab.config import Budget
+from collab.errors import UsageError
+from collab.models.base import Capabilities
 
 logger = logging.getLogger(__name__)
 
@@ -130,3 +136,32 @@ def tell_lost(model: object, who: str) -> None:
     if lost:
         calls = "1 call" if lost == 1 else f"{lost} calls"
         logger.warning("%s: %s sent and never answered whole; the cost is not known", who, calls)
+
+
+class Probed(Protocol):
+    """Whatever says what it supports."""
+
+    async def probe(self) -> Capabilities:
+        """Find out, once."""
+        ...
+
+
+async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio.Event | None = None) -> Capabilities:
+    """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
+
+    Returns:
+        What the model supports.
+
+    Raises:
+        UsageError: a limit is on something that the model does not count.
+        ModelFailure: its server does not answer.
+        Stopped: somebody asked to stop first.
+    """
+    able = await unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
+    if budget.usd is not None and not able.knows_price:
+        raise UsageError(
+            f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"
+        )
+    if budget.tokens is not None and not able.counts_tokens:
+        raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")
+    return able

@@ -30,8 +30,7 @@ from collab.critics import REACHING
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
 from collab.models.base import Model
-from collab.models.meter import tell_lost
-from collab.preferences.allowance import check_counted
+from collab.models.meter import check_counted, tell_lost
 from collab.resolve import build, kinds, refuse_critic
 from collab.trust import check_trusted, vouch
 

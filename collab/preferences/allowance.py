@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from collab.background import GRACE_S, Stopped, unless_stopped
 from collab.collector import Progress as Meter
 from collab.config import Budget
 from collab.credit.adversary import Adversary, Occasion, Proposal, reads_rewarded
-from collab.errors import RunError, UsageError
-from collab.models.base import Capabilities
+from collab.errors import RunError
 from collab.models.meter import lost_by
 
 
@@ -98,32 +96,3 @@ class AllowedAdversary:
         self.meter.prompt_tokens += proposal.spent.prompt_tokens
         self.meter.completion_tokens += proposal.spent.completion_tokens
         self.meter.cost_usd += proposal.spent.cost_usd
-
-
-class Probed(Protocol):
-    """Whatever says what it supports."""
-
-    async def probe(self) -> Capabilities:
-        """Find out, once."""
-        ...
-
-
-async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio.Event | None = None) -> Capabilities:
-    """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
-
-    Returns:
-        What the model supports.
-
-    Raises:
-        UsageError: a limit is on something that the model does not count.
-        ModelFailure: its server does not answer.
-        Stopped: somebody asked to stop first.
-    """
-    able = await unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
-    if budget.usd is not None and not able.knows_price:
-        raise UsageError(
-            f"--budget usd: {where} does not say what it costs; set its prices, or limit tokens or minutes"
-        )
-    if budget.tokens is not None and not able.counts_tokens:
-        raise UsageError(f"--budget tokens: {where} does not count tokens; limit minutes instead")
-    return able

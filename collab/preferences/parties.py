@@ -20,7 +20,7 @@ from collab.credit.labels import LabelHead, check_name, labellings, read_label_h
 from collab.critics import Bench, CriticDefinition, critic_texts, load_critic
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
-from collab.preferences.allowance import check_counted
+from collab.models.meter import check_counted
 from collab.preferences.same_critic import WEIGHTS, definition_of, head_now, other_than
 from collab.resolve import kinds
 from collab.trust import check_trusted, vouch

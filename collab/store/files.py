@@ -12,6 +12,7 @@ from typing import Any
 
 from collab.errors import RunFormatError, StoreFailure
 from collab.plain import foreign_entries, read_plain
+from collab.redact import hide_values
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -97,3 +98,15 @@ def writing(path: Path, next_move: str = "") -> Iterator[None]:
             f"{error.filename or path}: cannot write: {error.strerror or error}; what was written before is kept:"
             f" make room or fix the rights, then {next_move or f'collab runs resume {path}'}"
         ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file at once, secrets hidden."""
+    write_atomic(path, (json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def sync_files(folder: Path) -> None:
+    """Make the files of a directory, and their names, survive a power cut."""
+    for path in folder.rglob("*"):
+        sync_directory(path)  # a descriptor is a descriptor
+    sync_directory(folder)

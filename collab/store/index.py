@@ -20,9 +20,9 @@ from pathlib import Path
 
 from collab.background import doing
 from collab.store import log, tables
-from collab.store.trust import fits, is_plain
 from collab.store.events import BadLine, Record, decode
 from collab.store.log import Place
+from collab.store.trust import fits, is_plain
 
 FILE = "index.sqlite"
 

@@ -10,12 +10,11 @@ from typing import Literal, TypeAlias
 
 from collab.config import RunConfig, validate
 from collab.errors import RunFormatError
-from collab.learn.folder import write_json
 from collab.loop.head import HeadFile
 from collab.loop.layout import TrainingDir
 from collab.loop.phases import is_over
 from collab.plain import read_plain
-from collab.store.files import write_atomic, writing
+from collab.store.files import write_atomic, write_json, writing
 from collab.store.manifest import FILE as RUN_FILE
 from collab.transfer.config import Arm, Place, TransferConfig
 from collab.transfer.outcome import Outcome, Told

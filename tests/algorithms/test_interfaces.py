@@ -11,11 +11,11 @@ import pytest
 from collab.algorithms.filtered_bc.algorithm import FilteredBC
 from collab.cli.main import main
 from collab.errors import ConfigError
-from collab.learn.folder import write_json
 from collab.loop import interfaces
 from collab.loop.interfaces import Algorithm, Labels, algorithm_named, options_of
 from collab.loop.layout import TrainingDir
 from collab.loop.record import EpochRecord
+from collab.store.files import write_json
 from collab.testing.school import lenient_options, small_training, write_library
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.credit.adversary import FREE
 from collab.credit.pair_store import read_pairs, write_pairs
 from collab.credit.pairing import Paired, Recipe
 from collab.credit.pairs import Pairing
 from collab.credit.pairs_trajectory import looked_up, trajectory_pairs
 from collab.errors import UsageError
 from collab.store.reader import RunReader
+from collab.types import FREE
 
 REHEARSAL = "rehearsal: not a language model"
 LIBRARY = str(Path(__file__).parent / "library")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.adversary import FREE, Occasion, Proposal, Refusal
+from collab.credit.adversary import Occasion, Proposal, Refusal
 from collab.credit.adversary_language import LanguageAdversary, read_adversary_prompts
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.adversary_mixture import MixtureAdversary
@@ -22,6 +22,7 @@ from collab.prompts.render import rebuild
 from collab.store.digest import run_hash
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
+from collab.types import FREE
 
 WRONG = 'Reason: I would rather leave \ud83d.\nAction: {"action_type": "navigate_home"}'
 

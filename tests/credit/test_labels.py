@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from collab.credit.adversary import FREE
 from collab.credit.case import Case, cases
 from collab.credit.critic import UNREAD, CriticCall, Judgement, Word, judgement_of
 from collab.credit.labels import LabelHead, LabelWriter, labellings, read_labels
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.store.digest import run_hash
 from collab.store.run import RunStore
-from collab.types import CellRef, Spent
+from collab.types import FREE, CellRef, Spent
 
 HEAD = LabelHead(critic="test-1", options={"per": "step"}, seed=3)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from collab.credit.adversary import FREE
 from collab.credit.pair_ids import LETTERS, find_pair, letters_of, short_ids
 from collab.credit.pair_store import last_name, pair_names, write_pairs
 from collab.credit.pairing import Paired, Recipe
@@ -16,7 +15,7 @@ from collab.credit.pairs import Pairing
 from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.types import CellRef, PreferencePair, ReplyRef
+from collab.types import FREE, CellRef, PreferencePair, ReplyRef
 
 A, B, C = "a" * 64, "a" * 9 + "b" * 55, "c" * 64
 

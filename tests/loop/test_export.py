@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from collab.cli.main import main
 from collab.config import AgentDefinition, override
 from collab.errors import ConfigError, StoreFailure, UsageError
-from collab.learn.folder import RunFolder, write_json
+from collab.learn.folder import RunFolder
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.export import export, find
@@ -27,6 +27,7 @@ from collab.loop.record import EpochRecord, ExampleCounts, Success
 from collab.models.adapters import CONFIG, WEIGHTS
 from collab.models.layout import weights_digest
 from collab.models.tiny import make_tiny_checkpoint
+from collab.store.files import write_json
 
 Training = Callable[..., TrainingDir]
 

@@ -17,7 +17,7 @@ from collab.algorithms.collabuiagents.examples import CollabExamples
 from collab.algorithms.collabuiagents.learner import NO_PAIR, finetuning, store_examples
 from collab.config import Budget, override
 from collab.errors import RunFormatError
-from collab.learn.folder import RunFolder, write_json
+from collab.learn.folder import RunFolder
 from collab.loop import finetuning as training
 from collab.loop.finetuning import NO_NUMBER, clear_checkpoints, finetune
 from collab.loop.interfaces import load_method
@@ -25,6 +25,7 @@ from collab.loop.loop import run_epoch
 from collab.loop.policy import first_policy
 from collab.loop.record import EpochRecord
 from collab.loop.state import Halted, LoopState
+from collab.store.files import write_json
 from collab.synth.rows import Row
 from collab.testing import school
 

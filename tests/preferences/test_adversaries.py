@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collab.config import Budget, SamplingDefinition
-from collab.credit.adversary import FREE, label_of
+from collab.credit.adversary import label_of
 from collab.credit.adversary_language import SAMPLING
 from collab.credit.pair_store import read_head, write_pairs
 from collab.credit.pairing import Paired, Recipe
@@ -27,6 +27,7 @@ from collab.preferences.adversaries import (
 )
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
+from collab.types import FREE
 
 NOTHING = Paired(pairing=Pairing(pairs=()), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=FREE)
 PLAYING = "kind: scripted\noptions: {replies: [x]}\nsampling: {temperature: 0.3, max_tokens: 64}\n"

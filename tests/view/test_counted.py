@@ -14,10 +14,10 @@ import pytest
 
 from collab.algorithms.collabuiagents.metrics import metrics_of
 from collab.cli.main import main
-from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
 from collab.loop.record import EpochRecord, Spending
 from collab.loop.step_budget import planned_order
+from collab.store.files import write_json
 from collab.store.reader import RunReader
 from collab.testing import school
 from collab.view.inspector import Inspector

@@ -16,9 +16,9 @@ import pytest
 
 from collab.credit.pair_store import pair_names, read_pairs
 from collab.errors import RunFormatError, UnknownName
-from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
 from collab.store import index
+from collab.store.files import write_json
 from collab.store.lock import FILE, RunLock
 from collab.store.run import RunStore
 from collab.types import Label

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
+from collab.store.files import write_json
 from collab.view.inspector import Inspector
 
 Open = Callable[[Path], Inspector]

@@ -13,9 +13,9 @@ import pytest
 
 from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
-from collab.learn.folder import write_json
 from collab.loop.layout import TrainingDir
 from collab.loop.record import EpochRecord, Spending, Success, Trained
+from collab.store.files import write_json
 from collab.view import training
 from collab.view.export import export
 from collab.view.inspector import Inspector

@@ -23,7 +23,7 @@ from collab.algorithms.collabuiagents.metrics import (
 )
 from collab.collector import Progress as Meter
 from collab.config import Part, RunConfig
-from collab.credit.adversary import FREE, label_of
+from collab.credit.adversary import label_of
 from collab.credit.adversary_memory import FOLDER as PROPOSALS
 from collab.credit.adversary_memory import ProposalMemory, RememberingAdversary
 from collab.credit.labels import Labels, labellings, read_labels
@@ -44,7 +44,7 @@ from collab.preferences.allowance import AllowedAdversary, Exhausted
 from collab.resolve import build_suite
 from collab.store.cost import total
 from collab.store.run import RunStore
-from collab.types import Spent, Trajectory
+from collab.types import FREE, Spent, Trajectory
 
 NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
 """Counted of whole trajectories."""

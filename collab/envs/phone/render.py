@@ -36,7 +36,7 @@ from collab.envs.phone.icons import named, sketch_of
 from collab.envs.phone.layout import APP_BAR, KEYBOARD_TOP, MARGIN, NAVIGATION_BAR, STATUS_BAR
 from collab.envs.phone.paint import Canvas, text_width
 from collab.envs.phone.roles import SMALL, Brush, Painter, plain
-from collab.envs.phone.system_roles import SURFACE_PAINTERS, OVERVIEW, PANEL
+from collab.envs.phone.system_roles import OVERVIEW, PANEL, SURFACE_PAINTERS
 from collab.envs.phone.theme import DARK, LIGHT, WALLPAPER, Theme, accented
 from collab.errors import UsageError
 from collab.types import Element, Observation

@@ -34,7 +34,9 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     rows: list[Row] = []
     for item in found.good:
         decided = _checked(item, scene, taken)
-        row = _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
+        row = (
+            _instruction_row(desk, scene, item.instruction, decided, asked) if isinstance(decided, Decided) else decided
+        )
         if isinstance(row, Row):
             rows.append(row)
         else:

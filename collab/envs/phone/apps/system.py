@@ -18,7 +18,10 @@ def text_menu(phone: Phone, page: Page) -> View:
     text = str(page.data["text"])
     body: list[Item] = []
     if text:
-        body += [item("Cut", _MENU_ID + "cut", partial(_cut, page)), item("Copy", _MENU_ID + "copy", partial(_copy, page))]
+        body += [
+            item("Cut", _MENU_ID + "cut", partial(_cut, page)),
+            item("Copy", _MENU_ID + "copy", partial(_copy, page)),
+        ]
     if phone.clipboard:
         body.append(item("Paste", _MENU_ID + "paste", partial(_paste, page)))
     body.append(item("Done", _MENU_ID + "done", partial(_close_menu, page)))

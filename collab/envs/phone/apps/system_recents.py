@@ -30,7 +30,9 @@ def recents(phone: Phone, page: Page) -> View:
     """Four cards at a time; a finger to the right brings older ones, one upwards closes a card's app."""
     running, first = recent_apps(phone), int(page.data["first"])
     if not running:
-        return View(title="Recent apps", style="overview", body=[text("No recent items", _LAUNCHER_ID + "empty")], back=_back)
+        return View(
+            title="Recent apps", style="overview", body=[text("No recent items", _LAUNCHER_ID + "empty")], back=_back
+        )
     last = min(first + _CARDS, len(running))
     swipes = {}
     if last < len(running):
