@@ -62,7 +62,7 @@ def new(
     if architecture is None:
         raise UsageError(f"--preset {preset}: has no architecture; its base is a published checkpoint")
     folders = options.folders("--data", data)
-    read = rows.read(folders, LEVELS, max_broken=max_broken)
+    read = rows.read_rows(folders, LEVELS, max_broken=max_broken)
     rows.refuse_leaks(read.rows, options.library(library), allow_overlap)
     rows.tell_of(folders, read)
     made = new_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)

@@ -74,10 +74,10 @@ def _of(task: Task) -> Data | None:
     """Rows of the task's levels; None for a stage that makes its own."""
     from collab.learn.prepare import levels_of
 
-    return read(task.data, levels_of(task), max_broken=task.max_broken) if task.data else None
+    return read_rows(task.data, levels_of(task), max_broken=task.max_broken) if task.data else None
 
 
-def read(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
+def read_rows(folders: Sequence[str], levels: Sequence[Level], *, max_broken: int = 0) -> Data:
     """Rows of some levels from directories as they were named; see `collab.learn.data.read_data`."""
     from collab.learn.data import read_data
 
